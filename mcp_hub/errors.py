@@ -1,0 +1,157 @@
+"""Everything that can go wrong, as types whose name says whose fault it is.
+
+`to_wire` is the only place where an exception becomes a wire answer; no message text is ever inspected.
+Codes: JSON-RPC 2.0, MCP 2026-07-28 (-32020..-32022) and the hub's own range -32010..-32019.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+RESOURCE_NOT_FOUND = -32002
+"""Handshake revisions only; the modern one says INVALID_PARAMS."""
+HEADER_MISMATCH = -32020
+MISSING_CLIENT_CAPABILITY = -32021
+UNSUPPORTED_PROTOCOL_VERSION = -32022
+
+
+class HubError(Exception):
+    """Base of every error the hub raises on purpose."""
+
+
+class ConfigError(HubError):
+    """The configuration file cannot be used. `str()` is for the user: every finding on its own line."""
+
+
+class ProtocolError(HubError):
+    """A peer said something the protocol forbids; becomes a JSON-RPC error with `code`."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.code}, {self.message!r})"
+
+
+class UpstreamAnswered(ProtocolError):
+    """The upstream itself answered with a JSON-RPC error; it is passed on untouched.
+
+    `error` is the whole error object as it came, unknown fields included.
+    """
+
+    def __init__(self, error: Any) -> None:
+        fields = error if isinstance(error, dict) else {"code": INTERNAL_ERROR, "message": str(error)}
+        super().__init__(fields.get("code", INTERNAL_ERROR), str(fields.get("message", "")), fields.get("data"))
+        self.error: dict[str, Any] = fields
+
+
+class UnknownName(ProtocolError):
+    """No such tool, prompt or resource for this caller: absent, hidden and refused look the same."""
+
+
+class CallError(HubError):
+    """The hub decided that a call ends here.
+
+    On `tools/call` a result with `isError` and the code in `_meta`; on any other method a JSON-RPC error.
+    """
+
+    code: ClassVar[str]
+    rpc_code: ClassVar[int]
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, server: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.server = server
+        self.retry_after = retry_after
+
+    def data(self, tool: str | None = None) -> dict[str, Any]:
+        """The machine-readable half: `{code, server, tool, retryable, retry_after?}`."""
+        facts: dict[str, Any] = {
+            "code": self.code,
+            "server": self.server,
+            "tool": tool,
+            "retryable": self.retryable,
+        }
+        if self.retry_after is not None:
+            facts["retry_after"] = self.retry_after
+        return facts
+
+
+class ServerUnavailable(CallError):
+    """The upstream is not there: dead, unreachable, still failing to start."""
+
+    code, rpc_code, retryable = "server_unavailable", -32010, True
+
+
+class DeadlineExceeded(CallError):
+    """A wait ended at its deadline."""
+
+    code, rpc_code, retryable = "timeout", -32011, True
+
+
+class ResultTooLarge(CallError):
+    """The upstream's answer is larger than the configured limit."""
+
+    code, rpc_code = "result_too_large", -32012
+
+
+class Overloaded(CallError):
+    """A bound is reached; try again later."""
+
+    code, rpc_code, retryable = "overloaded", -32013, True
+
+
+class PermissionDenied(CallError):
+    """The upstream refused the hub's credentials."""
+
+    code, rpc_code = "permission_denied", -32015
+
+
+class InvalidParameters(CallError):
+    """The arguments do not fit the tool."""
+
+    code, rpc_code = "invalid_parameters", -32017
+
+
+class CallCancelled(CallError):
+    """The call was given up before it was answered."""
+
+    code, rpc_code = "cancelled", -32018
+
+
+class InternalError(CallError):
+    """The hub's own fault."""
+
+    code, rpc_code = "internal", -32019
+
+
+def to_wire(error: BaseException, method: str | None = None, name: str | None = None) -> dict[str, Any]:
+    """The member of a JSON-RPC response that stands for `error`: `{"error": ...}` or `{"result": ...}`.
+
+    `method` and `name` are the request's, to give a failed `tools/call` the shape a model can read.
+    """
+    if isinstance(error, UpstreamAnswered):
+        return {"error": error.error}
+    if isinstance(error, ProtocolError):
+        fields: dict[str, Any] = {"code": error.code, "message": error.message}
+        if error.data is not None:
+            fields["data"] = error.data
+        return {"error": fields}
+    if isinstance(error, TimeoutError):
+        error = DeadlineExceeded("The call took longer than its deadline.")
+    if not isinstance(error, CallError):
+        error = InternalError("The hub failed to carry out the request; its log says why.")
+    facts = error.data(name)
+    if method == "tools/call":
+        content = [{"type": "text", "text": error.message}]
+        return {"result": {"content": content, "isError": True, "_meta": {"mcp-hub/error": facts}}}
+    return {"error": {"code": error.rpc_code, "message": error.message, "data": facts}}
