@@ -1,0 +1,1 @@
+"""Bytes to messages and back; nothing here knows what a method means."""
