@@ -1,0 +1,73 @@
+"""Rules: one object with two halves, so that what is hidden and what is refused cannot disagree.
+
+`shape` runs when a catalog is built, `__call__` around every call. The order of the rules is fixed in `CHAIN`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from mcp_hub.catalog import Item, Route
+from mcp_hub.era import Envelope, Era
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Call:
+    """One call on its way to one upstream.
+
+    `params` are the request's end-to-end params under the upstream's own names; a policy that changes them replaces
+    the object. `exposed` is the name the caller used. `caller` is an opaque key, equal for calls of one caller.
+    """
+
+    method: str
+    exposed: str
+    route: Route
+    params: Json
+    era: Era
+    envelope: Envelope
+    caller: object = None
+    on_progress: Callable[[Json], None] | None = None
+    notes: list[str] = field(default_factory=list)
+    """What the policies did, for `--explain` and the log."""
+
+
+Next = Callable[[Call], Awaitable[Json]]
+
+
+class Policy(Protocol):
+    """One rule. Both halves decide from the upstream's id and the original name, never from the exposed one."""
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The items of one upstream as they may be listed: fewer, or with another `local` name or `wire` dict."""
+        ...
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        """The result of one call: `await call_next(call)`, something around it, or an exception of errors.py."""
+        ...
+
+
+class Chain:
+    """Policies from the outermost to the innermost."""
+
+    def __init__(self, policies: Sequence[Policy], innermost: Next) -> None:
+        self.policies = tuple(policies)
+        self.run: Next = compose(self.policies, innermost)
+
+    def shape(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        """What every policy together leaves of the items, innermost rule first."""
+        for policy in reversed(self.policies):
+            items = policy.shape(items)
+        return tuple(items)
+
+
+def compose(policies: Sequence[Policy], innermost: Next) -> Next:
+    """One callable that runs the policies outside in, then `innermost`."""
+    call_next = innermost
+    for policy in reversed(policies):
+        call_next = partial(policy.__call__, call_next=call_next)
+    return call_next

@@ -1,0 +1,51 @@
+"""Who calls the hub: one handshake session, one connection, or one principal of the modern era."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from mcp_hub.wire.frames import Message
+from mcp_hub.wire.link import RequestId
+
+MAX_IN_FLIGHT = 1024
+"""Requests of one caller at the same time; one more is answered `overloaded`."""
+
+Send = Callable[[Message], None]
+"""Puts a message on one stream towards the client; never blocks, drops when the stream is gone or full."""
+
+
+class Caller:
+    """One client as the hub sees it.
+
+    `principal` is the authenticated identity, `""` for the anonymous one. `notify` reaches the client outside of
+    any request (handshake era) and does nothing where the era has no such way.
+    """
+
+    def __init__(self, principal: str, notify: Send) -> None:
+        self.principal = principal
+        self.notify = notify
+        self.initialized = False
+        """Whether the handshake is complete, so that unasked notifications may be sent."""
+        self.protocol_version: str | None = None
+        """The handshake revision agreed on; None before `initialize` and for modern-only callers."""
+        self.capabilities: dict[str, Any] = {}
+        self.client_info: dict[str, Any] = {}
+        self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
+        """Running requests that the client may cancel by id."""
+        self.subscriptions: set[Any] = set()
+
+    def __repr__(self) -> str:
+        return f"Caller({self.client_info.get('name', '?')!r}, {self.protocol_version or 'no handshake'})"
+
+    def cancel(self, request_id: RequestId) -> None:
+        """Cancel one running request; an unknown or finished id is ignored, as the specification says."""
+        task = self.in_flight.pop(request_id, None)
+        if task is not None:
+            task.cancel()
+
+    def cancel_all(self) -> None:
+        """The client is gone: nobody waits for any answer."""
+        for request_id in list(self.in_flight):
+            self.cancel(request_id)

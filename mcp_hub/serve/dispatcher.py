@@ -1,0 +1,288 @@
+"""What each method of a client does: the one table both eras and all transports are served from."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from mcp_hub import era as eras
+from mcp_hub.era import Envelope, Era
+from mcp_hub.errors import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    CallError,
+    Overloaded,
+    ProtocolError,
+    UpstreamAnswered,
+    to_wire,
+)
+from mcp_hub.hub import Hub
+from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TOOLS, Kind
+from mcp_hub.policy import Call
+from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller, Send
+from mcp_hub.wire.frames import Message, Raw
+from mcp_hub.wire.link import RequestId
+
+log = logging.getLogger("mcp_hub.serve")
+
+CAPABILITIES: Final[dict[str, Any]] = {
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+}
+LISTEN_FILTERS: Final = {
+    "toolsListChanged": "notifications/tools/list_changed",
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": "notifications/resources/list_changed",
+}
+_REFERENCES: Final = {"ref/prompt": (PROMPTS, "name"), "ref/resource": (RESOURCES, "uri")}
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request of one caller while it is answered."""
+
+    caller: Caller
+    id: RequestId
+    method: str
+    params: dict[str, Any]
+    era: Era
+    envelope: Envelope
+    send: Send
+
+
+class Dispatcher:
+    """Answers requests and takes notifications of every caller of one hub."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.callers: set[Caller] = set()
+        self._closing = asyncio.Event()
+        self._listeners: set[_Subscription] = set()
+        self._methods: dict[str, Callable[[Exchange], Awaitable[Any]]] = {
+            "initialize": self._initialize,
+            "ping": self._ping,
+            eras.DISCOVER: self._discover,
+            eras.LISTEN: self._listen,
+            "completion/complete": self._complete,
+        }
+        for kind in KINDS:
+            self._methods[kind.list_method] = partial(self._list, kind)
+        for kind in (TOOLS, RESOURCES, PROMPTS):
+            self._methods[kind.act_method] = partial(self._act, kind)
+        hub.watch(self._catalog_changed)
+
+    def join(self, caller: Caller) -> None:
+        """`caller` can be notified from now on."""
+        self.callers.add(caller)
+
+    def leave(self, caller: Caller) -> None:
+        """`caller` is gone: its running requests are cancelled."""
+        self.callers.discard(caller)
+        caller.cancel_all()
+        self.hub.forget(caller)
+
+    def close(self) -> None:
+        """End every subscription gracefully; requests in flight are the transports' to drain."""
+        self._closing.set()
+
+    async def answer(self, caller: Caller, message: Message, send: Send) -> Message:
+        """The response to one request, sound or not. Raises nothing but CancelledError.
+
+        `send` puts notifications that belong to this request on its stream. While it runs, the request can be
+        cancelled through `caller.cancel(id)`.
+        """
+        request_id = message.get("id")
+        if not isinstance(request_id, int | str) or isinstance(request_id, bool):
+            return _failure(None, ProtocolError(INVALID_REQUEST, "A request's id must be a text or an integer."))
+        task = asyncio.current_task()
+        if request_id in caller.in_flight:
+            return _failure(request_id, ProtocolError(INVALID_REQUEST, "This id is in use by a running request."))
+        if len(caller.in_flight) >= MAX_IN_FLIGHT:
+            return _failure(request_id, Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0))
+        if task is not None:
+            caller.in_flight[request_id] = task
+        try:
+            return await self._answer(caller, request_id, message, send)
+        finally:
+            if caller.in_flight.get(request_id) is task:
+                del caller.in_flight[request_id]
+
+    async def _answer(self, caller: Caller, request_id: RequestId, message: Message, send: Send) -> Message:
+        method, params = message.get("method"), message.get("params")
+        modern = eras.is_modern(params) or method in eras.MODERN_ONLY
+        try:
+            exchange = self._exchange(caller, request_id, method, params, modern, send)
+            handler = self._methods.get(exchange.method)
+            if handler is None or (modern and exchange.method in eras.HANDSHAKE_ONLY):
+                raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+            result = await handler(exchange)
+        except (ProtocolError, CallError, TimeoutError) as error:
+            return _failure(request_id, error, method, params, modern)
+        except Exception as error:
+            log.exception("a %s request failed inside the hub", method)
+            return _failure(request_id, error, method, params, modern)
+        return {"jsonrpc": "2.0", "id": request_id, "result": result}
+
+    def _exchange(
+        self, caller: Caller, request_id: RequestId, method: Any, params: Any, modern: bool, send: Send
+    ) -> Exchange:
+        if not isinstance(method, str):
+            raise ProtocolError(INVALID_REQUEST, "A request's method must be a text.")
+        if params is not None and not isinstance(params, dict):
+            raise ProtocolError(INVALID_PARAMS, "params must be an object.")
+        if params is not None and not isinstance(params.get("_meta", {}), dict):
+            raise ProtocolError(INVALID_PARAMS, "params._meta must be an object.")
+        envelope = eras.read_envelope(params) if modern else Envelope(capabilities=caller.capabilities)
+        return Exchange(
+            caller, request_id, method, params or {}, "modern" if modern else "handshake", envelope, send
+        )
+
+    def notification(self, caller: Caller, message: Message) -> None:
+        """Take one notification; what is unknown or malformed is ignored, as notifications are."""
+        method, params = message.get("method"), message.get("params")
+        if method == "notifications/initialized":
+            caller.initialized = True
+        elif method == eras.CANCELLED and isinstance(params, dict):
+            request_id = params.get("requestId")
+            if isinstance(request_id, int | str):
+                caller.cancel(request_id)
+
+    # --- the methods -------------------------------------------------------------------------------------------
+
+    async def _initialize(self, exchange: Exchange) -> dict[str, Any]:
+        params, caller = exchange.params, exchange.caller
+        capabilities, client_info = params.get("capabilities"), params.get("clientInfo")
+        caller.protocol_version = eras.negotiated(params.get("protocolVersion"))
+        caller.capabilities = capabilities if isinstance(capabilities, dict) else {}
+        caller.client_info = client_info if isinstance(client_info, dict) else {}
+        return {
+            "protocolVersion": caller.protocol_version,
+            "capabilities": CAPABILITIES,
+            "serverInfo": self.hub.info,
+        }
+
+    async def _ping(self, exchange: Exchange) -> dict[str, Any]:
+        return {}
+
+    async def _discover(self, exchange: Exchange) -> dict[str, Any]:
+        return {
+            "resultType": "complete",
+            "supportedVersions": [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)],
+            "capabilities": CAPABILITIES,
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "_meta": {eras.SERVER_INFO_KEY: self.hub.info},
+        }
+
+    async def _list(self, kind: Kind, exchange: Exchange) -> Raw:
+        cursor = exchange.params.get("cursor")
+        if cursor is not None and not isinstance(cursor, str):
+            raise ProtocolError(INVALID_PARAMS, "cursor must be a text.")
+        catalog = await self.hub.settled_catalog()
+        return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor)
+
+    async def _act(self, kind: Kind, exchange: Exchange) -> dict[str, Any]:
+        name = exchange.params.get(kind.name_key)
+        if not isinstance(name, str):
+            raise ProtocolError(INVALID_PARAMS, f"params.{kind.name_key} must be a text.")
+        arguments = exchange.params.get("arguments", {})
+        if not isinstance(arguments, dict):
+            raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
+        route = await self.hub.route(kind, name, exchange.era)
+        params = eras.end_to_end(exchange.params)
+        params[kind.name_key] = route.name
+        call = Call(
+            method=exchange.method,
+            exposed=name,
+            route=route,
+            params=params,
+            era=exchange.era,
+            envelope=exchange.envelope,
+            caller=exchange.caller,
+            on_progress=_progress(exchange),
+        )
+        return await self.hub.act(call)
+
+    async def _complete(self, exchange: Exchange) -> dict[str, Any]:
+        reference = exchange.params.get("ref")
+        if not isinstance(reference, dict) or reference.get("type") not in _REFERENCES:
+            raise ProtocolError(INVALID_PARAMS, "params.ref must be a 'ref/prompt' or a 'ref/resource'.")
+        kind, key = _REFERENCES[reference["type"]]
+        name = reference.get(key)
+        if not isinstance(name, str):
+            raise ProtocolError(INVALID_PARAMS, f"params.ref.{key} must be a text.")
+        route = await self.hub.reference(kind, name, exchange.era)
+        params = {**eras.end_to_end(exchange.params), "ref": {**reference, key: route.name}}
+        call = Call("completion/complete", name, route, params, exchange.era, exchange.envelope, exchange.caller)
+        return await self.hub.act(call)
+
+    async def _listen(self, exchange: Exchange) -> dict[str, Any]:
+        wanted = exchange.params.get("notifications")
+        if not isinstance(wanted, dict):
+            raise ProtocolError(INVALID_PARAMS, "params.notifications must be an object of filters.")
+        honoured = {name: True for name in LISTEN_FILTERS if wanted.get(name) is True}
+        subscription = _Subscription(exchange, frozenset(LISTEN_FILTERS[name] for name in honoured))
+        subscription.put(eras.ACKNOWLEDGED, {"notifications": honoured})
+        self._listeners.add(subscription)
+        try:
+            await self._closing.wait()
+        finally:
+            self._listeners.discard(subscription)
+        return {"resultType": "complete", "_meta": {eras.SUBSCRIPTION_KEY: exchange.id}}
+
+    # --- the catalog changed -----------------------------------------------------------------------------------
+
+    def _catalog_changed(self, kinds: frozenset[Kind]) -> None:
+        methods = sorted({kind.changed for kind in kinds})
+        for method in methods:
+            for caller in self.callers:
+                if caller.initialized:
+                    with contextlib.suppress(Exception):
+                        caller.notify({"jsonrpc": "2.0", "method": method})
+            for subscription in tuple(self._listeners):
+                if method in subscription.methods:
+                    subscription.put(method, {})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Subscription:
+    """One `subscriptions/listen`: every frame on its stream carries its id."""
+
+    exchange: Exchange
+    methods: frozenset[str]
+
+    def put(self, method: str, params: dict[str, Any]) -> None:
+        tagged = {**params, "_meta": {eras.SUBSCRIPTION_KEY: self.exchange.id}}
+        self.exchange.send({"jsonrpc": "2.0", "method": method, "params": tagged})
+
+
+def _progress(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
+    meta = exchange.params.get("_meta")
+    token = meta.get(eras.PROGRESS_TOKEN) if isinstance(meta, dict) else None
+    if not isinstance(token, int | str) or isinstance(token, bool):
+        return None
+
+    def relay(params: dict[str, Any]) -> None:
+        exchange.send({"jsonrpc": "2.0", "method": eras.PROGRESS, "params": {**params, "progressToken": token}})
+
+    return relay
+
+
+def _failure(
+    request_id: RequestId | None, error: BaseException, method: Any = None, params: Any = None, modern: bool = False
+) -> Message:
+    name = params.get("name") if isinstance(params, dict) else None
+    answer = to_wire(error, method if isinstance(method, str) else None, name if isinstance(name, str) else None)
+    if isinstance(error, UpstreamAnswered) and isinstance(method, str):
+        answer["error"] = eras.error_for("modern" if modern else "handshake", method, answer["error"])
+    if modern and "result" in answer:
+        answer["result"]["resultType"] = "complete"
+    return {"jsonrpc": "2.0", "id": request_id, **answer}

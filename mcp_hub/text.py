@@ -1,0 +1,35 @@
+"""Text of upstreams made safe to show: no control character reaches a terminal or a log, no secret an error."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+"""Unicode categories that are invisible or steer a terminal: controls, bidi marks, tags, surrogates, separators."""
+
+_MIN_SECRET: Final = 6
+"""Shorter values are too likely to be ordinary words; replacing them would only garble the text."""
+
+
+def printable(text: str, limit: int = 500) -> str:
+    """`text` on one line, hidden characters as \\xNN or \\uNNNN escapes, cut to `limit` characters."""
+    cut = text[:limit]
+    if not cut.isprintable():
+        cut = "".join(char if unicodedata.category(char) not in _HIDDEN else _escape(char) for char in cut)
+    return cut + "…" if len(text) > limit else cut
+
+
+def _escape(char: str) -> str:
+    if char == "\t":
+        return " "
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def redacted(text: str, secrets: Iterable[str]) -> str:
+    """`text` with every known secret value replaced by `***`."""
+    for secret in sorted((s for s in secrets if len(s) >= _MIN_SECRET), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text

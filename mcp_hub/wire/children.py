@@ -1,0 +1,88 @@
+"""All child processes of one hub: their mark, and the reaper that outlives the hub by a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from mcp_hub.wire import reaper
+
+log = logging.getLogger("mcp_hub.wire")
+
+
+class Children:
+    """Marks, registers and sweeps the children of one running hub.
+
+    The reaper process is started with the first child. On Windows there is neither process group nor mark;
+    children end with their stdin there.
+    """
+
+    def __init__(self) -> None:
+        self.run = secrets.token_hex(8)
+        self._reaper: asyncio.subprocess.Process | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._unsaid: list[str] = []
+
+    def mark(self, upstream: str) -> dict[str, str]:
+        """What a child of `upstream` must have in its environment."""
+        return {reaper.MARK: f"{self.run}:{upstream}:"}
+
+    def added(self, pgid: int) -> None:
+        """A child was started as leader of the group `pgid`."""
+        self._say(f"+{pgid}\n")
+
+    def ended(self, pgid: int) -> None:
+        """The whole group is gone."""
+        self._say(f"-{pgid}\n")
+
+    def _say(self, line: str) -> None:
+        if os.name != "posix":
+            return
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+        if self._reaper is None or self._reaper.stdin is None:
+            self._unsaid.append(line)
+            return
+        with contextlib.suppress(OSError, RuntimeError):
+            self._reaper.stdin.write(line.encode())
+
+    async def _start(self) -> None:
+        program = str(Path(reaper.__file__))
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", program, f"{self.run}:",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True, env={},
+            )  # fmt: skip
+        except OSError as error:
+            log.warning("no reaper: children may outlive a killed hub (%s)", error)
+            return
+        self._reaper = process
+        unsaid, self._unsaid = self._unsaid, []
+        for line in unsaid:
+            self._say(line)
+
+    def stragglers(self, upstream: str) -> list[int]:
+        """Processes of `upstream` that are still there, those that left their group included (Linux)."""
+        return reaper.marked(f"{self.run}:{upstream}:")
+
+    async def close(self) -> None:
+        """Let the reaper go; it sweeps once more. Bounded, never raises."""
+        if self._starting is not None:
+            with contextlib.suppress(Exception):
+                await self._starting
+        if self._reaper is None:
+            return
+        if self._reaper.stdin is not None:
+            self._reaper.stdin.close()
+        try:
+            async with asyncio.timeout(reaper.GRACE + 1):
+                await self._reaper.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self._reaper.kill()

@@ -1,0 +1,205 @@
+"""Requests and their answers over one link: ids of our own, progress, cancellation.
+
+Every request is answered, failed or cancelled exactly once; answers nobody asked for are counted and dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered
+from mcp_hub.wire.frames import Message
+from mcp_hub.wire.link import Link, LinkError, LinkLost, RequestId
+
+log = logging.getLogger("mcp_hub.wire")
+
+MAX_BACKGROUND: Final = 256
+"""Small writes (answers to pings, cancellations) under way at once; more are dropped, they are repeatable."""
+
+Progress = Callable[[dict[str, Any]], None]
+Headers = Mapping[str, str]
+
+
+@dataclass(slots=True)
+class _Pending:
+    future: asyncio.Future[Any]
+    on_progress: Progress | None
+
+
+class Peer:
+    """The hub's side of a conversation with one upstream.
+
+    `notified(method, params)` is told every notification but progress; `requested(method, params)` answers the
+    upstream's own requests with a result or by raising ProtocolError; `lost(error)` is told once when the link dies.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        notified: Callable[[str, dict[str, Any]], None],
+        requested: Callable[[str, dict[str, Any]], dict[str, Any]],
+        lost: Callable[[LinkLost], None],
+    ) -> None:
+        self.link = link
+        self.stray = 0
+        """Answers that matched no request."""
+        self._notified = notified
+        self._requested = requested
+        self._lost_callback = lost
+        self._lost: LinkLost | None = None
+        self._pending: dict[RequestId, _Pending] = {}
+        self._last_id = 0
+        self._background: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their answer."""
+        return len(self._pending)
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None = None,
+        *,
+        headers: Headers | None = None,
+        on_progress: Progress | None = None,
+        cancellable: bool = True,
+    ) -> Any:
+        """The result of one request, whatever JSON it is.
+
+        Raises UpstreamAnswered for an error answer and LinkError for a failed transport. When the caller is
+        cancelled the upstream is told (not for `initialize`: the specification forbids it).
+        """
+        if self._lost is not None:
+            raise self._lost
+        self._last_id = request_id = self._last_id + 1
+        if on_progress is not None:
+            params = {**(params or {})}
+            params["_meta"] = {**params.get("_meta", {}), "progressToken": request_id}
+        message: Message = {"jsonrpc": "2.0", "id": request_id, "method": method}
+        if params is not None:
+            message["params"] = params
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending[request_id] = _Pending(future, on_progress)
+        try:
+            await self.link.send(message, headers)
+            return await future
+        except asyncio.CancelledError:
+            if cancellable and request_id in self._pending:
+                self._give_up(request_id)
+            raise
+        finally:
+            self._pending.pop(request_id, None)
+            if future.done() and not future.cancelled():
+                future.exception()  # seen, even where the send failed first
+
+    def _give_up(self, request_id: RequestId) -> None:
+        params = {"requestId": request_id, "reason": "the caller no longer waits"}
+        self._in_background(self.notify("notifications/cancelled", params))
+        self.link.abandon(request_id)
+
+    async def notify(
+        self, method: str, params: dict[str, Any] | None = None, headers: Headers | None = None
+    ) -> None:
+        """Send one notification. Raises LinkError."""
+        message: Message = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = params
+        await self.link.send(message, headers)
+
+    def received(self, message: Message) -> None:
+        """Take in one message of the upstream's (Receiver)."""
+        method = message.get("method")
+        if method is None:
+            self._answered(message)
+        elif not isinstance(method, str):
+            self.stray += 1
+        elif "id" in message:
+            self._in_background(self._answer(message["id"], method, _object(message.get("params"))))
+        else:
+            self._note(method, _object(message.get("params")))
+
+    def _answered(self, message: Message) -> None:
+        request_id = message.get("id")
+        pending = self._pending.get(request_id) if isinstance(request_id, int | str) else None
+        if pending is None or pending.future.done():
+            self.stray += 1
+            return
+        if "error" in message and message["error"] is not None:
+            pending.future.set_exception(UpstreamAnswered(message["error"]))
+        else:
+            pending.future.set_result(message.get("result"))
+
+    def _note(self, method: str, params: dict[str, Any]) -> None:
+        if method != "notifications/progress":
+            self._notified(method, params)
+            return
+        token = params.get("progressToken")
+        pending = self._pending.get(token) if isinstance(token, int | str) else None
+        if pending is not None and pending.on_progress is not None and not pending.future.done():
+            pending.on_progress(params)
+
+    async def _answer(self, request_id: RequestId, method: str, params: dict[str, Any]) -> None:
+        try:
+            reply: Message = {"jsonrpc": "2.0", "id": request_id, "result": self._requested(method, params)}
+        except ProtocolError as error:
+            fields = {"code": error.code, "message": error.message}
+            reply = {"jsonrpc": "2.0", "id": request_id, "error": fields}
+        await self.link.send(reply, None)
+
+    def failed(self, request_id: RequestId | None, error: LinkError) -> None:
+        """One request cannot be answered (Receiver). Without an id it is the only one in flight, if there is one."""
+        if request_id is None and len(self._pending) == 1:
+            (request_id,) = self._pending
+        pending = self._pending.get(request_id) if request_id is not None else None
+        if pending is None:
+            self.stray += 1
+        elif not pending.future.done():
+            pending.future.set_exception(error)
+
+    def lost(self, error: LinkLost) -> None:
+        """The link is dead (Receiver): everything in flight fails with it."""
+        if self._lost is not None:
+            return
+        self._lost = error
+        for pending in self._pending.values():
+            if not pending.future.done():
+                pending.future.set_exception(error)
+        self._lost_callback(error)
+
+    async def close(self) -> None:
+        """Close the link; what is still in flight fails. Never raises."""
+        for task in self._background:
+            task.cancel()
+        await self.link.close()
+        self.lost(LinkLost("the connection was closed by the hub"))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        if len(self._background) >= MAX_BACKGROUND or self._lost is not None:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._quietly(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except LinkError as error:
+            log.debug("a small message was not delivered: %s", error)
+
+
+def _object(params: Any) -> dict[str, Any]:
+    return params if isinstance(params, dict) else {}
+
+
+def nothing_offered(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """How an upstream's requests are answered while the hub offers it nothing: a ping, and -32601 for the rest."""
+    if method == "ping":
+        return {}
+    raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")

@@ -1,0 +1,273 @@
+"""An upstream as a child process that speaks JSON lines over its standard streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+from mcp_hub.text import printable
+from mcp_hub.wire import reaper
+from mcp_hub.wire.children import Children
+from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
+from mcp_hub.wire.lines import LineReader, Oversized
+from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
+
+log = logging.getLogger("mcp_hub.upstream")
+
+STDIN_GRACE: Final = 1.5
+"""Seconds a server has to leave after its stdin closed; real ones need 0.02 to 0.5."""
+TERM_GRACE: Final = 1.0
+"""Seconds between SIGTERM and SIGKILL."""
+LAST_WORDS_GRACE: Final = 0.1
+"""Seconds for the last stderr lines to arrive after an exit; grandchildren may hold the pipe for ever."""
+STDERR_LINES: Final = 40
+STDERR_LINE: Final = 8192
+NOISE_LOGGED: Final = 10
+"""Lines of stdout noise that are logged per process; the rest is counted."""
+_POLL: Final = 0.02
+
+
+class StdioLink:
+    """A Link to a child process: `argv` without a shell, its own process group, `env` as its whole environment."""
+
+    def __init__(
+        self,
+        upstream: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None,
+        children: Children,
+        max_frame: int,
+        write_deadline: float,
+    ) -> None:
+        self._upstream = upstream
+        self._argv = list(argv)
+        self._env = {**env, **children.mark(upstream)}
+        self._cwd = cwd
+        self._children = children
+        self._max_frame = max_frame
+        self._write_deadline = write_deadline
+        self._process: _Process | None = None
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """The last stderr lines, escaped."""
+        return tuple(self._process.stderr) if self._process is not None else ()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the child, None before `open`."""
+        return self._transport.get_pid() if self._transport is not None else None
+
+    async def open(self, receiver: Receiver) -> None:
+        """Start the process. Raises LinkError when it cannot be started."""
+        loop = asyncio.get_running_loop()
+        try:
+            transport, process = await loop.subprocess_exec(
+                lambda: _Process(self._upstream, receiver, self._max_frame),
+                *self._argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._env,
+                cwd=self._cwd,
+                start_new_session=os.name == "posix",
+            )
+        except OSError as error:
+            where = f" in {self._cwd}" if self._cwd is not None else ""
+            raise LinkError(f"cannot start {self._argv[0]!r}{where}: {error.strerror}", executed=False) from None
+        self._transport, self._process = transport, process
+        self._children.added(transport.get_pid())
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Write one line; waits only while the pipe is full, at most the write deadline."""
+        if self._process is None or self._transport is None:
+            raise LinkLost("the process is not running", executed=False)
+        stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
+        if stdin is None or stdin.is_closing() or self._process.gone:
+            raise LinkLost(self._process.why(), executed=False)
+        try:
+            line = encode(message)
+        except FrameError as error:
+            raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
+        await self._wait_until_writable()
+        stdin.writelines((line, b"\n"))
+
+    async def _wait_until_writable(self) -> None:
+        process = cast("_Process", self._process)
+        if process.writable.is_set():
+            return
+        try:
+            async with asyncio.timeout(self._write_deadline):
+                await process.writable.wait()
+        except TimeoutError:
+            process.lose(LinkLost(f"it stopped reading its stdin for {self._write_deadline:g} s"))
+        if process.gone:
+            raise LinkLost(process.why(), executed=False)
+
+    def abandon(self, request_id: RequestId) -> None:
+        """Nothing to do: the answer, should it come, matches no request."""
+
+    async def close(self) -> None:
+        """Close stdin, wait, SIGTERM, wait, SIGKILL: the process, its group, and who left the group."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
+        if self._transport is None or self._process is None:
+            return
+        pgid = self._transport.get_pid()
+        self._process.muted = True
+        with contextlib.suppress(Exception):
+            stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
+            if stdin is not None:
+                stdin.abort() if not self._process.writable.is_set() else stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STDIN_GRACE):
+                await self._process.exited.wait()
+        await self._end_group(pgid)
+        self._transport.close()
+        self._children.ended(pgid)
+
+    async def _end_group(self, pgid: int) -> None:
+        if os.name != "posix":
+            with contextlib.suppress(ProcessLookupError):
+                cast("asyncio.SubprocessTransport", self._transport).kill()
+            return
+        mark = f"{self._children.run}:{self._upstream}:"
+        for number, grace in ((signal.SIGTERM, TERM_GRACE), (signal.SIGKILL, TERM_GRACE)):
+            if not reaper.signal_all({pgid}, mark, number):
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    while reaper.group_alive(pgid) or reaper.marked(mark):
+                        await asyncio.sleep(_POLL)
+
+
+class _Process(asyncio.SubprocessProtocol):
+    """What the child says, taken apart as it comes."""
+
+    def __init__(self, upstream: str, receiver: Receiver, max_frame: int) -> None:
+        self.stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.exited = asyncio.Event()
+        self.gone = False
+        self.muted = False
+        self._upstream = upstream
+        self._receiver = receiver
+        self._stdout = LineReader(max_frame)
+        self._stderr = LineReader(STDERR_LINE)
+        self._max_frame = max_frame
+        self._noise = 0
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._error: LinkLost | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 1:
+            for line in self._stdout.feed(data):
+                self._line(line)
+        else:
+            for line in self._stderr.feed(data):
+                self._stderr_line(line)
+
+    def _line(self, line: bytes | Oversized) -> None:
+        if self.muted:
+            return
+        if isinstance(line, Oversized):
+            text = f"the answer is {line.size:,} bytes, more than the limit of {self._max_frame:,} (max_frame)"
+            self._receiver.failed(salvage_id(line.head, line.tail), FrameTooLarge(text))
+            return
+        if not line or line.isspace():
+            return
+        try:
+            value = decode(line)
+        except FrameError as error:
+            self._undecodable(line, error)
+            return
+        for message in value if isinstance(value, list) else (value,):
+            if isinstance(message, dict):
+                self._receiver.received(message)
+            else:
+                self._noisy(line)
+
+    def _undecodable(self, line: bytes, error: FrameError) -> None:
+        if line.lstrip()[:1] not in (b"{", b"["):
+            self._noisy(line)
+            return
+        self._receiver.failed(
+            salvage_id(line[:4096], line[-4096:]), LinkError(f"the answer cannot be read as JSON: {error}")
+        )
+
+    def _noisy(self, line: bytes) -> None:
+        self._noise += 1
+        if self._noise <= NOISE_LOGGED:
+            text = printable(line[:400].decode("utf-8", "replace"), 200)
+            log.warning("%s wrote to its stdout what is no message: %s", self._upstream, text)
+
+    def _stderr_line(self, line: bytes | Oversized) -> None:
+        raw = line.head if isinstance(line, Oversized) else line
+        text = printable(raw[:2048].decode("utf-8", "replace").rstrip(), 500)
+        if text:
+            self.stderr.append(text)
+            log.debug("%s: %s", self._upstream, text)
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1:
+            rest = self._stdout.rest()
+            if rest is not None:
+                self._line(rest)
+            # The exit status usually follows within a moment and says more than "closed its stdout".
+            asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
+        elif fd == 0:
+            self.writable.set()
+        elif fd == 2:
+            rest = self._stderr.rest()
+            if rest is not None:
+                self._stderr_line(rest)
+
+    def process_exited(self) -> None:
+        self.exited.set()
+        asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
+
+    def lose(self, error: LinkLost | None) -> None:
+        """The conversation is over; told to the receiver once."""
+        if self.gone:
+            return
+        self.gone = True
+        self._error = error
+        self.writable.set()
+        if not self.muted:
+            self._receiver.lost(LinkLost(self.why()))
+
+    def why(self) -> str:
+        """How it ended, for the user."""
+        if self._error is not None:
+            return str(self._error)
+        code: Any = self._transport.get_returncode() if self._transport is not None else None
+        if code is None:
+            return "it closed its stdout"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return f"the process was killed by {signal.Signals(-code).name}"
+        return f"the process exited with status {code}"
