@@ -27,6 +27,8 @@ class LinkError(Exception):
         self.executed = executed
         self.status = status
         self.retry_after = retry_after
+        self.last_words: tuple[str, ...] = ()
+        """The last stderr lines of the process that failed, where there is one."""
 
 
 class LinkLost(LinkError):
