@@ -1,0 +1,51 @@
+"""From a configured server to a link that can be opened."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from mcp_hub.config.child_env import child_environment, find_command
+from mcp_hub.config.models import Server
+from mcp_hub.wire.children import Children
+from mcp_hub.wire.link import Link
+
+
+class Dialer:
+    """Makes links. `environ` is the hub's own environment, of which children see only the safe base."""
+
+    def __init__(self, children: Children, environ: Mapping[str, str] | None = None) -> None:
+        self._children = children
+        self._environ = dict(os.environ if environ is None else environ)
+
+    def link(self, server: Server, transport: str) -> Link:
+        """A new, unopened link. `transport` is never `auto`. Raises CommandNotFound."""
+        if transport == "http":
+            from mcp_hub.wire.http_client import HttpLink  # aiohttp only where a server needs it
+
+            return HttpLink(server)
+        if transport == "sse":
+            from mcp_hub.wire.sse_client import SseLink
+
+            return SseLink(server)
+        return self._process(server)
+
+    def _process(self, server: Server) -> Link:
+        from mcp_hub.wire.stdio import StdioLink
+
+        env = child_environment(server, self._environ, Path.home())
+        if server.tools_dir is not None:
+            argv = [sys.executable, "-m", "mcp_hub.local", str(server.tools_dir)]
+        else:
+            argv = [find_command(server.command or "", env.get("PATH", ""), server.cwd), *server.args]
+        return StdioLink(
+            server.id,
+            argv,
+            env=env,
+            cwd=server.cwd,
+            children=self._children,
+            max_frame=server.max_frame,
+            write_deadline=server.deadlines.write,
+        )

@@ -1,0 +1,160 @@
+"""One open conversation with an upstream, in the era it was found to have."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from mcp_hub import era as eras
+from mcp_hub import routing_headers
+from mcp_hub.config.models import EraPin, Server
+from mcp_hub.era import Envelope, Era
+from mcp_hub.errors import METHOD_NOT_FOUND, UpstreamAnswered
+from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, agree
+from mcp_hub.upstream.dial import Dialer
+from mcp_hub.wire.link import LinkError, LinkLost
+from mcp_hub.wire.peer import Peer, Progress, nothing_offered
+
+log = logging.getLogger("mcp_hub.upstream")
+
+LISTEN_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
+"""Seconds between attempts to listen for changes again, the last one for ever."""
+LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+
+Notified = Callable[[str, dict[str, Any]], None]
+
+
+class Session:
+    """A link, the peer on it, and what was agreed. `lost` is set when the link has died by itself."""
+
+    def __init__(self, peer: Peer, agreement: Agreement, transport: str, info: dict[str, Any]) -> None:
+        self.peer = peer
+        self.agreement = agreement
+        self.transport = transport
+        self.lost = asyncio.Event()
+        self.loss: LinkLost | None = None
+        self._info = info
+        self._listening: asyncio.Task[None] | None = None
+
+    @property
+    def era(self) -> Era:
+        """The era this upstream is spoken to in."""
+        return self.agreement.era
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """The last stderr lines of the process behind it, escaped."""
+        return self.peer.link.last_words
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        envelope: Envelope | None = None,
+        on_progress: Progress | None = None,
+        schema: dict[str, Any] | None = None,
+    ) -> Any:
+        """One request in the upstream's era. `envelope` is its causer's, `schema` the called tool's inputSchema.
+
+        Raises what Peer.request raises.
+        """
+        version = self.agreement.version
+        headers = {VERSION_HEADER: version}
+        if self.era == "modern":
+            asked = replace(envelope, client_info=self._info) if envelope else Envelope(version, {}, self._info)
+            params = eras.stamped(params, asked)
+            if self.transport == "http":
+                param_map = routing_headers.param_map(schema) if schema else None
+                headers.update(routing_headers.emit(method, params, param_map or {}))
+        return await self.peer.request(method, params, headers=headers, on_progress=on_progress)
+
+    def watch_for_changes(self, changed: Callable[[], None]) -> None:
+        """Keep the way open on which the upstream announces changes; `changed` is called when some may be missed."""
+        if self.era == "modern":
+            self._listening = asyncio.get_running_loop().create_task(self._listen(changed))
+            return
+        open_stream = getattr(self.peer.link, "open_standing_stream", None)
+        if open_stream is not None:
+            open_stream({VERSION_HEADER: self.agreement.version})
+
+    async def _listen(self, changed: Callable[[], None]) -> None:
+        attempt = 0
+        while not self.lost.is_set():
+            began = asyncio.get_running_loop().time()
+            try:
+                await self.request(eras.LISTEN, {"notifications": LISTEN_FILTERS})
+            except UpstreamAnswered as error:
+                if error.code == METHOD_NOT_FOUND:
+                    return
+            except LinkError as error:
+                log.debug("listening ended: %s", error)
+            attempt = 0 if asyncio.get_running_loop().time() - began > LISTEN_AGAIN[-1] else attempt
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LISTEN_AGAIN[min(attempt, len(LISTEN_AGAIN) - 1)]):
+                    await self.lost.wait()
+            attempt += 1
+            changed()
+
+    async def close(self) -> None:
+        """End the conversation and what is behind it, within the link's bounds. Never raises."""
+        if self._listening is not None:
+            self._listening.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._listening
+        await self.peer.close()
+
+
+async def open_session(
+    server: Server, dialer: Dialer, info: dict[str, Any], notified: Notified, remembered: EraPin = "auto"
+) -> Session:
+    """Connect and agree. Raises LinkError, UpstreamAnswered, NoAgreement, CommandNotFound; not bounded in time."""
+    pin = server.era if server.era != "auto" else remembered
+    if server.transport == "auto":
+        try:
+            return await _open(server, "http", dialer, info, notified, pin)
+        except LinkError as error:
+            if error.status is None or not 400 <= error.status < 500 or error.status in (401, 403, 429):
+                raise
+        return await _open(server, "sse", dialer, info, notified, "handshake")
+    if server.transport == "sse" and pin == "auto":
+        pin = "handshake"  # the specification gives SSE no other era
+    try:
+        return await _open(server, server.transport, dialer, info, notified, pin)
+    except LinkLost:
+        if server.transport != "stdio" or pin != "auto":
+            raise
+        # It may be the probe that it did not survive.
+        return await _open(server, "stdio", dialer, info, notified, "handshake")
+
+
+async def _open(
+    server: Server, transport: str, dialer: Dialer, info: dict[str, Any], notified: Notified, pin: EraPin
+) -> Session:
+    session: Session | None = None
+    early: list[LinkLost] = []
+
+    def lost(error: LinkLost) -> None:
+        if session is None:
+            early.append(error)
+        else:
+            session.loss = error
+            session.lost.set()
+
+    peer = Peer(dialer.link(server, transport), notified=notified, requested=nothing_offered, lost=lost)
+    try:
+        await peer.link.open(peer)
+        agreement = await agree(peer, pin, info)
+        if early:
+            raise early[0]
+    except BaseException as error:
+        if isinstance(error, LinkError):
+            error.last_words = peer.link.last_words
+        await asyncio.shield(peer.close())
+        raise
+    session = Session(peer, agreement, transport, info)
+    return session
