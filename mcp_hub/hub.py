@@ -1,0 +1,196 @@
+"""The hub: upstreams, the catalog merged from their lists, and the chain every call goes through."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any, Final
+
+from mcp_hub import era as eras
+from mcp_hub.catalog import Catalog, Item, Route, Source
+from mcp_hub.config.models import Config
+from mcp_hub.era import Era
+from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
+from mcp_hub.kept import KeptCatalogs
+from mcp_hub.kinds import KINDS, RESOURCES, TEMPLATES, Kind
+from mcp_hub.policy import Call, Chain, Json
+from mcp_hub.policy.deadline import Deadline
+from mcp_hub.policy.limits import Limits
+from mcp_hub.upstream.connection import Upstream
+from mcp_hub.upstream.dial import Dialer
+from mcp_hub.wire.children import Children
+
+log = logging.getLogger("mcp_hub")
+
+STARTS_AT_ONCE: Final = 4
+REFRESH_AFTER: Final = 5.0
+"""Seconds until upstreams that are served from their kept catalog are started to refresh it."""
+REBUILD_AFTER: Final = 0.05
+"""Seconds changes of several upstreams are collected before the catalog is built again."""
+
+Watcher = Callable[[frozenset[Kind]], None]
+
+
+class Hub:
+    """`async with Hub(config) as hub:` runs the upstreams; `act` carries one call out.
+
+    One loop, one hub. `kept` is where catalogs are kept between runs, None for nowhere.
+    """
+
+    def __init__(
+        self, config: Config, *, environ: Mapping[str, str] | None = None, kept: KeptCatalogs | None = None
+    ) -> None:
+        self.config = config
+        self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": metadata.version("mcp-hub")}
+        self.children = Children()
+        dialer = Dialer(self.children, environ)
+        starts = asyncio.Semaphore(STARTS_AT_ONCE)
+        self.upstreams: dict[str, Upstream] = {
+            server.id: Upstream(server, dialer, self.info, starts, kept, self._upstream_changed)
+            for server in config.servers
+        }
+        calls = {server.id: server.deadlines.call for server in config.servers}
+        self.chain = Chain((Deadline(calls), Limits()), self._ask)
+        self._catalog = Catalog.build((), config.on_conflict, server_info=self.info)
+        self._dirty = False
+        self._listed = False
+        self._patience_ends: float | None = None
+        self._rebuild: asyncio.TimerHandle | None = None
+        self._refresh: asyncio.TimerHandle | None = None
+        self._watchers: list[Watcher] = []
+
+    async def __aenter__(self) -> Hub:
+        for upstream in self.upstreams.values():
+            upstream.start()
+        self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop every upstream, all at the same time, and what is left of their processes. Idempotent."""
+        for timer in (self._rebuild, self._refresh):
+            if timer is not None:
+                timer.cancel()
+        await asyncio.gather(*(upstream.stop() for upstream in self.upstreams.values()), return_exceptions=True)
+        await self.children.close()
+
+    def _wake_all(self) -> None:
+        for upstream in self.upstreams.values():
+            upstream.wake()
+
+    # --- the catalog -------------------------------------------------------------------------------------------
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is known now."""
+        if self._dirty:
+            self._build()
+        return self._catalog
+
+    async def settled_catalog(self) -> Catalog:
+        """The catalog once every upstream's first outcome is known, or the first caller has waited `list_wait`."""
+        self._listed = True
+        if self._patience_ends is None:
+            self._patience_ends = time.monotonic() + self.config.list_wait
+        await self._wait_for(list(self.upstreams.values()), self._patience_ends - time.monotonic())
+        return self.catalog
+
+    async def outcomes(self) -> None:
+        """Return when every upstream has connected or failed once; bounded by their deadlines."""
+        for upstream in self.upstreams.values():
+            upstream.wake()
+        await asyncio.gather(*(upstream.settled.wait() for upstream in self.upstreams.values()))
+
+    async def _wait_for(self, upstreams: list[Upstream], seconds: float) -> None:
+        unsettled = [upstream for upstream in upstreams if not upstream.settled.is_set()]
+        if not unsettled or seconds <= 0:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                for upstream in unsettled:
+                    await upstream.settled.wait()
+
+    def watch(self, watcher: Watcher) -> None:
+        """`watcher(kinds)` is called when lists have changed that somebody may have asked for."""
+        self._watchers.append(watcher)
+
+    def forget(self, caller: object) -> None:
+        """`caller` is gone; what was kept open for it alone is closed."""
+
+    def _upstream_changed(self, upstream: Upstream) -> None:
+        self._dirty = True
+        if self._rebuild is None:
+            self._rebuild = asyncio.get_running_loop().call_later(REBUILD_AFTER, self._build)
+
+    def _build(self) -> None:
+        if self._rebuild is not None:
+            self._rebuild.cancel()
+            self._rebuild = None
+        self._dirty = False
+        sources = [self._source(upstream) for upstream in self.upstreams.values() if upstream.lists]
+        previous = self._catalog
+        self._catalog = Catalog.build(
+            sources, self.config.on_conflict, previous=previous, server_info=self.info
+        )
+        for finding in set(self._catalog.findings) - set(previous.findings):
+            log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
+        changed = self._catalog.changed(previous)
+        if changed and self._listed:
+            for watcher in self._watchers:
+                watcher(changed)
+
+    def _source(self, upstream: Upstream) -> Source:
+        items: list[Item] = []
+        for kind in KINDS:
+            for wire in upstream.lists.get(kind, ()):
+                name = wire.get(kind.name_key) if isinstance(wire, dict) else None
+                text = name if isinstance(name, str) else ""
+                items.append(Item(Route(upstream.server.id, kind, text), text, wire))
+        return Source(upstream.server.id, upstream.server.namespace, self.chain.shape(items))
+
+    # --- names and calls ---------------------------------------------------------------------------------------
+
+    async def route(self, kind: Kind, exposed: str, era: Era) -> Route:
+        """Where a call under this name goes. Raises UnknownName, the same for absent, hidden and refused."""
+        route = self.catalog.resolve(kind, exposed)
+        if route is None:
+            await self._wait_for(self._who_may_have(exposed), self._longest_connect())
+            await self.settled_catalog()
+            route = self.catalog.resolve(kind, exposed)
+        if route is None:
+            code = RESOURCE_NOT_FOUND if kind is RESOURCES and era == "handshake" else INVALID_PARAMS
+            data = {"uri": exposed} if kind is RESOURCES else None
+            raise UnknownName(code, f"Unknown {kind.unknown}: {exposed}", data)
+        return route
+
+    async def reference(self, kind: Kind, exposed: str, era: Era) -> Route:
+        """Like `route`, for a completion's reference, which may also name a resource template."""
+        if kind is RESOURCES:
+            template = (await self.settled_catalog()).resolve(TEMPLATES, exposed)
+            if template is not None:
+                return template
+        return await self.route(kind, exposed, era)
+
+    def _who_may_have(self, exposed: str) -> list[Upstream]:
+        """Upstreams still starting whose namespace the name begins with: worth waiting for longer than a list is."""
+        return [u for u in self.upstreams.values() if u.server.namespace and exposed.startswith(u.server.namespace)]
+
+    def _longest_connect(self) -> float:
+        return max((u.server.deadlines.connect for u in self.upstreams.values()), default=0.0)
+
+    async def act(self, call: Call) -> Json:
+        """The result of one call in its caller's era. Raises ProtocolError and CallError."""
+        return await self.chain.run(call)
+
+    async def _ask(self, call: Call) -> Json:
+        upstream = self.upstreams[call.route.upstream]
+        envelope = call.envelope if call.era == "modern" else None
+        result = await upstream.request(call.method, call.params, envelope=envelope, on_progress=call.on_progress)
+        spoken = upstream.agreement.era if upstream.agreement is not None else call.era
+        return eras.result_for(call.era, spoken, call.method, result)
