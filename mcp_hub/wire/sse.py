@@ -1,0 +1,195 @@
+"""Server-sent events, both ways, without I/O: bytes in any pieces to events, and events to bytes.
+
+The parser follows the WHATWG specification to the letter, costs linear time and holds at most one event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+COMMENT: Final = b": keep-alive\n\n"
+"""What a serving side writes to keep an idle stream open; every parser skips it."""
+
+_KEPT: Final = 4096
+"""Bytes kept of each end of an event that is too large, enough to find its id in."""
+_FIELD: Final = 64
+"""Bytes a line may be longer than the limit of the data: field name, colon, blank."""
+_NAME_LIMIT: Final = 1024
+"""Bytes of a name that are kept; a longer id is ignored."""
+_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class SseEvent:
+    """One event: `id` is the last one the stream gave (also before this event), `retry` in ms if said in this one."""
+
+    event: str
+    data: bytes
+    id: str | None
+    retry: int | None
+
+
+class EventTooLarge(Exception):
+    """An event is larger than the limit; its middle is thrown away as it comes.
+
+    Raised once when the limit is passed (`tail` is None) and once more when that event has ended. `events` are those
+    that came before it in the same chunk. To go on, feed again (`b""` will do); nothing that follows is lost.
+    """
+
+    def __init__(self, events: list[SseEvent], head: bytes, tail: bytes | None) -> None:
+        super().__init__("an event is larger than the limit")
+        self.events = events
+        self.head = head
+        self.tail = tail
+
+
+class SseParser:
+    """Takes one stream apart. `max_event` bounds the data of one event, in bytes."""
+
+    def __init__(self, max_event: int) -> None:
+        self.last_event_id: str | None = None
+        """What a reconnection should say in `Last-Event-ID`; None if the stream gave no id, or an empty one."""
+        self.retry: int | None = None
+        """Milliseconds to wait before a reconnection, if the stream said so."""
+        self._max = max_event
+        self._pieces: deque[bytes] = deque()
+        self._line = bytearray()
+        self._after_cr = False
+        self._first_line = True
+        self._skipping = False
+        self._blank = True
+        self._head = self._tail = b""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._event = ""
+        self._data: bytes | bytearray | None = None
+        self._id: str | None = None
+        self._retry: int | None = None
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """The events that `chunk` completes, in order. Raises EventTooLarge."""
+        pieces = self._pieces
+        pieces.extend(chunk.splitlines(keepends=True))
+        events: list[SseEvent] = []
+        while pieces:
+            piece = pieces.popleft()
+            if self._after_cr:
+                self._after_cr = False
+                if piece == b"\n":
+                    continue  # the second half of a CRLF
+            end = piece[-1]
+            if end == 10:
+                body = piece[:-2] if piece[-2:-1] == b"\r" else piece[:-1]
+            elif end == 13:
+                body = piece[:-1]
+                self._after_cr = True
+            else:
+                self._partial(piece, events)
+                continue
+            if self._skipping:
+                self._skip(body, events)
+            else:
+                self._whole(body, events)
+        return events
+
+    def _partial(self, piece: bytes, events: list[SseEvent]) -> None:
+        if self._skipping:
+            self._tail = (self._tail + piece[-_KEPT:])[-_KEPT:]
+            self._blank = False
+            return
+        self._line += piece
+        self._check_line(self._line, events, blank=False)
+
+    def _check_line(self, line: bytes | bytearray, events: list[SseEvent], *, blank: bool) -> None:
+        before = self._data or b""
+        if len(line) + len(before) > self._max + _FIELD:
+            self._too_large(bytes(before[:_KEPT] or line[:_KEPT]), bytes(line[-_KEPT:]), events, blank=blank)
+
+    def _whole(self, body: bytes, events: list[SseEvent]) -> None:
+        if self._line:
+            self._line += body
+            body = bytes(self._line)
+            self._line = bytearray()
+        if self._first_line:
+            self._first_line = False
+            body = body.removeprefix(_BOM)
+        if body:
+            self._check_line(body, events, blank=True)
+            self._field(body, events)
+        else:
+            self._dispatch(events)
+
+    def _field(self, line: bytes, events: list[SseEvent]) -> None:
+        name, colon, value = line.partition(b":")
+        if not name and colon:
+            return  # a comment
+        if value[:1] == b" ":
+            value = value[1:]
+        if name == b"data":
+            self._add(value, events)
+        elif name == b"event":
+            self._event = value[:_NAME_LIMIT].decode("utf-8", "replace")
+        elif name == b"id":
+            if b"\0" not in value and len(value) <= _NAME_LIMIT:
+                self._id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit() and len(value) < 16:
+            self.retry = self._retry = int(value)
+
+    def _add(self, value: bytes, events: list[SseEvent]) -> None:
+        if self._data is None:
+            self._data = value
+        else:
+            if isinstance(self._data, bytes):
+                self._data = bytearray(self._data)
+            self._data += b"\n"
+            self._data += value
+        if len(self._data) > self._max:
+            self._too_large(bytes(self._data[:_KEPT]), bytes(self._data[-_KEPT:]), events, blank=True)
+
+    def _dispatch(self, events: list[SseEvent]) -> None:
+        self._remember_id()
+        if self._data is not None:
+            events.append(SseEvent(self._event or "message", bytes(self._data), self.last_event_id, self._retry))
+        self._reset()
+
+    def _remember_id(self) -> None:
+        if self._id is not None:
+            self.last_event_id = self._id or None
+
+    def _too_large(self, head: bytes, tail: bytes, events: list[SseEvent], *, blank: bool) -> None:
+        self._head, self._tail = head, tail
+        self._skipping, self._blank, self._first_line = True, blank, False
+        self._line = bytearray()
+        self._data = None
+        raise EventTooLarge(events, head, None)
+
+    def _skip(self, body: bytes, events: list[SseEvent]) -> None:
+        if body or not self._blank:
+            self._tail = (self._tail + body[-_KEPT:])[-_KEPT:]
+            self._blank = True
+            return
+        self._skipping = False
+        self._remember_id()  # else a reconnection would ask for the same event again
+        self._reset()
+        raise EventTooLarge(events, self._head, self._tail)
+
+
+def encode_event(data: bytes, event: str = "message", id: str | None = None) -> bytes:
+    """One event as bytes. ValueError for an `event` or `id` with a line end or NUL in it."""
+    head = b"" if id is None else b"id: " + _one_line(id) + b"\n"
+    if event != "message":
+        head += b"event: " + _one_line(event) + b"\n"
+    if b"\n" in data or b"\r" in data:
+        data = b"\ndata: ".join(_LINE_END.split(data))
+    return head + b"data: " + data + b"\n\n"
+
+
+def _one_line(text: str) -> bytes:
+    if any(char in text for char in "\r\n\0"):
+        raise ValueError("an event's name and id are one line")
+    return text.encode()
