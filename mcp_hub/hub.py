@@ -7,7 +7,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from typing import Any, Final
 
 from mcp_hub import era as eras
@@ -22,6 +21,7 @@ from mcp_hub.policy.deadline import Deadline
 from mcp_hub.policy.limits import Limits
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
+from mcp_hub.version import VERSION
 from mcp_hub.wire.children import Children
 
 log = logging.getLogger("mcp_hub")
@@ -45,7 +45,7 @@ class Hub:
         self, config: Config, *, environ: Mapping[str, str] | None = None, kept: KeptCatalogs | None = None
     ) -> None:
         self.config = config
-        self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": metadata.version("mcp-hub")}
+        self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
         self.children = Children()
         dialer = Dialer(self.children, environ)
         starts = asyncio.Semaphore(STARTS_AT_ONCE)

@@ -1,0 +1,121 @@
+"""`mcp-hub check`: connect to everything at once and say what works, what does not, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import Any
+
+from mcp_hub.cli import FAILED, OK
+from mcp_hub.cli.startup import add_config_arguments, load, run_loop
+from mcp_hub.config.models import Config
+from mcp_hub.hub import Hub
+from mcp_hub.kinds import KINDS, TOOLS
+from mcp_hub.text import printable
+from mcp_hub.upstream.connection import Upstream
+from mcp_hub.upstream.states import State
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`mcp-hub check [--config F] [--json]`."""
+    add_config_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit 1 if a required server fails or the catalog has a conflict that the configuration forbids."""
+    return run_loop(_check(load(options), as_json=options.json))
+
+
+async def _check(config: Config, *, as_json: bool) -> int:
+    async with Hub(config) as hub:
+        await _outcomes(hub, show=sys.stderr.isatty() and not as_json)
+        facts = [_facts(hub, upstream) for upstream in hub.upstreams.values()]
+        findings = [
+            {"server": f.upstream, "kind": f.kind, "name": printable(f.name), "problem": printable(f.problem)}
+            for f in hub.catalog.findings
+        ]
+        forbidden = any(finding.severity == "error" for finding in hub.catalog.findings)
+    failed = [fact["server"] for fact in facts if fact["required"] and fact["state"] != State.READY]
+    if as_json:
+        print(json.dumps({"servers": facts, "findings": findings, "failed": failed}, indent=2))
+    else:
+        _print_table(facts)
+        for finding in findings:
+            print(f"warning: {finding['server']}: {finding['kind']} {finding['name']}: {finding['problem']}")
+        if failed:
+            print(f"failed: required and not available: {', '.join(failed)}")
+    return FAILED if failed or forbidden else OK
+
+
+async def _outcomes(hub: Hub, *, show: bool) -> None:
+    if not show:
+        await hub.outcomes()
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("connecting") as status:
+        waiting = asyncio.ensure_future(hub.outcomes())
+        while not waiting.done():
+            missing = [u.server.id for u in hub.upstreams.values() if not u.settled.is_set()]
+            status.update(f"connecting to {len(missing)} of {len(hub.upstreams)}: {printable(', '.join(missing), 80)}")
+            await asyncio.wait({waiting}, timeout=0.2)
+        waiting.result()
+
+
+def _facts(hub: Hub, upstream: Upstream) -> dict[str, Any]:
+    agreement, ready = upstream.agreement, upstream.state is State.READY
+    server = upstream.server
+    counts = {kind.name: len(upstream.lists.get(kind, ())) for kind in KINDS}
+    return {
+        "server": server.id,
+        "state": str(upstream.state),
+        "required": server.required,
+        "era": agreement.era if agreement is not None and ready else None,
+        "revision": agreement.version if agreement is not None and ready else None,
+        "transport": upstream.transport,
+        "session": server.session,
+        **counts,
+        "exposed_tools": sum(1 for name in hub.catalog.names(TOOLS) if _belongs(hub, name, server.id)),
+        "seconds": round(upstream.connect_seconds, 2) if upstream.connect_seconds is not None and ready else None,
+        "problem": upstream.error,
+        "incomplete": [printable(text) for text in upstream.shortfalls.values()],
+    }
+
+
+def _belongs(hub: Hub, exposed: str, upstream: str) -> bool:
+    route = hub.catalog.resolve(TOOLS, exposed)
+    return route is not None and route.upstream == upstream
+
+
+def _print_table(facts: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if not facts:
+        print("no servers are configured")
+        return
+    table = Table("server", "state", "era", "transport", "tools", "other", "seconds", box=None, pad_edge=False)
+    for fact in facts:
+        ready = fact["state"] == State.READY
+        word = "ok" if ready else "disabled" if fact["state"] == State.DISABLED else "FAILED"
+        style = "green" if ready else "yellow" if word == "disabled" else "red"
+        others = sum(fact[kind.name] for kind in KINDS if kind is not TOOLS)
+        table.add_row(
+            Text(fact["server"] + (" (required)" if fact["required"] else "")),
+            Text(word, style=style),
+            Text(f"{fact['era']} {fact['revision']}" if fact["era"] else "-"),
+            Text(fact["transport"] + ("" if fact["session"] == "shared" else f", session {fact['session']}")),
+            Text(str(fact["tools"]) if ready else "-"),
+            Text(str(others) if ready else "-"),
+            Text(f"{fact['seconds']:.2f}" if ready else "-"),
+        )
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    for fact in facts:
+        for problem in [*([fact["problem"]] if fact["problem"] else []), *fact["incomplete"]]:
+            print(f"{fact['server']}: {printable(problem, 2000)}")
+
+

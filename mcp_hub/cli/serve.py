@@ -1,0 +1,117 @@
+"""`mcp-hub serve`: the hub over stdio, or over a network."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+
+from mcp_hub.cli import OK
+from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
+from mcp_hub.config.models import Config, Listen
+from mcp_hub.errors import ConfigError
+from mcp_hub.hub import Hub
+from mcp_hub.serve.dispatcher import Dispatcher
+
+TOKEN_VARIABLE = "MCP_HUB_TOKEN"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`mcp-hub serve [--config F] [--sse | --http] [--host H] [--port P]`."""
+    add_config_arguments(parser)
+    over = parser.add_mutually_exclusive_group()
+    over.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")
+    over.add_argument("--http", action="store_true", help="over a network: /mcp alone")
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1; any other needs a token)")
+    parser.add_argument("--port", type=int, help="port to listen on, 0 for any free one (default 8808)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until the client leaves or a signal comes."""
+    network = options.sse or options.http
+    if network:
+        config = load(options)
+        return run_loop(_network(config, _listen(config, options), sse=options.sse))
+    if options.host is not None or options.port is not None:
+        raise ConfigError("--host and --port need --sse or --http; without one of them the hub serves over stdio")
+    from mcp_hub.serve.streams import claim
+
+    stdin, stdout = claim()  # before anything can print
+    return run_loop(_stdio(load(options), stdin, stdout))
+
+
+def _listen(config: Config, options: argparse.Namespace) -> Listen:
+    from pydantic import ValidationError
+
+    changes: dict[str, object] = {}
+    if options.host is not None:
+        changes["host"] = options.host
+    if options.port is not None:
+        changes["port"] = options.port
+    if TOKEN_VARIABLE in os.environ:
+        changes["token"] = os.environ[TOKEN_VARIABLE]
+    try:
+        return Listen.model_validate({**config.listen.model_dump(), **changes})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"--{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+async def _stdio(config: Config, stdin: int, stdout: int) -> int:
+    from mcp_hub.serve.stdio import serve_stdio
+
+    stop = _stop_on_signals()
+    async with make_hub(config) as hub:
+        await serve_stdio(Dispatcher(hub), stdin, stdout, stop)
+    return OK
+
+
+async def _network(config: Config, listen: Listen, *, sse: bool) -> int:
+    from mcp_hub.serve.app import App
+    from mcp_hub.serve.network import serve_network
+    from mcp_hub.serve.security import check_listener
+
+    objection = check_listener(listen)
+    if objection is not None:
+        raise ConfigError(objection)
+    stop = _stop_on_signals()
+    announcements: set[asyncio.Task[None]] = set()
+    async with make_hub(config) as hub:
+        app = App(Dispatcher(hub), listen, sse=sse)
+
+        def ready(addresses: list[str]) -> None:
+            announcements.add(asyncio.get_running_loop().create_task(_announce(hub, addresses, listen)))
+
+        await serve_network(app, listen, stop=stop, ready=ready)
+    return OK
+
+
+async def _announce(hub: Hub, addresses: list[str], listen: Listen) -> None:
+    from mcp_hub.cli.announce import addresses_text, catalog_text
+
+    print(addresses_text(addresses, with_token=listen.token is not None), file=sys.stderr, flush=True)
+    await hub.settled_catalog()
+    print(catalog_text(hub), file=sys.stderr, flush=True)
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """Set by the first SIGTERM, SIGINT or SIGHUP; the second ends the process at once (the reaper ends its children)."""
+    stop = asyncio.Event()
+
+    def caught() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is None:
+            continue
+        try:
+            loop.add_signal_handler(number, caught)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(caught))
+    return stop

@@ -1,0 +1,46 @@
+"""`mcp-hub tools`: what the hub exposes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from mcp_hub.cli import OK
+from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
+from mcp_hub.config.models import Config
+from mcp_hub.kinds import TOOLS
+from mcp_hub.text import printable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`mcp-hub tools [--config F] [--json]`."""
+    add_config_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="the whole definitions as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """List the tools of every server that answers within its deadlines."""
+    return run_loop(_tools(load(options), as_json=options.json))
+
+
+async def _tools(config: Config, *, as_json: bool) -> int:
+    async with make_hub(config) as hub:
+        await hub.outcomes()
+        entries = [hub.catalog.entry(TOOLS, name) for name in hub.catalog.names(TOOLS)]
+        problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
+    tools = [entry.wire for entry in entries if entry is not None]
+    if as_json:
+        print(json.dumps(tools, indent=2, ensure_ascii=False))
+    else:
+        for tool in tools:
+            print(f"{tool['name']:<40}  {_first_line(tool)}".rstrip())
+    for server, problem in problems.items():
+        print(f"{server}: not there: {printable(problem, 2000)}", file=sys.stderr)
+    return OK
+
+
+def _first_line(tool: dict[str, Any]) -> str:
+    text = str(tool.get("description") or tool.get("title") or "").strip()
+    return printable(text.splitlines()[0], 100) if text else ""

@@ -1,0 +1,95 @@
+"""A client on one connection that carries messages both ways: every request its own task, answers as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from mcp_hub.era import BATCHING_REVISION
+from mcp_hub.errors import INVALID_REQUEST, PARSE_ERROR
+from mcp_hub.serve.callers import Caller
+from mcp_hub.serve.dispatcher import Dispatcher
+from mcp_hub.wire.frames import FrameError, Message, decode
+
+Write = Callable[[Any], None]
+"""Sends one message, or a list of them as a batch; never blocks."""
+
+
+class Duplex:
+    """One caller, its running requests, and the way its messages are taken apart."""
+
+    def __init__(self, dispatcher: Dispatcher, write: Write, principal: str = "") -> None:
+        self._dispatcher = dispatcher
+        self._write = write
+        self.caller = Caller(principal, write)
+        self._running: set[asyncio.Task[None]] = set()
+        dispatcher.join(self.caller)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._running)
+
+    def received(self, data: bytes) -> None:
+        """Take one JSON text of the client's; what is wrong with it is answered, never raised."""
+        try:
+            value = decode(data)
+        except FrameError as error:
+            self.refuse(PARSE_ERROR, f"Parse error: {error}")
+            return
+        if isinstance(value, dict):
+            self._take(value)
+        elif isinstance(value, list) and value and self.caller.protocol_version == BATCHING_REVISION:
+            self._spawn(self._batch(value))
+        else:
+            self.refuse(INVALID_REQUEST, "A message must be one JSON-RPC object.")
+
+    def refuse(self, code: int, message: str) -> None:
+        """Answer what has no readable id."""
+        self._write(_error(code, message))
+
+    def _take(self, message: Message) -> None:
+        if "method" not in message:
+            if "result" not in message and "error" not in message:
+                self.refuse(INVALID_REQUEST, "A message has a method, a result or an error.")
+            return  # an answer to a request the hub never sent
+        if "id" in message:
+            self._spawn(self._answer(message))
+        else:
+            self._dispatcher.notification(self.caller, message)
+
+    async def _answer(self, message: Message) -> None:
+        self._write(await self._dispatcher.answer(self.caller, message, self._write))
+
+    async def _batch(self, messages: list[Any]) -> None:
+        requests = [m for m in messages if isinstance(m, dict) and "method" in m and "id" in m]
+        for message in messages:
+            if isinstance(message, dict) and "method" in message and "id" not in message:
+                self._dispatcher.notification(self.caller, message)
+        broken = [_error(INVALID_REQUEST, "Not a request.") for m in messages if not isinstance(m, dict)]
+        answers = await asyncio.gather(
+            *(self._dispatcher.answer(self.caller, request, self._write) for request in requests)
+        )
+        if answers or broken:
+            self._write([*answers, *broken])
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def drained(self) -> None:
+        """Return when no request is running; not bounded in time."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    def close(self) -> None:
+        """The client is gone: cancel what still runs."""
+        self._dispatcher.leave(self.caller)
+        for task in self._running:
+            task.cancel()
+
+
+def _error(code: int, message: str) -> Message:
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
