@@ -1,0 +1,322 @@
+"""What both HTTP transports share: one pooled client per upstream, redirects kept at home, failures in words.
+
+aiohttp is imported when the first client is opened, in a thread: it takes a good part of a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import email.utils
+import http.client
+import importlib
+import io
+import logging
+import os
+import re
+import socket
+import time
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.config.models import Server
+from mcp_hub.text import printable, redacted
+from mcp_hub.wire.link import FrameTooLarge, LinkError, SessionLost, Unauthorized
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+    from yarl import URL
+
+log = logging.getLogger("mcp_hub.wire")
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
+POOL: Final = 128
+"""Connections to one upstream: its 64 calls at once, twice, so that a cancellation still gets through."""
+KEEP_ALIVE: Final = 4.0
+"""Seconds an idle plain connection is kept: uvicorn and Node close at 5, and a POST that crosses is lost."""
+KEEP_ALIVE_TLS: Final = 30.0
+"""The same where a handshake is saved; such servers stand behind balancers that wait a minute or more."""
+MAX_REDIRECTS: Final = 3
+ERROR_BODY: Final = 64 * 1024
+"""Bytes read of an answer that says no."""
+ERROR_BODY_WAIT: Final = 5.0
+"""Seconds for those bytes to come."""
+SHOWN: Final = 200
+"""Characters of such an answer that an error shows."""
+MAX_RETRY_AFTER: Final = 86400.0
+CUT: Final = 0.5
+"""Seconds for connections to close by themselves."""
+_BIG_BODY: Final = 1024 * 1024
+"""aiohttp wants a larger body as a file, to send it in pieces."""
+_PROBES: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPALIVE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+"""TCP keep-alive, in seconds and attempts: a silent host is found dead after two minutes."""
+_SAME_METHOD: Final = frozenset({307, 308})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_NOT_OURS: Final = frozenset({"connection", "content-length", "mcp-session-id", "transfer-encoding"})
+"""Headers the configuration cannot set: the transport says them itself."""
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CHALLENGE: Final = re.compile(r'(?:error|error_description)="[^"]{0,200}"')
+
+
+class Unreachable(LinkError):
+    """No connection could be made: refused, no such name, no TLS, no answer. Nothing was sent."""
+
+
+def content_type(response: ClientResponse) -> str:
+    """The media type of an answer, in lower case, without parameters."""
+    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+def is_json(data: bytes) -> bool:
+    """Whether the data of an event looks like a message at all; some servers send words in between."""
+    return data[:64].lstrip()[:1] in (b"{", b"[")
+
+
+def where(url: URL) -> str:
+    """`scheme://host:port/path`: an address without user, password, query and fragment."""
+    return printable(str(url.with_user(None).with_query(None).with_fragment(None)), SHOWN)
+
+
+class HttpClient:
+    """Requests to one configured URL and its origin. Everything it raises is a LinkError."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._headers = {name: value.get_secret_value() for name, value in server.headers.items()}
+        self._session: ClientSession | None = None
+        self._url: URL | None = None
+        self._secrets: list[str] = []
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    @property
+    def url(self) -> URL:
+        """The configured URL without user and password."""
+        if self._url is None:
+            raise LinkError("the connection is not open", executed=False)
+        return self._url
+
+    async def open(self) -> None:
+        """Make the pool; nothing is sent yet. Raises LinkError for a URL or header that cannot be used."""
+        aiohttp = await asyncio.to_thread(importlib.import_module, "aiohttp")
+        headers = self._checked_headers()
+        url = self._checked_url(headers)
+        values = [*headers.values(), *url.query.values()]
+        self._secrets = [part for value in values for part in (value, value.partition(" ")[2])]
+        self._url = url
+        limit = self._server.deadlines.connect
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=POOL,
+                keepalive_timeout=KEEP_ALIVE_TLS if url.scheme == "https" else KEEP_ALIVE,
+                socket_factory=self._socket,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, connect=limit, sock_connect=limit),
+            trust_env=False,  # it would also take credentials out of a .netrc that nobody configured for the hub
+        )
+
+    def _checked_headers(self) -> dict[str, str]:
+        for name, value in self._headers.items():
+            if not _HEADER_NAME.fullmatch(name) or any(ord(char) < 32 and char != "\t" for char in value):
+                text = f"the configured header {printable(name, 60)!r} is no legal header (a line end in its value?)"
+                raise LinkError(text, executed=False)
+        return {name: value.strip() for name, value in self._headers.items() if name.lower() not in _NOT_OURS}
+
+    def _checked_url(self, headers: dict[str, str]) -> URL:
+        from yarl import URL
+
+        try:
+            url = URL(self._server.url or "").with_fragment(None)
+            if url.scheme not in ("http", "https") or not url.host:
+                raise ValueError
+        except ValueError:
+            raise LinkError("its url is not an http:// or https:// address", executed=False) from None
+        if url.user is not None:
+            import aiohttp
+
+            if "authorization" not in {name.lower() for name in headers}:
+                headers["Authorization"] = aiohttp.encode_basic_auth(url.user, url.password or "")
+            url = url.with_user(None)
+        return url
+
+    async def request(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
+    ) -> ClientResponse:
+        """The answer's head, redirects followed: the same origin only, a POST only where it stays a POST.
+
+        Raises Unreachable, or LinkError for any other failure before the head.
+        """
+        if self._session is None:
+            raise LinkError("the connection is not open", executed=False)
+        for _ in range(MAX_REDIRECTS + 1):
+            data = io.BytesIO(body) if body is not None and len(body) > _BIG_BODY else body
+            try:
+                response = await self._session.request(method, url, headers=headers, data=data, allow_redirects=False)
+            except Exception as error:
+                raise self.explained(error) from None
+            if response.status not in _REDIRECTS:
+                return response
+            try:
+                url = self._redirected(method, url, response)
+            finally:
+                response.release()
+        raise LinkError(f"{where(self.url)} redirects more than {MAX_REDIRECTS} times", executed=False)
+
+    def _redirected(self, method: str, url: URL, response: ClientResponse) -> URL:
+        from yarl import URL
+
+        status = response.status
+        try:
+            target = url.join(URL(response.headers["Location"])).with_user(None)
+            same = target.origin() == self.url.origin()
+        except (KeyError, ValueError):
+            raise LinkError(f"HTTP {status} without a usable Location", executed=False, status=status) from None
+        if same and (method == "GET" or status in _SAME_METHOD):
+            return target
+        text = (
+            f"HTTP {status}: it redirects to {where(target)}, which is not followed; set the url to that if it is right"
+        )
+        raise LinkError(text, executed=False, status=status)
+
+    async def read(self, response: ClientResponse) -> bytes:
+        """The whole body, decompressed. Raises FrameTooLarge above `max_frame`, LinkError when it breaks off."""
+        limit = self._server.max_frame
+        parts: list[bytes] = []
+        size = 0
+        while chunk := await self.chunk(response):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                response.close()
+                raise self.too_large()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def chunk(self, response: ClientResponse) -> bytes:
+        """What has come of a body, `b""` at its end. Raises LinkError when it breaks off."""
+        try:
+            return await response.content.readany()
+        except Exception as error:
+            response.close()
+            raise self.explained(error) from None
+
+    async def discard(self, response: ClientResponse) -> None:
+        """Be done with an answer whose body does not matter; the connection is kept if the body is short."""
+        if content_type(response) != EVENTS:
+            await self._head(response)
+        response.close()
+
+    async def _head(self, response: ClientResponse) -> bytes:
+        body = b""
+        try:
+            async with asyncio.timeout(ERROR_BODY_WAIT):
+                while len(body) < ERROR_BODY and (chunk := await response.content.readany()):
+                    body += chunk
+        except Exception as error:
+            log.debug("the rest of an error's body did not come: %s", type(error).__name__)
+        return body[:ERROR_BODY]
+
+    async def refusal(self, response: ClientResponse, session: str | None) -> tuple[LinkError, bytes]:
+        """An answer that says no, in words, and its body. `session`: the session id the request carried."""
+        status = response.status
+        body = await self._head(response)
+        response.close()
+        text = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
+        if status in (401, 403):
+            challenge = response.headers.get("WWW-Authenticate", "")
+            scheme = challenge.partition(" ")[0]
+            said = ", ".join([scheme, *_CHALLENGE.findall(challenge)]) if scheme else ""
+            return Unauthorized(text + self._shown(said.encode(), session), executed=False, status=status), body
+        if status == 404 and session is not None:
+            return SessionLost(f"{text}: the session is gone", executed=False, status=status), body
+        executed = not 400 <= status < 500
+        wait = _retry_after(response.headers.get("Retry-After")) if status in (429, 503) else None
+        return LinkError(text + self._shown(body, session), executed=executed, status=status, retry_after=wait), body
+
+    def _shown(self, said: bytes, session: str | None = None) -> str:
+        secrets = [*self._secrets, session or ""]
+        text = printable(redacted(" ".join(said.decode("utf-8", "replace").split()), secrets), SHOWN)
+        return f": {text}" if text else ""
+
+    def too_large(self) -> FrameTooLarge:
+        """The error for an answer above the limit."""
+        return FrameTooLarge(f"the answer is larger than the limit of {self._server.max_frame:,} bytes (max_frame)")
+
+    def explained(self, error: Exception) -> LinkError:
+        """What a failure of the HTTP library means; its own text is not trusted with addresses and headers."""
+        import aiohttp
+
+        at = where(self.url)
+        if isinstance(error, LinkError):
+            return error
+        if isinstance(error, aiohttp.ClientConnectorDNSError):
+            return Unreachable(f"cannot find the host of {at}", executed=False)
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            reason = getattr(error.certificate_error, "verify_message", "") or "it does not fit the host"
+            return Unreachable(f"the certificate of {at} is not valid: {printable(reason, 100)}", executed=False)
+        if isinstance(error, aiohttp.ClientConnectorSSLError):
+            return Unreachable(f"no TLS connection to {at} could be made", executed=False)
+        if isinstance(error, aiohttp.ClientConnectorError):
+            number = error.os_error.errno
+            reason = os.strerror(number) if number else printable(str(error.os_error), 100)
+            return Unreachable(f"cannot connect to {at}: {reason}", executed=False)
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            limit = self._server.deadlines.connect
+            return Unreachable(f"no connection to {at} within {limit:g} s", executed=False)
+        if isinstance(error, aiohttp.InvalidURL):
+            return LinkError(f"{at} is no usable address", executed=False)
+        if isinstance(error, aiohttp.ClientResponseError):
+            return LinkError(f"{at} answered what is no HTTP{self._shown(error.message.encode())}")
+        if isinstance(error, aiohttp.ClientPayloadError):
+            return LinkError(f"the answer of {at} broke off")
+        if isinstance(error, aiohttp.ServerDisconnectedError):
+            return LinkError(f"{at} closed the connection before it answered")
+        if isinstance(error, OSError | aiohttp.ClientConnectionError):
+            number = getattr(error, "errno", None)
+            return LinkError(f"the connection to {at} broke" + (f": {os.strerror(number)}" if number else ""))
+        log.error("unexpected %s while talking to %s", type(error).__name__, at)
+        return LinkError(f"unexpected {type(error).__name__} while talking to {at}")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CUT):
+                await session.close()
+        for left in list(self._sockets):  # a peer that does not read keeps a closed connection for ever
+            with contextlib.suppress(OSError):
+                left.shutdown(socket.SHUT_RDWR)
+        await asyncio.sleep(0)  # the connections tell the loop in its next round
+
+    def _socket(self, address: Any) -> socket.socket:
+        made = _kept_alive(*address[:3])
+        self._sockets.add(made)
+        return made
+
+
+def _kept_alive(family: int, kind: int, protocol: int) -> socket.socket:
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES:
+        option = getattr(socket, name, None)
+        if option is not None:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
+
+
+def _retry_after(value: str | None) -> float | None:
+    if value is None:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value[:12]), MAX_RETRY_AFTER)
+    try:
+        wait = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return None
+    return min(max(wait, 0.0), MAX_RETRY_AFTER)

@@ -1,0 +1,401 @@
+"""An upstream over streamable HTTP: one POST a message, answers as JSON or as a stream, one standing GET stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import re
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.config.models import Server
+from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
+from mcp_hub.wire.http import EVENTS, JSON, HttpClient, Unreachable, content_type, is_json
+from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.wire.sse import EventTooLarge, SseEvent, SseParser
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+log = logging.getLogger("mcp_hub.wire")
+
+SESSION: Final = "Mcp-Session-Id"
+VERSION: Final = "MCP-Protocol-Version"
+
+RESUMES: Final = 5
+"""Attempts in a row to resume a broken answer that bring no event."""
+FIRST_DELAY: Final = 1.0
+"""Seconds before a stream is opened again, if the upstream named no `retry`; doubled while nothing comes."""
+LEAST_DELAY: Final = 0.05
+MAX_DELAY: Final = 30.0
+LINGER: Final = 1.0
+"""Seconds a stream has to end by itself behind its answer, so that its connection can be used again."""
+END_SESSION: Final = 2.0
+"""Seconds for the DELETE."""
+CLOSE: Final = 2.5
+"""Seconds for everything `close` does before the connections are cut."""
+
+_SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
+_RETRY_LATER: Final = frozenset({408, 425, 429})
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What one stream of events, over all its connections, is for and how far it came. No `request`: standing."""
+
+    request: RequestId | None
+    answered: bool = False
+    last_event_id: str | None = None
+    retry: int | None = None
+    arrived: int = 0
+
+    def delay(self, fruitless: int) -> float:
+        """Seconds before the next connection, with jitter upwards: `retry` is the least an upstream accepts."""
+        first = FIRST_DELAY if self.retry is None else max(self.retry / 1000, LEAST_DELAY)
+        return min(first * 2.0 ** min(fruitless, 16), MAX_DELAY) * (1 + random.random() / 4)
+
+
+class HttpLink:
+    """A Link for streamable HTTP. Requests run side by side; each fails by itself.
+
+    The link is lost when the host takes no connection any more (or the session is gone) and nothing is in flight.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._http = HttpClient(server)
+        self._max_frame = server.max_frame
+        self._write_deadline = server.deadlines.write
+        self._receiver: Receiver | None = None
+        self._session_id: str | None = None
+        self._version: str | None = None
+        self._requests: dict[RequestId, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._standing: asyncio.Task[None] | None = None
+        self._gone: LinkLost | None = None
+        self._lost: LinkLost | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """Empty: there is no process."""
+        return ()
+
+    async def open(self, receiver: Receiver) -> None:
+        """Make the connection pool. Raises LinkError for a URL or header that cannot be used; nothing is sent yet."""
+        await self._http.open()
+        self._receiver = receiver
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Start a request's POST, or see a notification or response through. Raises LinkError."""
+        if self._closing is not None or self._receiver is None:
+            raise LinkLost("the connection is closed", executed=False)
+        if self._lost is not None:
+            raise LinkLost(str(self._lost), executed=False)
+        try:
+            body = encode(message)
+        except FrameError as error:
+            raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
+        begins = message.get("method") == "initialize"
+        if begins:
+            self._session_id = self._version = None
+        said = {**self._headers(headers), "Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
+        if "method" not in message or "id" not in message:
+            await self._deliver(body, said)
+            return
+        request_id = message["id"]
+        self._requests[request_id] = self._start(self._request(request_id, body, said, begins=begins))
+
+    def _headers(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
+        headers = dict(given or {})
+        if VERSION in headers:
+            self._version = headers[VERSION]
+        elif self._version is not None:
+            headers[VERSION] = self._version  # what the caller leaves out: answers, DELETE, resumption
+        if self._session_id is not None:
+            headers[SESSION] = self._session_id
+        return headers
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _deliver(self, body: bytes, headers: dict[str, str]) -> None:
+        try:
+            async with asyncio.timeout(self._write_deadline):
+                response = await self._http.request("POST", self._http.url, headers, body)
+                try:
+                    if not 200 <= response.status < 300:
+                        raise (await self._http.refusal(response, headers.get(SESSION)))[0]
+                    await self._http.discard(response)
+                finally:
+                    response.close()
+        except TimeoutError:
+            raise LinkError(f"it did not take the message within {self._write_deadline:g} s") from None
+        except Unreachable as error:
+            self._unreachable(error)
+            raise
+
+    async def _request(self, request_id: RequestId, body: bytes, headers: dict[str, str], *, begins: bool) -> None:
+        stream = _Stream(request_id)
+        try:
+            response = await self._http.request("POST", self._http.url, headers, body)
+            self._gone = None
+            try:
+                await self._answer(response, stream, headers, begins=begins)
+            finally:
+                response.close()
+        except LinkError as error:
+            self._fail(stream, error)
+        except Exception as error:
+            log.error("a request over HTTP failed with an unexpected %s", type(error).__name__)
+            self._fail(stream, LinkError(f"unexpected {type(error).__name__}"))
+        finally:
+            if self._requests.get(request_id) is asyncio.current_task():
+                del self._requests[request_id]
+            self._tell_if_lost()
+
+    def _fail(self, stream: _Stream, error: LinkError) -> None:
+        if isinstance(error, Unreachable) and self._gone is None:
+            self._gone = LinkLost(str(error), executed=False)
+        if not stream.answered and self._lost is None and self._receiver is not None:
+            stream.answered = True
+            self._receiver.failed(stream.request, error)
+
+    async def _answer(
+        self, response: ClientResponse, stream: _Stream, headers: dict[str, str], *, begins: bool
+    ) -> None:
+        if not 200 <= response.status < 300:
+            error, body = await self._http.refusal(response, headers.get(SESSION))
+            if type(error) is LinkError and error.retry_after is None and self._is_error_answer(body, stream):
+                return
+            raise error
+        if begins:
+            self._begin_session(response)
+        kind = content_type(response)
+        if kind == EVENTS:
+            await self._events_of(response, stream, headers)
+            return
+        if kind != JSON:
+            said = f"the content type {kind!r}" if kind else "no content type"
+            raise LinkError(f"HTTP {response.status} with {said} where JSON or events belong", status=response.status)
+        self._take(await self._http.read(response), stream)
+        if not stream.answered:
+            raise LinkError("its answer does not belong to the request", status=response.status)
+
+    def _begin_session(self, response: ClientResponse) -> None:
+        given = response.headers.get(SESSION)
+        if given is not None and not _SESSION_ID.fullmatch(given):
+            raise LinkError(f"its {SESSION} is not 1 to 1024 visible ASCII characters", status=response.status)
+        self._session_id = given
+
+    def _is_error_answer(self, body: bytes, stream: _Stream) -> bool:
+        """Take an HTTP error's body as the answer if it is a JSON-RPC error about this request."""
+        try:
+            value = decode(body)
+        except FrameError:
+            return False
+        if not isinstance(value, dict) or not isinstance(value.get("error"), dict) or "method" in value:
+            return False
+        if value.get("id") not in (None, stream.request):
+            return False
+        self._receive(value, stream)
+        return stream.answered
+
+    async def _events_of(self, response: ClientResponse, stream: _Stream, headers: dict[str, str]) -> None:
+        fruitless = 0
+        while True:
+            arrived = stream.arrived
+            broken = await self._follow(response, stream)
+            if stream.answered:
+                return
+            ended = broken or LinkError("the stream of the answer ended without it")
+            fruitless = 0 if stream.arrived > arrived else fruitless + 1
+            if stream.last_event_id is None or fruitless >= RESUMES:
+                raise ended
+            while True:
+                await asyncio.sleep(stream.delay(fruitless))
+                try:
+                    response = await self._resume(stream, headers)
+                    break
+                except Unreachable:
+                    fruitless += 1  # a restart, perhaps
+                    if fruitless >= RESUMES:
+                        raise ended from None
+
+    async def _resume(self, stream: _Stream, headers: dict[str, str]) -> ClientResponse:
+        said = {**headers, "Accept": EVENTS, "Last-Event-ID": stream.last_event_id or ""}
+        del said["Content-Type"]
+        response = await self._http.request("GET", self._http.url, said)
+        if response.status == 200 and content_type(response) == EVENTS:
+            return response
+        response.close()
+        text = f"the stream of the answer broke off and cannot be resumed (HTTP {response.status})"
+        raise LinkError(text, status=response.status)
+
+    async def _follow(self, response: ClientResponse, stream: _Stream) -> LinkError | None:
+        """Take in events until the stream ends (None), breaks (why), or has answered its request.
+
+        Raises FrameTooLarge, on a request's own stream.
+        """
+        parser = SseParser(self._max_frame)
+        parser.last_event_id = stream.last_event_id
+        try:
+            while chunk := await self._http.chunk(response):
+                self._feed(parser, chunk, stream)
+                if stream.answered:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(LINGER):
+                            while chunk := await self._http.chunk(response):
+                                self._feed(parser, chunk, stream)
+                    break
+        except FrameTooLarge:
+            raise
+        except LinkError as error:
+            return error
+        finally:
+            response.close()
+        return None
+
+    def _feed(self, parser: SseParser, chunk: bytes, stream: _Stream) -> None:
+        while True:
+            try:
+                events = parser.feed(chunk)
+                too_large = False
+            except EventTooLarge as error:
+                events, too_large = error.events, True
+            for event in events:
+                self._event(event, stream)
+            stream.last_event_id = parser.last_event_id
+            stream.retry = parser.retry if parser.retry is not None else stream.retry
+            if not too_large:
+                return
+            if stream.request is not None:
+                raise self._http.too_large()
+            log.warning("a message on the standing stream is larger than max_frame and was left out")
+            chunk = b""
+
+    def _event(self, event: SseEvent, stream: _Stream) -> None:
+        stream.arrived += 1
+        if event.event == "message" and is_json(event.data):
+            self._take(event.data, stream)
+
+    def _take(self, data: bytes, stream: _Stream) -> None:
+        """Take in one JSON text. Raises LinkError when it cannot be read and may be the answer."""
+        try:
+            value = decode(data)
+        except FrameError as error:
+            about = salvage_id(data[:4096], data[-4096:])
+            if stream.request is not None and about in (None, stream.request):
+                raise LinkError(f"the answer cannot be read as JSON: {error}") from None
+            log.warning("a message that cannot be read as JSON was left out")
+            return
+        for message in value if isinstance(value, list) else (value,):
+            if isinstance(message, dict):
+                self._receive(message, stream)
+
+    def _receive(self, message: Message, stream: _Stream) -> None:
+        if stream.request is not None and "method" not in message:
+            given = message.get("id")
+            if given is None and message.get("error") is not None:
+                message["id"] = given = stream.request  # on this stream it can be about nothing else
+            if given == stream.request and type(given) is type(stream.request):
+                if stream.answered:
+                    return
+                stream.answered = True
+                self._requests.pop(stream.request, None)
+        if self._lost is None and self._receiver is not None:
+            self._receiver.received(message)
+
+    def open_standing_stream(self, headers: Mapping[str, str] | None = None) -> None:
+        """Keep a GET stream open for what the upstream says unasked; again after a new handshake."""
+        if self._closing is not None or self._lost is not None:
+            return
+        if self._standing is not None:
+            self._standing.cancel()
+        self._standing = self._start(self._stand(self._headers(headers)))
+
+    async def _stand(self, headers: dict[str, str]) -> None:
+        stream = _Stream(None)
+        opened, fruitless = False, 0
+        loop = asyncio.get_running_loop()
+        headers["Accept"] = EVENTS
+        while True:
+            began, arrived = loop.time(), stream.arrived
+            try:
+                if stream.last_event_id is not None:
+                    headers["Last-Event-ID"] = stream.last_event_id
+                response = await self._http.request("GET", self._http.url, headers)
+                self._gone = None
+                if response.status == 200 and content_type(response) == EVENTS:
+                    opened = True
+                    await self._follow(response, stream)
+                else:
+                    response.close()
+                    if not self._stands_after(response.status, opened=opened):
+                        return
+            except Unreachable as error:
+                self._unreachable(error)
+                if self._lost is not None:
+                    return
+            except LinkError as error:
+                log.debug("the standing stream could not be opened: %s", error)
+                if error.status is not None:
+                    return  # it redirects elsewhere
+            fruitless = 0 if stream.arrived > arrived or loop.time() - began > MAX_DELAY else fruitless + 1
+            await asyncio.sleep(stream.delay(max(fruitless - 1, 0)))
+
+    def _stands_after(self, status: int, *, opened: bool) -> bool:
+        """Whether to try again after a refused GET. What was open before and is unknown now: the session is gone."""
+        if opened and status in (400, 404) and self._session_id is not None:
+            self._gone = LinkLost(f"HTTP {status} on the standing stream: the session is gone", status=status)
+            self._tell_if_lost()
+            return False
+        return status >= 500 or status in _RETRY_LATER
+
+    def _unreachable(self, error: Unreachable) -> None:
+        self._gone = LinkLost(str(error), executed=False)
+        self._tell_if_lost()
+
+    def _tell_if_lost(self) -> None:
+        """Requests in flight have streams of their own and may live on: the loss is told behind the last of them."""
+        if self._gone is None or self._lost is not None or self._requests or self._closing is not None:
+            return
+        self._lost = self._gone
+        if self._receiver is not None:
+            self._receiver.lost(self._lost)
+
+    def abandon(self, request_id: RequestId) -> None:
+        """Close the stream of one request, which is how the modern era says that it is cancelled."""
+        task = self._requests.pop(request_id, None)
+        if task is not None:
+            task.cancel()
+
+    async def close(self) -> None:
+        """End the session and all connections, in at most 3 s. Idempotent; never raises."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CLOSE):
+                tasks = list(self._tasks)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self._end_session()
+        with contextlib.suppress(Exception):
+            await self._http.close()
+
+    async def _end_session(self) -> None:
+        if self._session_id is None or self._gone is not None:
+            return
+        with contextlib.suppress(LinkError, TimeoutError):
+            async with asyncio.timeout(END_SESSION):
+                response = await self._http.request("DELETE", self._http.url, self._headers())
+                await self._http.discard(response)
