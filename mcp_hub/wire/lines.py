@@ -51,6 +51,7 @@ class LineReader:
     def _take(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._head is not None:
+            self._head = (self._head + piece[:_KEPT])[:_KEPT]
             self._tail = (self._tail + piece)[-_KEPT:]
             return
         self._parts.append(piece)

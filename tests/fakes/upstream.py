@@ -1,0 +1,253 @@
+"""A scripted MCP server over stdio, in either era, with a switch for every way of misbehaving.
+
+Run as a program: `python upstream.py [--era handshake|modern|dual] [--tools N] [--start-delay S] [--die MESSAGE] ...`.
+Nothing but the standard library, so that it starts in 20 ms and shares no code with what it tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+
+MODERN = "2026-07-28"
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--name", default="fake")
+parser.add_argument("--era", choices=["handshake", "modern", "dual"], default="handshake")
+parser.add_argument("--tools", type=int, default=0, help="so many more tools, t0, t1, ...")
+parser.add_argument("--pages", type=int, default=1, help="the list of tools in so many pages")
+parser.add_argument("--cursor-loop", action="store_true")
+parser.add_argument("--endless-pages", action="store_true")
+parser.add_argument("--start-delay", type=float, default=0.0)
+parser.add_argument("--silent", action="store_true", help="never answer anything")
+parser.add_argument("--ignore-unknown", action="store_true", help="never answer unknown methods, as some old servers")
+parser.add_argument("--die-on-unknown", action="store_true", help="exit when asked something before initialize")
+parser.add_argument("--die", help="exit at once with this on stderr")
+parser.add_argument("--bad-tool", action="store_true", help="list one invalid tool among the good ones")
+parser.add_argument("--noise", type=int, default=0, help="so many lines of stdout noise before every answer")
+parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM and the end of stdin")
+parser.add_argument("--grandchild", action="store_true", help="start a sleeping grandchild in its own session")
+parser.add_argument("--record", help="append every received message to this file")
+options = parser.parse_args()
+
+out = sys.stdout.buffer
+lock = threading.Lock()
+cancelled: set[object] = set()
+tools_added: list[str] = []
+listening: list[object] = []
+
+
+def write_raw(data: bytes) -> None:
+    with lock:
+        out.write(data)
+        out.flush()
+
+
+def send(message: dict) -> None:
+    write_raw(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+
+def tool(name: str, properties: dict | None = None, **more: object) -> dict:
+    schema = {"type": "object", "properties": properties or {}}
+    return {"name": name, "description": f"{name} of {options.name}", "inputSchema": schema, **more}
+
+
+def all_tools() -> list:
+    text = {"text": {"type": "string"}}
+    tools = [
+        tool("echo", text, title="Echo", annotations={"readOnlyHint": True}, icons=[], _meta={"a/b": [1]}, futureField={"x": 10**25}),
+        tool("add", {"a": {"type": "number"}, "b": {"type": "number"}}),
+        *[tool(name) for name in ("pid", "environ", "crash", "fail", "sleep", "big", "count", "garble", "null", "grow", "stderr", "meta", "odd_error")],
+        *[tool(f"t{n}") for n in range(options.tools)],
+        *[tool(name) for name in tools_added],
+    ]
+    if options.bad_tool:
+        tools.insert(1, {"name": "broken", "inputSchema": "not a schema"})
+    return tools
+
+
+def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
+    text = None
+    if name == "echo":
+        text = arguments.get("text", "")
+    elif name == "add":
+        text = str(arguments["a"] + arguments["b"])
+    elif name == "pid":
+        text = str(os.getpid())
+    elif name == "environ":
+        text = json.dumps(dict(os.environ))
+    elif name == "meta":
+        text = json.dumps(meta)
+    elif name == "crash":
+        sys.stderr.write("about to crash: \x1b[31msecret-value-123\n")
+        sys.stderr.flush()
+        os._exit(7)
+    elif name == "fail":
+        send({"id": request_id, "error": {"code": -32050, "message": "no", "data": {"why": [1, 2]}, "extra": True}})
+        return
+    elif name == "odd_error":
+        send({"id": request_id, "error": {"code": "E_ODD", "message": None}})
+        return
+    elif name == "sleep":
+        end = time.monotonic() + arguments.get("seconds", 60)
+        while time.monotonic() < end:
+            if request_id in cancelled:
+                return
+            time.sleep(0.01)
+        text = "slept"
+    elif name == "big":
+        text = "x" * int(arguments["bytes"])
+    elif name == "count":
+        for n in range(1, int(arguments["steps"]) + 1):
+            params = {"progressToken": meta.get("progressToken"), "progress": n, "total": arguments["steps"], "future": "kept"}
+            if "progressToken" in meta:
+                send({"method": "notifications/progress", "params": params})
+        text = "counted"
+    elif name == "garble":
+        write_raw(b'{"jsonrpc":"2.0","id":' + str(request_id).encode() + b',"result":{"content":[{"type":"text","text":"\xff\xfe"\n')
+        return
+    elif name == "null":
+        send({"id": request_id, "result": None})
+        return
+    elif name == "grow":
+        tools_added.append(arguments.get("name", "grown"))
+        announce("notifications/tools/list_changed")
+        text = "grown"
+    elif name == "stderr":
+        sys.stderr.write(arguments["text"] + "\n")
+        sys.stderr.flush()
+        text = "written"
+    else:
+        text = f"called {name}"
+    result = {"content": [{"type": "text", "text": text, "futureField": 1}], "futureTop": {"n": 10**25}, "_meta": {"x/y": 1}}
+    if options.noise:
+        write_raw(b"some noise \x1b[2J\n" * options.noise)
+    send({"id": request_id, "result": finish(result, meta)})
+
+
+def announce(method: str) -> None:
+    if listening:
+        for subscription in listening:
+            send({"method": method, "params": {"_meta": {"io.modelcontextprotocol/subscriptionId": subscription}}})
+    else:
+        send({"method": method})
+
+
+def finish(result: dict, meta: dict) -> dict:
+    return {"resultType": "complete", **result} if VERSION_KEY in meta else result
+
+
+def page(params: dict) -> dict:
+    tools = all_tools()
+    if options.cursor_loop:
+        return {"tools": tools, "nextCursor": "again"}
+    if options.endless_pages:
+        n = int(params.get("cursor", "0"))
+        return {"tools": [tool(f"page{n}")], "nextCursor": str(n + 1)}
+    if options.pages == 1:
+        return {"tools": tools}
+    size = -(-len(tools) // options.pages)
+    start = int(params.get("cursor", "0"))
+    result = {"tools": tools[start : start + size]}
+    if start + size < len(tools):
+        result["nextCursor"] = str(start + size)
+    return result
+
+
+CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"listChanged": True}, "prompts": {}, "completions": {}}
+
+
+def handle(message: dict) -> None:
+    method, request_id = message.get("method"), message.get("id")
+    params = message.get("params") or {}
+    meta = params.get("_meta") or {}
+    modern = VERSION_KEY in meta
+    if "id" not in message:
+        if method == "notifications/cancelled":
+            cancelled.add(params.get("requestId"))
+        return
+    if modern and options.era == "handshake" or method == "server/discover" and options.era == "handshake":
+        if options.die_on_unknown:
+            os._exit(9)
+        if not options.ignore_unknown:
+            send({"id": request_id, "error": {"code": -32601, "message": "Method not found"}})
+        return
+    if method == "initialize" and options.era == "modern":
+        data = {"supported": [MODERN], "requested": params.get("protocolVersion")}
+        send({"id": request_id, "error": {"code": -32022, "message": "Unsupported protocol version", "data": data}})
+        return
+    answer: dict | None = None
+    if method == "initialize":
+        version = params["protocolVersion"] if params["protocolVersion"] in HANDSHAKE else HANDSHAKE[-1]
+        info = {"name": options.name, "version": "1"}
+        answer = {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": info, "instructions": "be kind"}
+    elif method == "server/discover":
+        answer = {"supportedVersions": [MODERN], "capabilities": CAPABILITIES, "ttlMs": 0, "cacheScope": "private"}
+    elif method == "subscriptions/listen":
+        listening.append(request_id)
+        tag = {"io.modelcontextprotocol/subscriptionId": request_id}
+        send({"method": "notifications/subscriptions/acknowledged", "params": {"notifications": params["notifications"], "_meta": tag}})
+        return
+    elif method == "ping":
+        answer = {}
+    elif method == "tools/list":
+        answer = page(params)
+    elif method == "resources/list":
+        answer = {"resources": [{"uri": f"fake://{options.name}/one", "name": "one", "future": 1}]}
+    elif method == "resources/templates/list":
+        answer = {"resourceTemplates": [{"uriTemplate": f"fake://{options.name}/item/{{id}}", "name": "item"}]}
+    elif method == "prompts/list":
+        answer = {"prompts": [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]}
+    elif method == "resources/read":
+        answer = {"contents": [{"uri": params["uri"], "text": f"text of {params['uri']}"}]}
+    elif method == "prompts/get":
+        who = (params.get("arguments") or {}).get("who", "you")
+        answer = {"messages": [{"role": "user", "content": {"type": "text", "text": f"hello {who}"}}]}
+    elif method == "completion/complete":
+        answer = {"completion": {"values": [params["argument"]["value"] + "!", json.dumps(params["ref"])]}}
+    elif method == "tools/call":
+        threading.Thread(target=call, args=(request_id, params["name"], params.get("arguments") or {}, meta), daemon=True).start()
+        return
+    if answer is None:
+        send({"id": request_id, "error": {"code": -32601, "message": f"Method not found: {method}"}})
+        return
+    if modern and method != "server/discover":
+        answer = {"ttlMs": 0, "cacheScope": "private", **answer}
+    send({"id": request_id, "result": finish(answer, meta)})
+
+
+def main() -> None:
+    if options.die is not None:
+        sys.stderr.write(options.die + "\n")
+        sys.stderr.flush()
+        os._exit(1)
+    if options.stubborn:
+        import signal
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if options.grandchild:
+        import subprocess
+
+        program = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+        child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+        sys.stderr.write(f"grandchild {child.pid}\n")
+        sys.stderr.flush()
+    time.sleep(options.start_delay)
+    for line in sys.stdin.buffer:
+        if options.record:
+            with open(options.record, "ab") as file:
+                file.write(line)
+        if options.silent:
+            continue
+        handle(json.loads(line))
+    while options.stubborn:
+        time.sleep(60)
+
+
+main()

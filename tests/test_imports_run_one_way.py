@@ -1,0 +1,90 @@
+"""The layers of ARCHITECTURE.md, read from the imports themselves."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mcp_hub
+
+ROOT = Path(mcp_hub.__file__).parent
+
+PURE = {"errors", "era", "names", "kinds", "text", "catalog", "routing_headers", "version"}
+"""Import nothing above themselves and do no I/O."""
+
+ALLOWED = {
+    "pure": set(),
+    "config": {"pure"},
+    "wire": {"pure", "config"},
+    "kept": {"pure", "config", "wire"},
+    "policy": {"pure", "config"},
+    "upstream": {"pure", "config", "wire", "kept"},
+    "local": {"pure", "wire"},
+    "hub": {"pure", "config", "wire", "kept", "policy", "upstream"},
+    "serve": {"pure", "config", "wire", "policy", "hub"},
+    "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve"},
+    "__init__": {"pure", "config", "local", "hub"},
+    "__main__": {"cli"},
+}
+"""Which layers a layer may import besides itself."""
+
+FORBIDDEN_IN_PURE = {"asyncio", "socket", "subprocess", "os", "pathlib", "time", "random", "threading", "aiohttp"}
+
+
+def layer(module: str) -> str:
+    parts = module.split(".")
+    if len(parts) == 1:
+        return "__init__"
+    return "pure" if parts[1] in PURE else parts[1]
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = ["mcp_hub", *path.relative_to(ROOT).with_suffix("").parts]
+        if parts[-1] == "__init__":
+            parts.pop()
+        found[".".join(parts)] = path
+    return found
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            assert node.level == 0, f"{path} imports relatively"
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_every_module_imports_only_the_layers_below_it(module: str) -> None:
+    own = layer(module)
+    known = modules()
+    targets = {name for name in imported(modules()[module]) if name in known and name != "mcp_hub"}
+    above = {name for name in targets if layer(name) != own and layer(name) not in ALLOWED[own]}
+    # Data that frames.py defines (Message, Raw, encode) is the wire's vocabulary, not its I/O.
+    assert not above - {"mcp_hub.wire", "mcp_hub.wire.frames"}, f"{module} reaches up to {sorted(above)}"
+
+
+@pytest.mark.parametrize("module", sorted(name for name in modules() if layer(name) == "pure"))
+def test_pure_modules_do_no_input_or_output(module: str) -> None:
+    assert not {name.split(".")[0] for name in imported(modules()[module])} & FORBIDDEN_IN_PURE
+
+
+def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_stdio() -> None:
+    heavy = ["mcp", "mcp_types", "fastmcp", "aiohttp", "httpx2", "uvicorn", "rich", "starlette", "markitdown", "playwright"]
+    program = (
+        "import sys\n"
+        "import mcp_hub.cli.serve, mcp_hub.serve.stdio, mcp_hub.wire.stdio\n"
+        f"print(*[name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,84 @@
+"""JSON in and out: nothing a peer may have meant is lost, nothing hostile does more than fail."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_hub.wire.frames import FrameError, Raw, decode, encode, salvage_id
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@settings(derandomize=True, max_examples=300)
+@given(JSON)
+def test_what_is_written_is_read_back_equal(value: object) -> None:
+    data = encode(value)
+    assert b"\n" not in data
+    assert decode(data) == value == json.loads(data)
+
+
+@pytest.mark.parametrize("number", [10**25, -(10**25), 2**64, -(2**63) - 1])
+def test_integers_beyond_64_bits_stay_exact(number: int) -> None:
+    assert decode(encode({"n": number})) == {"n": number}
+    assert decode(str(number).encode()) == number
+
+
+def test_invalid_utf8_is_read_with_replacement_characters() -> None:
+    assert decode(b'{"a":"\xff"}') == {"a": "\ufffd"}
+
+
+def test_a_lone_surrogate_arrives_as_it_came() -> None:
+    value = decode(rb'{"a":"\ud800"}')
+    assert value == {"a": "\ud800"}
+    assert encode(value) == rb'{"a":"\ud800"}'
+
+
+def test_a_byte_order_mark_is_tolerated() -> None:
+    assert decode(b'\xef\xbb\xbf{"a":1}') == {"a": 1}
+
+
+def test_not_a_number_is_read_and_written_as_null() -> None:
+    value = decode(b'{"a":NaN}')
+    assert math.isnan(value["a"])
+    assert encode(value) == b'{"a":null}'
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"nonsense", b'{"a":}', b"[" * 200_000, b'{"a":' * 200_000])
+def test_what_is_no_json_is_a_frame_error(data: bytes) -> None:
+    with pytest.raises(FrameError):
+        decode(data)
+
+
+def test_what_json_cannot_say_is_a_frame_error() -> None:
+    with pytest.raises(FrameError):
+        encode({"a": object()})
+
+
+def test_serialised_parts_are_embedded_as_they_are() -> None:
+    assert encode({"result": Raw(b'{"tools": []}')}) == b'{"result":{"tools": []}}'
+    assert json.loads(encode({"result": Raw(b'{"tools": []}'), "id": "\ud800"})) == {"result": {"tools": []}, "id": "\ud800"}
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "found"),
+    [
+        (b'{"jsonrpc":"2.0","id":17,"result":{"id":3', b'"}}', 17),
+        (b'{"jsonrpc":"2.0","id" : "a\\"b","error":{', b'"}}', 'a"b'),
+        (b'{"jsonrpc":"2.0","result":{"id":3', b'"}]},"id":42}', 42),
+        (b'{"jsonrpc":"2.0","result":{"id":3', b'"id":9}]},"jsonrpc":"2.0"}', None),
+        (b'{"result":"x', b"", None),
+        (b'{"id":1.5,"result":"x', b"", None),
+        (b'{"id":null,"result":"x', b"", None),
+    ],
+)
+def test_the_id_of_an_unreadable_answer_is_found_only_at_its_top_level(
+    head: bytes, tail: bytes, found: object
+) -> None:
+    assert salvage_id(head, tail) == found
