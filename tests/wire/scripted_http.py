@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mcp_hub.config.models import Server as Configured
+from mcp_hub.wire.http_client import HttpLink
 from mcp_hub.wire.link import LinkError, LinkLost, RequestId
 
 PATIENCE = 10
@@ -204,3 +206,62 @@ class Inbox:
         assert item[0] == request_id
         error: LinkError = item[1]
         return error
+
+
+TOKEN = "Bearer s3cret-token-value"
+
+
+def configured(url: str, **fields: Any) -> Configured:
+    """An entry for the streamable HTTP server at `url`."""
+    return Configured(id="up", transport="http", url=url, namespace="up", **fields)
+
+
+@contextlib.asynccontextmanager
+async def linked(url: str, **fields: Any) -> AsyncIterator[tuple[HttpLink, Inbox]]:
+    """An open link, closed in time."""
+    link, inbox = HttpLink(configured(url, **fields)), Inbox()
+    await link.open(inbox)
+    try:
+        yield link, inbox
+    finally:
+        async with asyncio.timeout(PATIENCE):
+            await link.close()
+
+
+def call(id: int | str = 1, method: str = "tools/call", **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+def answer(id: Any = 1, **result: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "result": result}
+
+
+NOTE = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+PING = {"jsonrpc": "2.0", "id": "p", "method": "ping"}
+
+
+async def ask(link: HttpLink, message: dict[str, Any] | None = None, **headers: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        await link.send(message or call(), {name.replace("_", "-"): value for name, value in headers.items()})
+
+
+async def one_failure(script: Any, **fields: Any) -> LinkError:
+    """What a single request is told when the server behaves like `script`; the link must live on."""
+    async with scripted(script) as server, linked(server.url, **fields) as (link, inbox):
+        await ask(link)
+        error = await inbox.failure(1)
+        assert len(server.asked("POST")) == 1, "a request is never sent twice"
+        assert inbox.losses == []
+        return error
+
+
+def always(status: int, body: bytes = b"", **headers: str) -> Any:
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.full(status, body, **headers)
+
+    return script
+
+
+async def start(link: HttpLink, inbox: Inbox) -> None:
+    await ask(link, call("init", "initialize"))
+    assert (await inbox.next())["id"] == "init"
