@@ -34,12 +34,14 @@ MAX_DELAY: Final = 30.0
 LINGER: Final = 1.0
 """Seconds a stream has to end by itself behind its answer, so that its connection can be used again."""
 END_SESSION: Final = 2.0
-"""Seconds for the DELETE."""
 CLOSE: Final = 2.5
-"""Seconds for everything `close` does before the connections are cut."""
+"""Seconds for the DELETE, and for everything `close` does before the connections are cut."""
 
 _SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
-_RETRY_LATER: Final = frozenset({408, 425, 429})
+
+
+class _Unreadable(LinkError):
+    """An answer that is no JSON."""
 
 
 @dataclass(slots=True)
@@ -146,7 +148,7 @@ class HttpLink:
             response = await self._http.request("POST", self._http.url, headers, body)
             self._gone = None
             try:
-                await self._answer(response, stream, headers, begins=begins)
+                await self._answer(response, stream, headers, begins)
             finally:
                 response.close()
         except LinkError as error:
@@ -166,9 +168,7 @@ class HttpLink:
             stream.answered = True
             self._receiver.failed(stream.request, error)
 
-    async def _answer(
-        self, response: ClientResponse, stream: _Stream, headers: dict[str, str], *, begins: bool
-    ) -> None:
+    async def _answer(self, response: ClientResponse, stream: _Stream, headers: dict[str, str], begins: bool) -> None:
         if not 200 <= response.status < 300:
             error, body = await self._http.refusal(response, headers.get(SESSION))
             if type(error) is LinkError and error.retry_after is None and self._is_error_answer(body, stream):
@@ -181,7 +181,7 @@ class HttpLink:
             await self._events_of(response, stream, headers)
             return
         if kind != JSON:
-            said = f"the content type {kind!r}" if kind else "no content type"
+            said = f"the content type {kind[:60]!r}" if kind else "no content type"
             raise LinkError(f"HTTP {response.status} with {said} where JSON or events belong", status=response.status)
         self._take(await self._http.read(response), stream)
         if not stream.answered:
@@ -199,11 +199,9 @@ class HttpLink:
             value = decode(body)
         except FrameError:
             return False
-        if not isinstance(value, dict) or not isinstance(value.get("error"), dict) or "method" in value:
-            return False
-        if value.get("id") not in (None, stream.request):
-            return False
-        self._receive(value, stream)
+        is_error = isinstance(value, dict) and isinstance(value.get("error"), dict) and "method" not in value
+        if is_error and value.get("id") in (None, stream.request):
+            self._receive(value, stream)
         return stream.answered
 
     async def _events_of(self, response: ClientResponse, stream: _Stream, headers: dict[str, str]) -> None:
@@ -240,7 +238,7 @@ class HttpLink:
     async def _follow(self, response: ClientResponse, stream: _Stream) -> LinkError | None:
         """Take in events until the stream ends (None), breaks (why), or has answered its request.
 
-        Raises FrameTooLarge, on a request's own stream.
+        Raises FrameTooLarge and _Unreadable, on a request's own stream.
         """
         parser = SseParser(self._max_frame)
         parser.last_event_id = stream.last_event_id
@@ -253,8 +251,8 @@ class HttpLink:
                             while chunk := await self._http.chunk(response):
                                 self._feed(parser, chunk, stream)
                     break
-        except FrameTooLarge:
-            raise
+        except (FrameTooLarge, _Unreadable):
+            raise  # would come again
         except LinkError as error:
             return error
         finally:
@@ -291,7 +289,7 @@ class HttpLink:
         except FrameError as error:
             about = salvage_id(data[:4096], data[-4096:])
             if stream.request is not None and about in (None, stream.request):
-                raise LinkError(f"the answer cannot be read as JSON: {error}") from None
+                raise _Unreadable(f"the answer cannot be read as JSON: {error}") from None
             log.warning("a message that cannot be read as JSON was left out")
             return
         for message in value if isinstance(value, list) else (value,):
@@ -355,7 +353,7 @@ class HttpLink:
             self._gone = LinkLost(f"HTTP {status} on the standing stream: the session is gone", status=status)
             self._tell_if_lost()
             return False
-        return status >= 500 or status in _RETRY_LATER
+        return status >= 500 or status in (408, 425, 429)
 
     def _unreachable(self, error: Unreachable) -> None:
         self._gone = LinkLost(str(error), executed=False)

@@ -100,6 +100,18 @@ async def test_resuming_ends_when_nothing_comes_any_more(monkeypatch):
         assert len(server.asked("GET")) == http_client.RESUMES
 
 
+async def test_an_unreadable_answer_on_a_stream_is_not_asked_for_again():
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.stream()
+        await reply.chunk(b'id: 1\ndata:\n\nid: 2\ndata: {"jsonrpc":"2.0","id":1,"result":{oops}}\n\n')
+        await reply.gone()
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await ask(link)
+        assert "JSON" in str(await inbox.failure(1))
+        assert server.asked("GET") == []
+
+
 async def test_a_stream_that_cannot_be_resumed_may_have_been_executed(monkeypatch):
     monkeypatch.setattr(http_client, "MAX_DELAY", 0.01)
 
