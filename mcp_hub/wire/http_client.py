@@ -130,6 +130,7 @@ class HttpLink:
         try:
             async with asyncio.timeout(self._write_deadline):
                 response = await self._http.request("POST", self._http.url, headers, body)
+                self._gone = None
                 try:
                     if not 200 <= response.status < 300:
                         raise (await self._http.refusal(response, headers.get(SESSION)))[0]
