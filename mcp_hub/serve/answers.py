@@ -1,0 +1,138 @@
+"""The answers to POSTed requests: plain JSON where that is all there is to say, an event stream otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.errors import INTERNAL_ERROR, CallCancelled, to_wire
+from mcp_hub.serve.callers import Caller, Send
+from mcp_hub.serve.event_stream import KEEP_ALIVE, news_within
+from mcp_hub.serve.http import JSON, ClientGone, Reply, Request
+from mcp_hub.serve.outbox import Outbox, encoded
+from mcp_hub.wire.frames import Message
+from mcp_hub.wire.link import RequestId
+from mcp_hub.wire.sse import COMMENT, encode_event
+
+if TYPE_CHECKING:
+    from mcp_hub.serve.dispatcher import Dispatcher
+
+log = logging.getLogger("mcp_hub.serve")
+
+Work = Callable[[Send], Coroutine[Any, Any, Any]]
+"""Given where notifications go, the work whose result (a message, or a list of them) is the answer."""
+
+BROKEN: Final = "The hub failed to answer; its log says why."
+
+
+class Answers:
+    """Every request of one listener that is being answered on the response to its own POST."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._running: set[asyncio.Task[Any]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    async def one(self, caller: Caller, message: Message, send: Send) -> Message:
+        """The response to one request, also to one that is cancelled: an HTTP exchange has to end somehow."""
+        try:
+            return await self._dispatcher.answer(caller, message, send)
+        except asyncio.CancelledError:
+            params = message.get("params")
+            name = params.get("name") if isinstance(params, dict) else None
+            error = CallCancelled("The call was cancelled before it was answered.")
+            return {"jsonrpc": "2.0", "id": message.get("id"), **to_wire(error, message.get("method"), name)}
+
+    async def deliver(
+        self,
+        request: Request,
+        reply: Reply,
+        work: Work,
+        *,
+        streams: bool,
+        status: Callable[[Any], int],
+        request_id: RequestId | None = None,
+    ) -> None:
+        """Run `work` and write what comes of it. It is cancelled when the client goes away.
+
+        `streams`: whether the client takes an event stream; else notifications are dropped. `status` is asked for
+        the HTTP status of an answer that is no stream.
+        """
+        loop = asyncio.get_running_loop()
+        outbox = Outbox()
+        task = loop.create_task(work(outbox.put if streams else _drop))
+        self._track(task, outbox)
+        gone = loop.create_task(request.gone())
+        gone.add_done_callback(lambda _: outbox.news.set())
+        try:
+            while not gone.done():
+                data = outbox.take()
+                if data is not None:
+                    await _event(reply, encode_event(data))
+                elif task.done():
+                    await self._finish(reply, task, status, request_id)
+                    return
+                elif not await news_within(outbox.news, KEEP_ALIVE) and streams:
+                    await _event(reply, COMMENT)
+        except ClientGone:
+            return
+        finally:
+            # In the modern era a closed stream is how a request is cancelled. In the handshake era the specification
+            # says it is not; but nobody could fetch the answer later (streams cannot be resumed), so that going on
+            # would only cost the upstream.
+            task.cancel()
+            gone.cancel()
+
+    def _track(self, task: asyncio.Task[Any], outbox: Outbox) -> None:
+        self._running.add(task)
+        self._idle.clear()
+
+        def done(task: asyncio.Task[Any]) -> None:
+            self._running.discard(task)
+            if not self._running:
+                self._idle.set()
+            if not task.cancelled() and task.exception() is not None:
+                log.error("a request failed inside the hub", exc_info=task.exception())
+            outbox.news.set()
+
+        task.add_done_callback(done)
+
+    async def _finish(
+        self, reply: Reply, task: asyncio.Task[Any], status: Callable[[Any], int], request_id: RequestId | None
+    ) -> None:
+        if task.cancelled() or task.exception() is not None:
+            code = 500
+            answer: Any = {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": BROKEN}}
+        else:
+            answer = task.result()
+            code = status(answer)
+        if reply.started:
+            await reply.write(encode_event(encoded(answer)))
+            await reply.end()
+        else:
+            await reply.whole(code, encoded(answer), JSON)
+
+    async def drained(self) -> None:
+        """Return when no request is being answered; not bounded in time."""
+        await self._idle.wait()
+
+    def abort(self) -> None:
+        """Cancel what still runs; each is answered that it was."""
+        for task in tuple(self._running):
+            task.cancel()
+
+
+async def _event(reply: Reply, data: bytes) -> None:
+    if not reply.started:
+        await reply.start()
+    await reply.write(data)
+
+
+def _drop(message: Message) -> None:
+    """Where notifications go that the client has no stream for."""

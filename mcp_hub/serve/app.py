@@ -1,0 +1,141 @@
+"""The network side as one ASGI application: who may come in, and which way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Final
+
+from mcp_hub.config.models import Listen
+from mcp_hub.errors import INTERNAL_ERROR, ProtocolError
+from mcp_hub.serve.answers import BROKEN
+from mcp_hub.serve.http import ClientGone, Receive, Reply, Request, Scope, SendEvent
+from mcp_hub.serve.jsonrpc import failure
+from mcp_hub.serve.security import Gate, Refusal
+from mcp_hub.serve.sse import MESSAGES, SseConnections
+from mcp_hub.serve.streamable import Streamable
+
+if TYPE_CHECKING:
+    from mcp_hub.serve.dispatcher import Dispatcher
+
+log = logging.getLogger("mcp_hub.serve")
+
+HEALTH: Final = "/healthz"
+CORS: Final = [
+    (b"access-control-allow-methods", b"GET, POST, DELETE"),
+    (b"access-control-allow-headers", b"*, Authorization"),
+    (b"access-control-max-age", b"600"),
+]
+
+
+class App:
+    """Serves `dispatcher` to the clients of one listener; with `sse` also over the legacy transport.
+
+    `gate` replaces the checks that `listen` describes.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, listen: Listen, *, sse: bool, gate: Gate | None = None) -> None:
+        self._dispatcher = dispatcher
+        self._gate = gate if gate is not None else Gate(listen)
+        self.streamable = Streamable(dispatcher, listen.max_body)
+        self.sse = SseConnections(dispatcher, listen.max_body) if sse else None
+        self._routes = {"/mcp": self.streamable.__call__}
+        if self.sse is not None:
+            self._routes |= {"/sse": self.sse.open, MESSAGES: self.sse.post}
+        self._draining = False
+
+    @property
+    def routes(self) -> list[str]:
+        """The paths that are served."""
+        return sorted([*self._routes, HEALTH])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: SendEvent) -> None:
+        """ASGI 3."""
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(Request(scope, receive), Reply(send))
+        else:
+            await send({"type": "websocket.close"})
+
+    async def _http(self, request: Request, reply: Reply) -> None:
+        try:
+            await self._route(request, reply)
+        except ClientGone:
+            return
+        except Exception:
+            log.exception("a %s request failed inside the hub", request.method)
+            if not reply.started:
+                await reply.json(500, failure(ProtocolError(INTERNAL_ERROR, BROKEN)))
+
+    async def _route(self, request: Request, reply: Reply) -> None:
+        refusal = self._gate.refusal(request.headers, request.port)
+        if refusal is not None:
+            await _turn_away(reply, refusal)
+            return
+        path = request.path.removesuffix("/")
+        if path != HEALTH and path not in self._routes:
+            await reply.text(404, "Not Found")
+        elif self._is_preflight(request, reply):
+            await reply.whole(204, headers=CORS)
+        elif path == HEALTH:
+            await self._health(request, reply)
+        elif self._draining:
+            await reply.text(503, "The hub is stopping.", [(b"retry-after", b"5"), (b"connection", b"close")])
+        else:
+            principal = self._gate.admit(request.headers)
+            if isinstance(principal, Refusal):
+                await _turn_away(reply, principal)
+            else:
+                await self._routes[path](request, reply, principal)
+
+    def _is_preflight(self, request: Request, reply: Reply) -> bool:
+        """Whether a browser only asks if it may; every reply to an accepted Origin says that it may read it."""
+        origins = request.values(b"origin")
+        if not origins:
+            return False
+        reply.extra += [
+            (b"access-control-allow-origin", origins[0].encode("latin-1")),
+            (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate"),
+            (b"vary", b"Origin"),
+        ]
+        return request.method == "OPTIONS" and bool(request.values(b"access-control-request-method"))
+
+    async def _health(self, request: Request, reply: Reply) -> None:
+        if request.method not in ("GET", "HEAD"):
+            await reply.text(405, "Method Not Allowed", [(b"allow", b"GET, HEAD")])
+        elif self._draining:
+            await reply.json(503, {"status": "stopping"})
+        else:
+            await reply.json(200, {"status": "ok"})
+
+    # --- the end -----------------------------------------------------------------------------------------------
+
+    async def drain(self, grace: float) -> None:
+        """Take nothing new, let what runs finish for at most `grace` seconds, then end every stream and session."""
+        self._draining = True
+        self._dispatcher.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self.streamable.answers.drained()
+                if self.sse is not None:
+                    await self.sse.drained()
+        self.streamable.answers.abort()
+        self.streamable.handshake.sessions.close_all()
+        if self.sse is not None:
+            self.sse.close_all()
+
+
+async def _turn_away(reply: Reply, refusal: Refusal) -> None:
+    challenge = [(b"www-authenticate", refusal.challenge)] if refusal.challenge is not None else None
+    await reply.text(refusal.status, refusal.text, challenge)
+
+
+async def _lifespan(receive: Receive, send: SendEvent) -> None:
+    """Upstreams live outside of the server's life; there is nothing to do."""
+    while True:
+        event = await receive()
+        await send({"type": f"{event['type']}.complete"})
+        if event["type"] == "lifespan.shutdown":
+            return

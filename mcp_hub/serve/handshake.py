@@ -1,0 +1,152 @@
+"""The handshake era over HTTP: sessions, their requests and batches, their standing stream."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub import era as eras
+from mcp_hub.errors import INVALID_REQUEST, Overloaded, ProtocolError
+from mcp_hub.serve.answers import Answers
+from mcp_hub.serve.callers import Caller, Send
+from mcp_hub.serve.event_stream import pump
+from mcp_hub.serve.http import EVENTS, HeaderLines, Reply, Request, accepts
+from mcp_hub.serve.jsonrpc import Shape, failure, id_of, refuse, refuse_with, shape_of
+from mcp_hub.serve.sessions import Session, Sessions
+from mcp_hub.wire.frames import Message
+from mcp_hub.wire.link import RequestId
+
+if TYPE_CHECKING:
+    from mcp_hub.serve.dispatcher import Dispatcher
+
+SESSION_HEADER: Final = b"mcp-session-id"
+RETRY_AFTER: Final = 60
+"""Seconds; sessions are swept that often."""
+
+
+class Handshake:
+    """Takes what the handshake era sends to `/mcp`."""
+
+    def __init__(self, dispatcher: Dispatcher, answers: Answers) -> None:
+        self._dispatcher = dispatcher
+        self._answers = answers
+        self.sessions = Sessions(dispatcher)
+
+    async def take(self, request: Request, reply: Reply, principal: str, message: Message, shape: Shape) -> None:
+        """Answer one POSTed message."""
+        if shape == "request" and message["method"] == "initialize" and not request.values(SESSION_HEADER):
+            await self._initialize(reply, principal, message)
+            return
+        session = await self._session(request, reply, principal, id_of(message) if shape == "request" else None)
+        if session is None:
+            return
+        self.sessions.begin(session)
+        try:
+            if shape == "request":
+                await self._deliver(request, reply, session, message)
+                return
+            if shape == "notification":
+                self._dispatcher.notification(session.caller, message)
+            await reply.whole(202)  # also for the answer to a request that the hub never sent
+        finally:
+            self.sessions.finish(session)
+
+    async def take_batch(self, request: Request, reply: Reply, principal: str, messages: list[Any]) -> None:
+        """Answer a POSTed array, in the one revision that has them."""
+        session = await self._session(request, reply, principal)
+        if session is None:
+            return
+        if session.caller.protocol_version != eras.BATCHING_REVISION:
+            await refuse(reply, 400, INVALID_REQUEST, "A batch is not part of this revision.")
+            return
+        if not messages or any(isinstance(each, dict) and each.get("method") == "initialize" for each in messages):
+            await refuse(reply, 400, INVALID_REQUEST, "A batch is not empty and has no initialize in it.")
+            return
+        self.sessions.begin(session)
+        try:
+            owed = []
+            for each in messages:
+                shape = shape_of(each)
+                if shape == "notification":
+                    self._dispatcher.notification(session.caller, each)
+                elif shape != "response":
+                    owed.append(each)
+            if owed:
+                await self._deliver(request, reply, session, owed)
+            else:
+                await reply.whole(202)
+        finally:
+            self.sessions.finish(session)
+
+    async def stand(self, request: Request, reply: Reply, principal: str) -> None:
+        """GET: the session's standing stream, for what the hub says unasked."""
+        session = await self._session(request, reply, principal)
+        if session is None:
+            return
+        if not accepts(request.values(b"accept"), kind=EVENTS):
+            await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.")
+            return
+        if session.streaming:
+            await refuse(reply, 409, INVALID_REQUEST, "The session's stream is open already.")
+            return
+        session.streaming = True
+        self.sessions.begin(session)
+        try:
+            await reply.start([(SESSION_HEADER, session.id.encode())])
+            await pump(request, reply, session.outbox, lambda: session.ended)
+        finally:
+            session.streaming = False
+            self.sessions.finish(session)
+
+    async def delete(self, request: Request, reply: Reply, principal: str) -> None:
+        """DELETE: the client is done with its session."""
+        session = await self._session(request, reply, principal)
+        if session is not None:
+            self.sessions.close(session)
+            await reply.whole(204)
+
+    async def _initialize(self, reply: Reply, principal: str, message: Message) -> None:
+        session = self.sessions.new(principal)
+        if session is None:
+            error = Overloaded("Too many sessions are open.", retry_after=float(RETRY_AFTER))
+            await refuse_with(reply, 503, error, message["id"], [(b"retry-after", b"%d" % RETRY_AFTER)])
+            return
+        answer = await self._answers.one(session.caller, message, session.outbox.put)
+        headers: HeaderLines = []
+        if "result" in answer:
+            self.sessions.admit(session)
+            headers.append((SESSION_HEADER, session.id.encode()))
+        await reply.json(200, answer, headers)
+
+    async def _session(
+        self, request: Request, reply: Reply, principal: str, request_id: RequestId | None = None
+    ) -> Session | None:
+        """The session a request names; None when the request has been refused."""
+        ids = request.values(SESSION_HEADER)
+        if len(ids) != 1:
+            text = "Mcp-Session-Id must be said once; the answer to initialize gives it."
+            await refuse(reply, 400, INVALID_REQUEST, text, request_id)
+            return None
+        session = self.sessions.find(ids[0], principal)
+        if session is None:
+            await refuse(reply, 404, INVALID_REQUEST, "Session not found", request_id)
+        return session
+
+    async def _deliver(self, request: Request, reply: Reply, session: Session, what: Message | list[Any]) -> None:
+        async def work(send: Send) -> Any:
+            if isinstance(what, dict):
+                return await self._answers.one(session.caller, what, send)
+            return await asyncio.gather(*(self._part(session.caller, each, send) for each in what))
+
+        streams = accepts(request.values(b"accept"), kind=EVENTS)
+        await self._answers.deliver(request, reply, work, streams=streams, status=_ok, request_id=id_of(what))
+
+    async def _part(self, caller: Caller, message: Any, send: Send) -> Message:
+        if shape_of(message) is None:
+            return failure(ProtocolError(INVALID_REQUEST, "Not a JSON-RPC message."), id_of(message))
+        return await self._answers.one(caller, message, send)
+
+
+def _ok(answer: Any) -> int:
+    """Errors of this era are in the body."""
+    return 200

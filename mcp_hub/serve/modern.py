@@ -1,0 +1,80 @@
+"""The modern era over HTTP: every POST stands alone, its headers repeat what its body says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mcp_hub import era as eras
+from mcp_hub import routing_headers
+from mcp_hub.errors import INVALID_REQUEST
+from mcp_hub.kinds import TOOLS
+from mcp_hub.serve.answers import Answers
+from mcp_hub.serve.callers import Caller
+from mcp_hub.serve.http import EVENTS, Reply, Request, accepts
+from mcp_hub.serve.jsonrpc import Shape, refuse, refuse_with
+from mcp_hub.wire.frames import Message
+
+if TYPE_CHECKING:
+    from mcp_hub.serve.dispatcher import Dispatcher
+
+
+def is_modern(message: Message) -> bool:
+    """Whether a message can only be of the modern era, whatever its headers say."""
+    return eras.is_modern(message.get("params")) or message.get("method") in eras.MODERN_ONLY
+
+
+class Modern:
+    """Takes the POSTs of the modern era."""
+
+    def __init__(self, dispatcher: Dispatcher, answers: Answers) -> None:
+        self._dispatcher = dispatcher
+        self._answers = answers
+
+    async def take(self, request: Request, reply: Reply, principal: str, message: Message, shape: Shape) -> None:
+        """Answer one message."""
+        if shape == "notification":
+            # None means anything here: cancelling is closing the response, and an id that others can guess must not
+            # cancel their requests.
+            await reply.whole(202)
+        elif shape == "response":
+            await refuse(reply, 400, INVALID_REQUEST, "No request was sent that this could answer.")
+        else:
+            await self._request(request, reply, principal, message)
+
+    async def _request(self, request: Request, reply: Reply, principal: str, message: Message) -> None:
+        request_id = message["id"]
+        streams = accepts(request.values(b"accept"), kind=EVENTS)
+        if message["method"] == eras.LISTEN and not streams:
+            await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.", request_id)
+            return
+        lines = [(name.decode("latin-1"), value.decode("latin-1").strip()) for name, value in request.headers]
+        fault = routing_headers.check(lines, message, self._schema(message))
+        if fault is not None:
+            await refuse_with(reply, eras.HTTP_STATUS.get(fault.code, 400), fault, request_id)
+            return
+        # A caller of its own: two clients of one principal may use the same id at the same time.
+        caller = Caller(principal, _unreachable)
+        await self._answers.deliver(
+            request,
+            reply,
+            lambda send: self._answers.one(caller, message, send),
+            streams=streams,
+            status=_status,
+            request_id=request_id,
+        )
+
+    def _schema(self, message: Message) -> Any:
+        """The input schema of the tool called; None where there is none to check headers with."""
+        params = message.get("params")
+        name = params.get("name") if message["method"] == "tools/call" and isinstance(params, dict) else None
+        entry = self._dispatcher.hub.catalog.entry(TOOLS, name) if isinstance(name, str) else None
+        return entry.get("inputSchema") if isinstance(entry, dict) else None
+
+
+def _status(answer: Message) -> int:
+    error = answer.get("error")
+    return eras.HTTP_STATUS.get(error.get("code"), 200) if isinstance(error, dict) else 200
+
+
+def _unreachable(message: Message) -> None:
+    """The modern era has no way to a client outside of its requests."""

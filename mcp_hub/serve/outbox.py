@@ -1,0 +1,72 @@
+"""What waits to be written to one client's stream: bounded, so that a client that does not read costs only itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Final
+
+from mcp_hub.errors import INTERNAL_ERROR
+from mcp_hub.wire.frames import FrameError, encode
+
+MAX_WAITING: Final = 256
+"""Messages."""
+MAX_BYTES: Final = 8 * 1024 * 1024
+
+
+class Outbox:
+    """Messages in order, already encoded. Notifications that find no room are dropped and counted; answers are kept."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.news = asyncio.Event()
+        """Set when something was put; whoever takes clears it."""
+        self._waiting: deque[tuple[bytes, str | None]] = deque()
+        self._bytes = 0
+
+    def __repr__(self) -> str:
+        return f"Outbox({len(self._waiting)} waiting, {self.dropped} dropped)"
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether a notification would be dropped now."""
+        return len(self._waiting) >= MAX_WAITING or self._bytes >= MAX_BYTES
+
+    def put(self, message: Any) -> None:
+        """Add a message, or a list of them as a batch. Never blocks, never raises."""
+        method = message.get("method") if isinstance(message, dict) else None
+        if method is not None and self.full:
+            self.dropped += 1
+            return
+        data = encoded(message)
+        self._waiting.append((data, method))
+        self._bytes += len(data)
+        self.news.set()
+
+    def put_once(self, message: Any) -> None:
+        """Like `put`, but a second `list_changed` of the same kind says nothing while the first one waits."""
+        method = message.get("method")
+        repeats = isinstance(method, str) and method.endswith("/list_changed")
+        if not (repeats and any(method == waiting for _, waiting in self._waiting)):
+            self.put(message)
+
+    def take(self) -> bytes | None:
+        """The oldest message, None if none waits."""
+        if not self._waiting:
+            return None
+        data, _ = self._waiting.popleft()
+        self._bytes -= len(data)
+        return data
+
+
+def encoded(message: Any) -> bytes:
+    """JSON text of a message; an answer that JSON cannot say becomes an error with its id."""
+    try:
+        return encode(message)
+    except FrameError:
+        request_id = message.get("id") if isinstance(message, dict) else None
+        error = {"code": INTERNAL_ERROR, "message": "The answer cannot be written as JSON."}
+        return encode({"jsonrpc": "2.0", "id": request_id, "error": error})

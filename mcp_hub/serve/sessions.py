@@ -1,0 +1,112 @@
+"""Handshake sessions over HTTP: who they belong to, how many, how long."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from mcp_hub.serve.callers import Caller
+from mcp_hub.serve.outbox import Outbox
+
+if TYPE_CHECKING:
+    from mcp_hub.serve.dispatcher import Dispatcher
+
+MAX_SESSIONS: Final = 10_000
+IDLE_TIMEOUT: Final = 1800.0
+"""Seconds without a request, a running call or an open stream until a session is forgotten."""
+SWEEP_EVERY: Final = 60.0
+
+
+class Session:
+    """One client after `initialize`, known by an id that only it has been told."""
+
+    def __init__(self, principal: str, now: float) -> None:
+        self.id = secrets.token_urlsafe(24)
+        """192 random bits, visible ASCII."""
+        self.outbox = Outbox()
+        """What is said outside of any request; waits for the standing stream."""
+        self.caller = Caller(principal, self.outbox.put_once)
+        self.streaming = False
+        """Whether the standing stream is open."""
+        self.ended = False
+        self.busy = 0
+        """Exchanges in progress, the standing stream included."""
+        self.used = now
+
+    def end(self) -> None:
+        """Let the standing stream end."""
+        self.ended = True
+        self.outbox.news.set()
+
+
+class Sessions:
+    """All sessions of one listener. `clock` gives seconds."""
+
+    def __init__(self, dispatcher: Dispatcher, clock: Callable[[], float] = time.monotonic) -> None:
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._sessions: dict[str, Session] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def new(self, principal: str) -> Session | None:
+        """A session that nobody can find before `admit`; None when there are too many."""
+        if len(self._sessions) >= MAX_SESSIONS:
+            self.forget_idle()
+        return Session(principal, self._clock()) if len(self._sessions) < MAX_SESSIONS else None
+
+    def admit(self, session: Session) -> None:
+        """`initialize` went well: the session is there from now on."""
+        self._sessions[session.id] = session
+        self._dispatcher.join(session.caller)
+        self._schedule()
+
+    def find(self, session_id: str, principal: str) -> Session | None:
+        """The session with this id if it belongs to `principal`; a stranger's does not exist."""
+        session = self._sessions.get(session_id)
+        return session if session is not None and session.caller.principal == principal else None
+
+    def begin(self, session: Session) -> None:
+        """An exchange of the session starts."""
+        session.busy += 1
+
+    def finish(self, session: Session) -> None:
+        """An exchange of the session has ended."""
+        session.busy -= 1
+        session.used = self._clock()
+
+    def close(self, session: Session) -> None:
+        """End a session: its calls are cancelled, its stream ends. Idempotent."""
+        if self._sessions.pop(session.id, None) is not None:
+            self._dispatcher.leave(session.caller)
+        session.end()
+
+    def close_all(self) -> None:
+        """End every session; the listener goes."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for session in list(self._sessions.values()):
+            self.close(session)
+
+    def forget_idle(self) -> None:
+        """Close what nobody has used for `IDLE_TIMEOUT`."""
+        oldest = self._clock() - IDLE_TIMEOUT
+        for session in list(self._sessions.values()):
+            if not session.busy and session.used < oldest:
+                self.close(session)
+
+    def _schedule(self) -> None:
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_EVERY, self._swept)
+
+    def _swept(self) -> None:
+        self._sweep = None
+        self.forget_idle()
+        if self._sessions:
+            self._schedule()
