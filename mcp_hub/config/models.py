@@ -43,7 +43,8 @@ def parse_duration(value: Any) -> float:
     if isinstance(value, str):
         match = _DURATION.fullmatch(value)
         if match is None:
-            raise ValueError(f"{value!r} is not a duration; write 30, '30s', '20m' or '500ms'")
+            # The text is not quoted: it may have come out of a variable.
+            raise ValueError("not a duration; write 30, '30s', '20m' or '500ms'")
         value = float(match[1]) * _UNIT_SECONDS[match[2] or "s"]
     if not 0 < value < float("inf"):
         raise ValueError("a duration must be greater than zero")
@@ -57,11 +58,11 @@ def parse_size(value: Any) -> int:
     if isinstance(value, str):
         match = _SIZE.fullmatch(value)
         if match is None:
-            raise ValueError(f"{value!r} is not a size; write 1048576, '64MiB' or '10MB'")
+            raise ValueError("not a size; write 1048576, '64MiB' or '10MB'")
         value = int(match[1]) * _UNIT_BYTES[(match[2] or "B").lower()]
     if value <= 0:
         raise ValueError("a size must be greater than zero")
-    return value
+    return int(value)
 
 
 Duration = Annotated[float, BeforeValidator(parse_duration)]

@@ -1,0 +1,265 @@
+"""One entry of a file, in whatever dialect, as a Server."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+from typing import Any, Final, get_args
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from mcp_hub.config.canonical import canonical, restriction
+from mcp_hub.config.credentials import read_env, read_headers
+from mcp_hub.config.dialect import Dialect, RawEntry
+from mcp_hub.config.fields import Fields, Given, plain_errors
+from mcp_hub.config.findings import Findings, KeyPath
+from mcp_hub.config.keys import DEADLINES, FOREIGN_TRANSPORTS, SESSIONS, TRANSPORTS
+from mcp_hub.config.models import (
+    CONNECT_DEADLINE_OF_INSTALLERS,
+    INSTALLERS,
+    Deadlines,
+    EraPin,
+    Server,
+    SessionMode,
+    Transport,
+    parse_size,
+)
+from mcp_hub.config.variables import Scope, expand_tree, told
+
+_BROWSERS: Final = re.compile(r"playwright[/-]mcp|mcp/playwright|chrome-devtools-mcp|puppeteer", re.IGNORECASE)
+"""Packages and images whose callers must not see each other's pages and cookies."""
+_ERAS: Final = {era: era for era in get_args(EraPin)}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the entries of one file have in common."""
+
+    dialect: Dialect
+    scope: Scope
+    written: Mapping[KeyPath, str]
+    findings: Findings
+    defaults: Mapping[str, Given]
+
+
+def read_entry(raw: RawEntry, reading: Reading) -> Server | None:
+    """The Server of `raw`; None, with errors in the findings, when it cannot be one.
+
+    An entry with a variable without a value, with a restriction the hub cannot keep, or of a kind it does not know
+    comes back switched off, with the reason. An entry the user switched off never has errors, only warnings.
+    """
+    findings = reading.findings.part()
+    given, unresolved = _given(raw, reading, findings)
+    fields = Fields(given, findings, reading.scope, reading.written, unresolved)
+    on = fields.flag("enabled") is not False and fields.flag("disabled") is not True
+    reason = reading.dialect.off.get(raw.id) or restriction(raw.values)
+    server = None
+    if (foreign := _foreign_kind(raw, given)) is not None:
+        server = _parked(raw.id, foreign if on else None)
+    else:
+        values = _values(raw, fields, reading.dialect, unresolved)
+        reason = reason or told(unresolved, raw.at) or None
+        if not findings.errors:
+            server = _built(raw, values, on, reason, findings)
+    if server is None and not on:
+        # Parked entries are often half-finished, or for another program.
+        server = _parked(raw.id, None)
+    reading.findings.add(findings, errors_as_warnings=not on)
+    if server is not None and server.disabled_reason is not None:
+        reading.findings.warning(raw.at, f"is switched off: {server.disabled_reason}")
+    return server
+
+
+def _given(raw: RawEntry, reading: Reading, findings: Findings) -> tuple[dict[str, Given], dict[KeyPath, str]]:
+    """The keys of the entry over the file's defaults, expanded, and {place: reason} of what has no value."""
+    given = {**reading.defaults, **canonical(raw.values, raw.at, reading.dialect, findings)}
+    unresolved: dict[KeyPath, str] = {}
+    for name, item in given.items():
+        value, missing = expand_tree(item.value, reading.scope, item.at)
+        given[name] = dataclasses.replace(item, value=value)
+        unresolved.update(missing)
+    command = given.get("command")
+    if command is not None and isinstance(command.value, dict):
+        # Zed, formerly.
+        del given["command"]
+        for key, name in (("path", "command"), ("args", "args"), ("env", "env")):
+            if key in command.value:
+                given[name] = Given(command.value[key], (*command.at, key))
+    return given, unresolved
+
+
+def _foreign_kind(raw: RawEntry, given: Mapping[str, Given]) -> str | None:
+    """Why an entry is of a kind that only its own host can start."""
+    kind = given["transport"].value if "transport" in given else None
+    if isinstance(kind, str) and kind.lower() in FOREIGN_TRANSPORTS:
+        return f"the transport '{kind.lower()}' is not supported"
+    if raw.values.get("source") == "extension" and "command" not in given and "url" not in given:
+        return "it belongs to an extension of its editor, which alone knows how to start it"
+    return None
+
+
+def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[KeyPath, str]) -> dict[str, Any]:
+    """The fields of the Server. What is wrong is in the findings, what has no value in `unresolved`."""
+    command, args = _command(fields)
+    url, tools_dir = fields.text("url"), fields.path("tools_dir")
+    values: dict[str, Any] = {
+        "id": raw.id,
+        "transport": _transport(fields, dialect, url),
+        "command": command,
+        "args": args,
+        "env": read_env(fields, unresolved),
+        "cwd": fields.path("cwd"),
+        "url": url,
+        "headers": read_headers(fields, unresolved),
+        "tools_dir": tools_dir,
+        "namespace": _namespace(raw.id, fields),
+        "session": _session(raw.id, fields, (*args, command or "", url or "")),
+        "deadlines": _deadlines(fields, installs=_installs(command, args)),
+    }
+    optional = {
+        "required": fields.flag("required"),
+        "lazy": fields.flag("lazy"),
+        "keep_catalog": fields.flag("keep_catalog"),
+        "era": fields.choice("era", _ERAS),
+        "max_frame": fields.parsed("max_frame", parse_size),
+    }
+    _check_target(raw.at, fields, url, values["transport"])
+    if tools_dir is not None and not tools_dir.is_dir():
+        unresolved.setdefault(fields.given["tools_dir"].at, f"there is no directory {tools_dir}")
+    return values | {name: value for name, value in optional.items() if value is not None}
+
+
+def _built(raw: RawEntry, values: dict[str, Any], on: bool, reason: str | None, findings: Findings) -> Server | None:
+    reason = reason if on else None
+    try:
+        return Server(**values, enabled=on and reason is None, disabled_reason=reason)
+    except ValidationError as error:
+        if reason is not None:
+            return _parked(raw.id, reason)
+        for at, text in plain_errors(error):
+            findings.error((*raw.at, *at), text)
+        return None
+
+
+def _parked(id: str, reason: str | None) -> Server:
+    """An entry that is off and of which no more can be said."""
+    return Server(id=id, transport="stdio", command="", namespace=id, enabled=False, disabled_reason=reason)
+
+
+def _command(fields: Fields) -> tuple[str | None, tuple[str, ...]]:
+    """`command` and `args`; opencode has both in one list."""
+    given = fields.given.get("command")
+    if given is None or not isinstance(given.value, list):
+        command, args = fields.text("command"), fields.texts("args")
+    elif not given.value:
+        fields.error(given.at, "must not be empty")
+        return None, ()
+    else:
+        words = fields.texts("command")
+        command, args = (words[0] if words else None), (*words[1:], *fields.texts("args"))
+    if command is not None and not command.strip():
+        fields.error(fields.given["command"].at, "must not be empty")
+    if command is not None and command.startswith(("~/", "~\\")):
+        command = str(fields.scope.path(command))
+    return command, args
+
+
+def _transport(fields: Fields, dialect: Dialect, url: str | None) -> Transport | None:
+    """What the entry says; else by its target: a `/sse` path is SSE, another URL is tried."""
+    inferred: Transport = "stdio" if url is None else "auto"
+    if url is not None and fields.given["url"].at[-1] == "httpUrl":
+        inferred = "http"
+    elif url is not None and (dialect.gemini or _path_of(url).rstrip("/").endswith("/sse")):
+        inferred = "sse"
+    given = fields.given.get("transport")
+    if given is None or given.value is None:
+        return inferred
+    named = TRANSPORTS.get(given.value.lower()) if isinstance(given.value, str) else None
+    if named is None:
+        fields.error(given.at, "must be one of stdio, http, sse, auto (or local, remote, streamable-http)")
+    if named is None or (named == "auto" and url is not None):
+        return inferred
+    return named
+
+
+def _check_target(at: KeyPath, fields: Fields, url: str | None, transport: Transport | None) -> None:
+    named = [
+        name for name in ("command", "url", "tools_dir") if name in fields and fields.given[name].value is not None
+    ]
+    if len(named) != 1:
+        found = " and ".join(f"'{fields.given[name].at[-1]}'" for name in named) if named else "none of them"
+        fields.error(at, f"needs exactly one of 'command', 'url' and 'tools_dir', but has {found}")
+        return
+    if transport is not None and (transport == "stdio") != (named[0] != "url") and "transport" in fields:
+        needed = "'command'" if transport == "stdio" else "'url'"
+        fields.error(fields.given["transport"].at, f"says '{transport}', which needs a {needed}")
+    if named[0] != "url" and (key := next((key for key in ("api_key", "bearer_token_env_var") if key in fields), None)):
+        fields.error(fields.given[key].at, "is for an entry with a 'url'; a command gets its key by 'env'")
+    if url is not None and not _is_http(url):
+        fields.error(fields.given["url"].at, "must be a URL that begins with http:// or https:// and names a host")
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # Reading the port is what checks it.
+        return (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and url.isprintable()
+        )
+    except ValueError:
+        return False
+
+
+def _path_of(url: str) -> str:
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return ""
+
+
+def _namespace(id: str, fields: Fields) -> str:
+    given = fields.text("namespace")
+    return id if given is None else given
+
+
+def _session(id: str, fields: Fields, words: tuple[str, ...]) -> SessionMode:
+    chosen = fields.choice("session", SESSIONS)
+    browser = id.lower() == "playwright" or any(_BROWSERS.search(word) for word in words)
+    if browser and chosen == "call":
+        fields.error(fields.given["session"].at, "cannot be 'call' for a browser, which would open anew for every call")
+    if chosen is not None:
+        return chosen
+    return "client" if browser else "shared"
+
+
+def _installs(command: str | None, args: tuple[str, ...]) -> bool:
+    """Whether the first start may have to download a package."""
+    name = _program(command or "")
+    if name in ("cmd", "env"):
+        # `cmd /c npx ...`, as Windows needs it, and `env npx ...`.
+        name = next((_program(word) for word in args if not word.startswith(("/", "-")) and "=" not in word), "")
+    return name in INSTALLERS
+
+
+def _program(command: str) -> str:
+    # Windows paths have both kinds of slashes.
+    path = PureWindowsPath(command)
+    return path.stem.lower() if path.suffix.lower() in (".exe", ".cmd", ".bat", ".ps1") else path.name.lower()
+
+
+def _deadlines(fields: Fields, *, installs: bool) -> Deadlines:
+    given = {name: fields.seconds(f"deadlines.{name}") for name in DEADLINES}
+    values = {name: seconds for name, seconds in given.items() if seconds is not None}
+    return Deadlines(**({"connect": CONNECT_DEADLINE_OF_INSTALLERS} if installs else {}) | values)
+
+
+def local_tools(directory: Path, id: str) -> Server:
+    """The entry that the root key `tools_dir` stands for."""
+    missing = None if directory.is_dir() else f"there is no directory {directory}"
+    return Server(
+        id=id, transport="stdio", tools_dir=directory, namespace=id, enabled=missing is None, disabled_reason=missing
+    )

@@ -1,0 +1,123 @@
+"""The keys of an entry in every dialect: what they mean here, and those that mean nothing to the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mcp_hub.config.models import SessionMode, Transport
+
+ROOTS: Final = ("servers", "mcpServers", "mcp_servers", "mcp", "context_servers")
+
+ALIASES: Final = {
+    "command": "command", "cmd": "command",
+    "args": "args",
+    "env": "env", "environment": "env",
+    "env_file": "env_file", "envFile": "env_file",
+    "env_vars": "env_vars",
+    "cwd": "cwd", "working_dir": "cwd", "working_directory": "cwd", "workingDirectory": "cwd",
+    "url": "url", "httpUrl": "url", "serverUrl": "url",
+    "headers": "headers", "http_headers": "headers", "static_headers": "headers",
+    "env_http_headers": "env_http_headers",
+    "api_key": "api_key", "mcp_api_key": "api_key", "apiKey": "api_key",
+    "api_key_header": "api_key_header", "mcp_api_key_header": "api_key_header",
+    "bearer_token_env_var": "bearer_token_env_var",
+    "auth": "auth",
+    "transport": "transport", "type": "transport", "transportType": "transport", "protocol": "transport",
+    "namespace": "namespace",
+    "enabled": "enabled", "isActive": "enabled",
+    "disabled": "disabled",
+    "required": "required",
+    "lazy": "lazy",
+    "session": "session",
+    "era": "era",
+    "keep_catalog": "keep_catalog",
+    "max_frame": "max_frame",
+    "tools_dir": "tools_dir",
+}  # fmt: skip
+"""Key as written -> key as read by `entry.py`."""
+
+DEADLINES: Final = ("connect", "list", "write", "call")
+TIMEOUTS: Final = {
+    "timeout": ("call", None),
+    "tool_timeout_sec": ("call", 1.0),
+    "requestTimeout": ("call", 0.001),
+    "startup_timeout_sec": ("connect", 1.0),
+    "startup_timeout_ms": ("connect", 0.001),
+    "connectionTimeout": ("connect", 0.001),
+}
+"""Key as written -> (the deadline it means, seconds in its unit; None: that depends on the dialect)."""
+
+DEFAULTS: Final = frozenset({
+    "required", "lazy", "session", "era", "keep_catalog", "max_frame", "deadlines", *TIMEOUTS,
+})  # fmt: skip
+"""What `defaults` may say for all entries. Not env and headers: a secret belongs to one entry."""
+
+TRANSPORTS: Final[Mapping[str, Transport]] = {
+    "stdio": "stdio", "local": "stdio",
+    "http": "http", "streamable-http": "http", "streamable_http": "http", "streamablehttp": "http",
+    "sse": "sse",
+    "auto": "auto", "remote": "auto",
+}  # fmt: skip
+"""By lower case. `remote` (opencode) says no more than that there is a URL."""
+FOREIGN_TRANSPORTS: Final = frozenset({"ws", "wss", "websocket", "sdk", "builtin", "inmemory", "platform", "openapi"})
+
+SESSIONS: Final[Mapping[str, SessionMode]] = {
+    "shared": "shared", "persistent": "shared",
+    "client": "client",
+    "call": "call", "per_call": "call",
+}  # fmt: skip
+
+ALLOW_LISTS: Final = frozenset({
+    "includeTools", "include_tools", "enabledTools", "enabled_tools", "allowedTools", "allowed_tools",
+    "enable_tools", "enable_funcs", "include_tags", "includeTags", "tools",
+})  # fmt: skip
+"""Present means: nothing else. Even an empty one refuses something."""
+DENY_LISTS: Final = frozenset({
+    "excludeTools", "exclude_tools", "disabledTools", "disabled_tools", "disallowedTools", "disallowed_tools",
+    "disable_tools", "disable_funcs", "exclude_tags", "excludeTags", "disabledResources", "disabledPrompts",
+    "tool_blacklist", "blacklist",
+})  # fmt: skip
+"""Refuse something unless they are empty: several clients write an empty one into every entry."""
+
+RESTRICTIONS: Final = {
+    "sandboxEnabled": "the sandbox of VS Code",
+    "quarantined": "the quarantine of mcpproxy",
+    "isolation": "the isolation of mcpproxy",
+}
+"""Switches (true, or a mapping with `enabled: true`) by which its own host holds an entry back and the hub cannot."""
+
+WITHOUT_EFFECT: Final = {
+    "oauth": "OAuth is not supported in this version; use headers or api_key",
+    "authProviderType": "OAuth is not supported in this version; use headers or api_key",
+    "headersHelper": "nothing is executed to make headers; use headers with ${VAR} or ${file:PATH}",
+    "inheritParentEnv": "a server gets a small environment only; name what it needs under env",
+    "toolDescriptionOverrides": "the descriptions of tools are not changed",
+    "extra_headers": "headers of a caller are never passed on",
+}
+"""Known keys whose absence the user may notice: a warning each."""
+
+HARMLESS: Final = frozenset({
+    "$schema", "name", "id", "title", "displayName", "description", "icon", "icons", "iconUrl", "version", "gallery",
+    "dev", "inputs", "source", "settings", "metadata", "tags", "group", "category", "notes", "comment", "registry",
+    "trust", "autoApprove", "alwaysAllow", "auto_approve", "approval_mode", "default_tools_approval_mode", "alwaysLoad",
+    "keep_alive", "keepAlive", "sse_read_timeout", "restartOnExit", "maxRestarts", "restartDelay", "watchPaths",
+    "envFilter", "sandbox", "created", "updated", "targetAudience", "targetServiceAccount", "scopes",
+    "oauth_resource", "oauth_scopes", "supports_parallel_tool_calls", "authentication", "mcp_info", "instructions",
+    "start_on_launch", "remote_configuration", "chatEnabled", "isBuiltin", "discovery",
+})  # fmt: skip
+"""Known keys of other hosts that concern their windows, their questions to the user or their bookkeeping."""
+
+ENTRY_KEYS: Final = frozenset(
+    {"deadlines", *TIMEOUTS, *ALIASES, *ALLOW_LISTS, *DENY_LISTS, *RESTRICTIONS, *WITHOUT_EFFECT, *HARMLESS}
+)
+
+ROOT_KEYS: Final = frozenset({
+    "tools_dir", "on_conflict", "list_wait", "cache_dir", "listen", "defaults", "serverDefaults",
+})  # fmt: skip
+HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
+
+
+def is_remark(key: str) -> bool:
+    """Keys by which people write comments into JSON, and keep anchors in YAML."""
+    return key.startswith(("_", "//", "#", "x-", "$comment"))
