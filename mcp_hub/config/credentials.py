@@ -11,8 +11,9 @@ from pydantic import SecretStr
 
 from mcp_hub.config.dotenv import read_dotenv
 from mcp_hub.config.fields import Fields
-from mcp_hub.config.findings import KeyPath
+from mcp_hub.config.findings import KeyPath, dotted
 from mcp_hub.config.variables import Unresolved
+from mcp_hub.text import printable
 
 MAX_ENV_FILE: Final = 1024 * 1024
 
@@ -58,7 +59,7 @@ def read_env(fields: Fields, reasons: dict[KeyPath, str]) -> dict[str, SecretStr
         try:
             found.update((name, SecretStr(value)) for name, value in _env_file(path, fields).items())
         except Unresolved as reason:
-            reasons.setdefault(at, f"{path.name}: {reason}")
+            reasons.setdefault(at, f"{printable(path.name)} {reason}")
     for name, given in (fields.mapping("env", pairs=True) or {}).items():
         if not name or "=" in name or "\0" in name or not name.isprintable():
             fields.error(given.at, "is not a name an environment variable can have")
@@ -82,7 +83,7 @@ class _Headers:
         if not _HEADER_NAME.fullmatch(name):
             self._fields.error(at, "is not a name a header can have")
         elif self._taken.setdefault(name.lower(), at) is not at:
-            self._fields.error(at, f"the header is already given by '{self._taken[name.lower()][-1]}'")
+            self._fields.error(at, f"the header is already given by {dotted(self._taken[name.lower()])}")
         elif value is not None:
             _warn_of_bare(self._fields, value, at)
             # A secret read from a file or pasted into a variable often has a line end.

@@ -32,7 +32,7 @@ def read_dotenv(text: str, scope: Scope) -> dict[str, str]:
             continue
         found = _LINE.match(text, at)
         if found is None:
-            raise Unresolved(f"line {text.count(chr(10), 0, at) + 1} of the file is not NAME=value")
+            raise Unresolved(f"line {text.count(chr(10), 0, at) + 1} is not NAME=value")
         if found["literal"] is not None:
             values[found["name"]] = found["literal"]
         elif found["quoted"] is not None:

@@ -29,6 +29,7 @@ from mcp_hub.config.models import (
     parse_size,
 )
 from mcp_hub.config.variables import Scope, expand_tree, told
+from mcp_hub.text import printable
 
 _BROWSERS: Final = re.compile(r"playwright[/-]mcp|mcp/playwright|chrome-devtools-mcp|puppeteer", re.IGNORECASE)
 """Packages and images whose callers must not see each other's pages and cookies."""
@@ -129,7 +130,7 @@ def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[Ke
     }
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not tools_dir.is_dir():
-        unresolved.setdefault(fields.given["tools_dir"].at, f"there is no directory {tools_dir}")
+        unresolved.setdefault(fields.given["tools_dir"].at, f"there is no directory {printable(str(tools_dir))}")
     return values | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -259,7 +260,7 @@ def _deadlines(fields: Fields, *, installs: bool) -> Deadlines:
 
 def local_tools(directory: Path, id: str) -> Server:
     """The entry that the root key `tools_dir` stands for."""
-    missing = None if directory.is_dir() else f"there is no directory {directory}"
+    missing = None if directory.is_dir() else f"there is no directory {printable(str(directory))}"
     return Server(
         id=id, transport="stdio", tools_dir=directory, namespace=id, enabled=missing is None, disabled_reason=missing
     )

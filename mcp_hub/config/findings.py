@@ -54,6 +54,7 @@ class Findings:
         self._line_of = line_of
         self.errors: list[Finding] = []
         self.warnings: list[Finding] = []
+        self._misspelt: list[Finding] = []
 
     def error(self, at: KeyPath, text: str) -> None:
         self.errors.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
@@ -63,9 +64,12 @@ class Findings:
 
     def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
         """The key at `at` means nothing here."""
-        text = f"{dotted(at)} is not known"
         near = nearest(str(at[-1]), known)
-        self.warnings.append(self._finding(at, f"{text}; did you mean '{near}'?" if near else f"{text} and is ignored"))
+        meant = f"; did you mean '{near}'?" if near else " and is ignored"
+        finding = self._finding(at, f"{dotted(at)} is not known{meant}")
+        self.warnings.append(finding)
+        if near:
+            self._misspelt.append(finding)
 
     def part(self) -> Findings:
         """An empty collection of the same file, to be added by `add` once its weight is known."""
@@ -74,15 +78,16 @@ class Findings:
     def add(self, part: Findings, *, errors_as_warnings: bool = False) -> None:
         (self.warnings if errors_as_warnings else self.errors).extend(part.errors)
         self.warnings.extend(part.warnings)
+        self._misspelt.extend(part._misspelt)
 
     def told(self) -> tuple[str, ...]:
         """The warnings as lines of text."""
         return self._lines(self.warnings)
 
     def raise_errors(self) -> None:
-        """ConfigError with all errors, if there are any."""
+        """ConfigError with all errors, if there are any, and the misspelt keys that may be their cause."""
         if self.errors:
-            raise ConfigError("\n".join(self._lines(self.errors)))
+            raise ConfigError("\n".join(self._lines(self.errors + self._misspelt)))
 
     def _finding(self, at: KeyPath, text: str) -> Finding:
         return Finding(self._line_of(at), text)

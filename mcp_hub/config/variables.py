@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub.config.findings import KeyPath, dotted
+from mcp_hub.text import printable
 
 MAX_SECRET_FILE = 64 * 1024
 
@@ -147,20 +148,21 @@ def _variable(name: str, default: str | None, scope: Scope) -> str:
 def _file(text: str, scope: Scope) -> str:
     """The contents of a file without its last line end."""
     path = scope.path(text)
+    shown = printable(str(path))
     try:
         # A pipe or a device would be waited for, or never end.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise Unresolved(f"{path} is not a file")
+            raise Unresolved(f"{shown} is not a file")
         with path.open("rb") as file:
             content = file.read(MAX_SECRET_FILE + 1)
         if len(content) > MAX_SECRET_FILE:
-            raise Unresolved(f"the file {path} is larger than {MAX_SECRET_FILE // 1024} KiB")
+            raise Unresolved(f"the file {shown} is larger than {MAX_SECRET_FILE // 1024} KiB")
         return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise Unresolved(f"the file {path} is not UTF-8 text") from None
+        raise Unresolved(f"the file {shown} is not UTF-8 text") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
-        raise Unresolved(f"the file {path} cannot be read: {reason}") from None
+        raise Unresolved(f"the file {shown} cannot be read: {reason}") from None
 
 
 def told(reasons: Mapping[KeyPath, str], entry: KeyPath) -> str:

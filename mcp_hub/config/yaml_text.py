@@ -23,7 +23,7 @@ def parse(text: str) -> Parsed:
         _check_depth(text)
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        raise _unreadable(error) from None
+        raise _unreadable(error, text) from None
     except (yaml.YAMLError, ValueError):
         # Reader errors: a control character, a lone surrogate. They carry no line.
         raise Unreadable("holds a character that YAML does not allow") from None
@@ -39,21 +39,21 @@ def _check_depth(text: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                raise Unreadable("is nested too deeply", event.start_mark.line + 1)
+                raise Unreadable("is nested too deeply", event.start_mark.line + 1 if event.start_mark else None)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
 
-def _unreadable(error: yaml.MarkedYAMLError) -> Unreadable:
-    mark: Any = error.problem_mark or error.context_mark
-    line = None if mark is None else mark.line + 1
+def _unreadable(error: yaml.MarkedYAMLError, text: str) -> Unreadable:
+    mark = error.problem_mark or error.context_mark
+    line = mark.line + 1 if mark else None
     # Messages of the composer quote the file, and the quoted word may be a password that begins with `*`.
     if isinstance(error, yaml.composer.ComposerError):
         if "single document" in (error.context or ""):
             return Unreadable("a second document begins here; one file holds one document", line)
         return Unreadable("an alias without its anchor; a text that begins with '*' or '&' needs quotes", line)
     problem = error.problem or "syntax error"
-    if "tab" in problem or "'\\t'" in problem:
+    if line is not None and "\t" in text.split("\n")[line - 1]:
         problem = "a tab; YAML wants spaces"
     return Unreadable(f"is not valid YAML: {problem}", line)
 
