@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mcp_hub.config.models import Listen
+from mcp_hub.serve.security import ANONYMOUS, TOKEN_HOLDER, Gate, Refusal, check_listener
+
+TOKEN = "t" * 32
+PORT = 8808
+
+
+def verdict(listen: Listen, *lines: tuple[bytes, bytes]) -> int:
+    """Status of the refusal, 0 if there is none."""
+    refusal = Gate(listen).refusal(lines, PORT)
+    return refusal.status if refusal is not None else 0
+
+
+LOOPBACK_HOSTS: list[tuple[bytes, int]] = [
+    (b"localhost", 0),
+    (b"LOCALHOST:8808", 0),
+    (b"127.0.0.1:8808", 0),
+    (b"127.0.0.1:9999", 0),
+    (b"[::1]:8808", 0),
+    (b"[::1]", 0),
+    (b"mine.example", 0),
+    (b"mine.example:1", 0),
+    (b"ported.example:81", 0),
+    (b"ported.example", 421),
+    (b"ported.example:82", 421),
+    (b"any.example:5", 0),
+    (b"evil.example", 421),
+    (b"evil.example:8808", 421),
+    (b"127.0.0.1.evil.example", 421),
+    (b"localhost.", 421),
+    (b"localhost:8808@evil.example", 421),
+    (b"user@localhost", 421),
+    (b"localhost/path", 421),
+    (b"localhost?x", 421),
+    (b"localhost#x", 421),
+    (b"local host", 421),
+    (b" localhost", 421),
+    (b"localhost\t", 421),
+    (b"localhost:", 421),
+    (b"localhost:port", 421),
+    (b"localhost:123456", 421),
+    (b"localhost,evil.example", 421),
+    (b"[::1", 421),
+    (b"::1", 421),
+    (b"[::1]x", 421),
+    (b"http://localhost", 421),
+    (b"l\xc3\xb6calhost", 421),
+    (b"localhost\x00", 421),
+    (b"", 421),
+]
+
+
+@pytest.mark.parametrize(("host", "status"), LOOPBACK_HOSTS)
+def test_on_loopback_only_known_names_are_served(host: bytes, status: int) -> None:
+    listen = Listen(allowed_hosts=("mine.example", "ported.example:81", "Any.Example:*"))
+    assert verdict(listen, (b"host", host)) == status
+
+
+def test_a_missing_and_a_repeated_host_are_refused_with_the_name_of_the_setting() -> None:
+    for lines in ((), ((b"host", b"localhost"), (b"host", b"localhost"))):
+        refusal = Gate(Listen()).refusal(lines, PORT)
+        assert refusal is not None
+        assert refusal.status == 421
+        assert "listen.allowed_hosts" in refusal.text
+
+
+def test_an_open_listener_serves_any_well_formed_host_unless_it_is_told_which() -> None:
+    wide = Listen(host="0.0.0.0", token=TOKEN)
+    assert verdict(wide, (b"host", b"anything.example")) == 0
+    assert verdict(wide, (b"host", b"any@thing")) == 421
+    named = Listen(host="0.0.0.0", token=TOKEN, allowed_hosts=("mine.example",))
+    assert verdict(named, (b"host", b"mine.example")) == 0
+    assert verdict(named, (b"host", b"localhost")) == 421
+
+
+def test_a_listener_on_one_address_serves_that_address() -> None:
+    listen = Listen(host="192.0.2.7", token=TOKEN)
+    assert verdict(listen, (b"host", b"192.0.2.7:8808")) == 0
+    assert verdict(listen, (b"host", b"localhost")) == 421
+    assert verdict(Listen(host="fe80::7", token=TOKEN), (b"host", b"[FE80::7]:1")) == 0
+
+
+ORIGINS: list[tuple[bytes, int]] = [
+    (b"http://localhost:8808", 0),
+    (b"http://127.0.0.1:8808", 0),
+    (b"http://[::1]:8808", 0),
+    (b"https://app.example", 0),
+    (b"HTTPS://APP.example", 0),
+    (b"https://app.example:444", 403),
+    (b"https://app.example.evil", 403),
+    (b"http://app.example", 403),
+    (b"http://localhost:8809", 403),
+    (b"http://localhost", 403),
+    (b"https://localhost:8808", 403),
+    (b"http://localhost:8808.evil.example", 403),
+    (b"null", 403),
+    (b"", 403),
+    (b"http://evil.example", 403),
+]
+
+
+@pytest.mark.parametrize(("origin", "status"), ORIGINS)
+def test_only_own_and_configured_origins_are_served(origin: bytes, status: int) -> None:
+    listen = Listen(allowed_origins=("https://app.example/",))
+    assert verdict(listen, (b"host", b"localhost"), (b"origin", origin)) == status
+
+
+def test_a_repeated_origin_is_refused_with_the_name_of_the_setting() -> None:
+    own = (b"origin", b"http://localhost:8808")
+    refusal = Gate(Listen()).refusal([(b"host", b"localhost"), own, own], PORT)
+    assert refusal is not None
+    assert refusal.status == 403
+    assert "listen.allowed_origins" in refusal.text
+
+
+@pytest.mark.parametrize("name", [b"forwarded", b"x-forwarded-for", b"x-forwarded-host"])
+def test_a_forwarded_request_needs_a_listener_with_a_token(name: bytes) -> None:
+    lines = ((b"host", b"localhost"), (name, b"192.0.2.1"))
+    assert verdict(Listen(), *lines) == 403
+    assert verdict(Listen(token=TOKEN), *lines) == 0
+
+
+AUTHORIZATIONS: list[tuple[list[bytes], bool]] = [
+    ([f"Bearer {TOKEN}".encode()], True),
+    ([f"bearer   {TOKEN}".encode()], True),
+    ([], False),
+    ([b""], False),
+    ([TOKEN.encode()], False),
+    ([f"Basic {TOKEN}".encode()], False),
+    ([f"Bearer {TOKEN}x".encode()], False),
+    ([f"Bearer {TOKEN[:-1]}".encode()], False),
+    ([b"Bearer "], False),
+    ([b"Bearer \xff\xff"], False),
+    ([f"Bearer {TOKEN}".encode()] * 2, False),
+    ([f"Bearer {TOKEN}".encode(), b"Bearer x"], False),
+]
+
+
+@pytest.mark.parametrize(("values", "admitted"), AUTHORIZATIONS)
+def test_exactly_the_right_token_is_let_in(values: list[bytes], admitted: bool) -> None:
+    found = Gate(Listen(token=TOKEN)).admit([(b"authorization", value) for value in values])
+    if admitted:
+        assert found == TOKEN_HOLDER
+    else:
+        assert isinstance(found, Refusal)
+        assert found.status == 401
+        assert found.challenge is not None
+        assert found.challenge.startswith(b"Bearer")
+        assert TOKEN not in found.text
+
+
+def test_without_a_token_everybody_is_the_anonymous_caller() -> None:
+    assert Gate(Listen()).admit([(b"authorization", b"Bearer whatever")]) == ANONYMOUS
+
+
+LISTENERS: list[tuple[dict[str, Any], str | None]] = [
+    ({}, None),
+    ({"host": "localhost"}, None),
+    ({"host": "LocalHost"}, None),
+    ({"host": "127.0.0.53"}, None),
+    ({"host": "::1"}, None),
+    ({"host": "[::1]"}, None),
+    ({"host": ""}, "listen.token"),
+    ({"host": "0.0.0.0"}, "listen.token"),
+    ({"host": "::"}, "listen.token"),
+    ({"host": "192.0.2.7"}, "listen.token"),
+    ({"host": "a-name.example"}, "listen.token"),
+    ({"host": "localhost.example"}, "listen.token"),
+    ({"host": "0.0.0.0", "token": TOKEN}, None),
+    ({"host": "0.0.0.0", "token": TOKEN[:-1]}, "32"),
+    ({"token": "short"}, "32"),
+    ({"token": ""}, "32"),
+    ({"token": TOKEN + "\n"}, "visible"),
+    ({"token": "ü" * 32}, "visible"),
+]
+
+
+@pytest.mark.parametrize(("fields", "reason"), LISTENERS)
+def test_a_listener_that_lets_strangers_in_may_not_start(fields: dict[str, Any], reason: str | None) -> None:
+    problem = check_listener(Listen(**fields))
+    assert (problem is None) == (reason is None)
+    assert reason is None or reason in str(problem)
+    secret = fields.get("token")
+    assert not secret or secret not in str(problem)
