@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mcp_hub.config.models import Listen
 from mcp_hub.errors import INTERNAL_ERROR, ProtocolError
 from mcp_hub.serve.answers import BROKEN
-from mcp_hub.serve.http import ClientGone, Receive, Reply, Request, Scope, SendEvent
+from mcp_hub.serve.http import ABORT, ClientGone, Receive, Reply, Request, Scope, SendEvent
 from mcp_hub.serve.jsonrpc import failure
 from mcp_hub.serve.security import Gate, Refusal
 from mcp_hub.serve.sse import MESSAGES, SseConnections
@@ -55,7 +55,9 @@ class App:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._http(Request(scope, receive), Reply(send))
+            await self._http(
+                Request(scope, receive), Reply(send, scope.get("extensions", {}).get(ABORT, {}).get("call"))
+            )
         else:
             await send({"type": "websocket.close"})
 

@@ -19,6 +19,9 @@ BODY_DEADLINE: Final = 60.0
 STALLED_AFTER: Final = 120.0
 """Seconds a client may leave a full send buffer unread before its stream is given up."""
 
+ABORT: Final = "mcp_hub.abort"
+"""Extension of the ASGI scope: `{"call": f}`, where `f()` drops the connection; ASGI itself has no word for that."""
+
 JSON: Final = b"application/json"
 EVENTS: Final = b"text/event-stream"
 PLAIN: Final = b"text/plain; charset=utf-8"
@@ -83,8 +86,9 @@ class Request:
 class Reply:
     """The sending half: either `whole`, or `start` and then `write` until `end`."""
 
-    def __init__(self, send: SendEvent) -> None:
+    def __init__(self, send: SendEvent, abort: Callable[[], None] | None = None) -> None:
         self._send = send
+        self._abort = abort
         self.started = False
         self.extra: HeaderLines = []
         """Lines that whatever is answered carries."""
@@ -127,7 +131,14 @@ class Reply:
             async with asyncio.timeout(STALLED_AFTER):
                 await self._send({"type": "http.response.body", "body": data, "more_body": True})
         except TimeoutError:
+            self.give_up()
+            await asyncio.sleep(0)  # lets the server see that the connection is lost; else it logs an error
             raise ClientGone from None
+
+    def give_up(self) -> None:
+        """Drop the connection with what is in its buffers; closing it would wait for them to be read."""
+        if self._abort is not None:
+            self._abort()
 
     async def end(self) -> None:
         """The end of an event stream."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from mcp_hub.config.models import Listen
 from mcp_hub.errors import HubError
 from mcp_hub.serve.app import App
+from mcp_hub.serve.http import ABORT
 from mcp_hub.serve.security import check_listener, is_loopback
 
 if TYPE_CHECKING:
@@ -204,6 +205,7 @@ def _uvicorn(app: App) -> tuple[uvicorn.Server, asyncio.Event]:
             self._reading, self._spill = "head", 0
             self._head = -self._chunk  # what of this chunk belongs to the previous request is not known
             super().on_message_begin()
+            self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
 
         def on_headers_complete(self) -> None:
             self._reading = "body"

@@ -164,8 +164,10 @@ async def serving(
     finally:
         dispatcher.release.set()
         stop.set()
-        async with asyncio.timeout(HANG_BOUND):
-            await task
+        await asyncio.wait({task}, timeout=HANG_BOUND)
+        assert task.done()
+        if not task.cancelled():
+            task.result()
 
 
 # --- a client of raw bytes -------------------------------------------------------------------------------------
@@ -234,11 +236,11 @@ class Connection:
         return name, json.loads(data) if name == "message" else data
 
     async def ended(self) -> bool:
+        """True once the server has ended the connection, however it did."""
         async with asyncio.timeout(HANG_BOUND):
-            try:
-                return await self.reader.read() == b""
-            except ConnectionError:
-                return True
+            with contextlib.suppress(ConnectionError):
+                await self.reader.read()
+        return True
 
 
 @contextlib.asynccontextmanager

@@ -47,7 +47,10 @@ FAULTS: dict[str, tuple[Lines, int]] = {
     "no version": (without(SOUND, "MCP-Protocol-Version"), errors.HEADER_MISMATCH),
     "no method": (without(SOUND, "Mcp-Method"), errors.HEADER_MISMATCH),
     "no name": (without(SOUND, "Mcp-Name"), errors.HEADER_MISMATCH),
-    "another version": ([*without(SOUND, "MCP-Protocol-Version"), ("MCP-Protocol-Version", "2025-11-25")], errors.HEADER_MISMATCH),
+    "another version": (
+        [*without(SOUND, "MCP-Protocol-Version"), ("MCP-Protocol-Version", eras.LATEST_HANDSHAKE)],
+        errors.HEADER_MISMATCH,
+    ),
     "another method": ([*without(SOUND, "Mcp-Method"), ("Mcp-Method", "tools/list")], errors.HEADER_MISMATCH),
     "another name": ([*without(SOUND, "Mcp-Name"), ("Mcp-Name", "admin")], errors.HEADER_MISMATCH),
     "a broken sentinel": ([*without(SOUND, "Mcp-Name"), ("Mcp-Name", "=?base64?!?=")], errors.HEADER_MISMATCH),
@@ -58,7 +61,7 @@ FAULTS: dict[str, tuple[Lines, int]] = {
         [*without(SOUND, "MCP-Protocol-Version"), ("MCP-Protocol-Version", "2099-01-01")],
         errors.UNSUPPORTED_PROTOCOL_VERSION,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
