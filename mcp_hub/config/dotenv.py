@@ -9,7 +9,7 @@ from mcp_hub.config.variables import Scope, Unresolved, expand
 
 _LINE: Final = re.compile(
     r"""\s*(?:export\s+)?(?P<name>[A-Za-z_][\w.-]*)\s*=[^\S\n]*
-    (?:'(?P<literal>[^']*)'|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\n]*?))
+    (?:'(?P<literal>[^']*)'|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>(?!['"])[^\n]*?))
     [^\S\n]*(?:(?:^|(?<=\s))\#[^\n]*)?(?:\n|$)""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )

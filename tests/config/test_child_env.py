@@ -1,0 +1,126 @@
+"""What a child sees of the hub's environment, and where its command is looked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.config.child_env import CommandNotFound, child_environment, find_command
+from mcp_hub.config.models import Server
+from mcp_hub.errors import HubError
+
+
+def server(**env: str) -> Server:
+    return Server.model_validate({"id": "a", "transport": "stdio", "command": "x", "namespace": "a", "env": env})
+
+
+def executable(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_child_gets_a_small_base_and_what_its_entry_declares(tmp_path: Path) -> None:
+    environ = {
+        "PATH": "/bin",
+        "HOME": "/h",
+        "LC_ALL": "C",
+        "XDG_RUNTIME_DIR": "/run",
+        "GITHUB_TOKEN": "secret",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "MCP_HUB_CONFIG": "x",
+        "TERM": "() { echo; }",
+        "HTTPS_PROXY": "http://user:secret@proxy:1",
+        "http_proxy": "http://proxy:1",
+        "NODE_EXTRA_CA_CERTS": "/ca.pem",
+    }
+    found = child_environment(server(OWN="1", HOME="/mine"), environ, tmp_path, windows=False)
+    assert found.pop("PATH").split(":")[0] == "/bin"
+    assert found == {
+        "HOME": "/mine",
+        "LC_ALL": "C",
+        "XDG_RUNTIME_DIR": "/run",
+        "http_proxy": "http://proxy:1",
+        "NODE_EXTRA_CA_CERTS": "/ca.pem",
+        "OWN": "1",
+    }
+
+
+def test_the_usual_places_are_appended_to_the_path_and_its_order_stays(tmp_path: Path) -> None:
+    usual = [".local/bin", ".cargo/bin", ".bun/bin", ".deno/bin", ".volta/bin", ".pyenv/shims", ".asdf/shims"]
+    usual += [".local/share/mise/shims", ".npm-global/bin"]
+    usual += [f".nvm/versions/node/{version}/bin" for version in ("v9.11.2", "v22.1.0", "v22.10.0")]
+    for place in usual:
+        (tmp_path / place).mkdir(parents=True)
+    first = str(tmp_path / ".cargo/bin")
+    found = child_environment(server(), {"PATH": f"{first}:/nope:/bin"}, tmp_path, windows=False)["PATH"].split(":")
+    assert found[:3] == [first, "/nope", "/bin"]
+    assert found.count(first) == 1
+    added = [place for place in found[3:] if place.startswith(str(tmp_path))]
+    expected = [place for place in usual if "cargo" not in place and "v9" not in place and "v22.1.0" not in place]
+    assert sorted(added) == sorted(str(tmp_path / place) for place in expected)
+    assert all(Path(place).is_dir() for place in found[3:])
+
+
+def test_a_path_of_the_entrys_own_stays_in_front(tmp_path: Path) -> None:
+    found = child_environment(server(PATH="/own"), {"PATH": "/hub"}, tmp_path, windows=False)
+    assert found["PATH"].split(":")[0] == "/own"
+    assert "/hub" not in found["PATH"].split(":")
+
+
+def test_windows_names_have_no_case(tmp_path: Path) -> None:
+    environ = {"Path": "C:\\Windows", "SystemRoot": "C:\\Windows", "AppData": str(tmp_path), "Secret": "s"}
+    (tmp_path / "npm").mkdir()
+    found = child_environment(server(path="D:\\own"), environ, tmp_path / "home", windows=True)
+    assert found == {"PATH": f"D:\\own;{tmp_path}/npm", "SYSTEMROOT": "C:\\Windows", "APPDATA": str(tmp_path)}
+
+
+def test_a_command_is_found_in_the_directories_of_the_path(tmp_path: Path) -> None:
+    tool = executable(tmp_path / "bin/tool")
+    assert find_command("tool", f"/nope{os.pathsep}{tmp_path}/bin", None) == str(tool)
+
+
+def test_a_command_with_a_slash_is_relative_to_its_directory(tmp_path: Path) -> None:
+    tool = executable(tmp_path / "bin/tool")
+    assert find_command("bin/tool", "", tmp_path) == str(tool)
+    assert find_command(str(tool), "", None) == str(tool)
+
+
+def test_relative_directories_of_the_path_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable(tmp_path / "tool")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandNotFound):
+        find_command("tool", f".{os.pathsep}{os.pathsep}bin", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("npx", "install Node.js"),
+        ("uvx", "install uv"),
+        ("npx -y server", "it holds spaces"),
+        ("mine", "write its whole path"),
+        ("", "write its whole path"),
+    ],
+)
+def test_a_command_that_is_not_there_names_where_was_looked(tmp_path: Path, command: str, hint: str) -> None:
+    path = f"{tmp_path}/one{os.pathsep}{tmp_path}/two{os.pathsep}{tmp_path}/one"
+    with pytest.raises(CommandNotFound) as caught:
+        find_command(command, path, None)
+    assert isinstance(caught.value, HubError)
+    assert caught.value.command == command
+    assert caught.value.looked_in == (f"{tmp_path}/one", f"{tmp_path}/two")
+    assert f"'{command}'" in str(caught.value)
+    assert hint in str(caught.value)
+    assert f"{tmp_path}/one\n  {tmp_path}/two" in str(caught.value)
+
+
+def test_a_file_that_cannot_be_executed_is_told_apart_from_none(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_text("")
+    with pytest.raises(CommandNotFound, match="the file is not executable"):
+        find_command("./tool", "", tmp_path)
+    with pytest.raises(CommandNotFound, match="there is no such file"):
+        find_command("./other", "", tmp_path)

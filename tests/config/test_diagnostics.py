@@ -1,0 +1,210 @@
+"""Everything that is wrong with a file is said at once, with its line and its key."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.config import default_path, load_config, read_config
+from mcp_hub.errors import ConfigError
+from tests.config.written import read, refused, write
+
+
+def test_all_errors_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
+    text = """\
+    servers:
+      github:
+        command: npx
+        args: foo
+      git:
+        comand: uvx
+        timeout: soon
+    on_conflict: fight
+    """
+    assert refused(tmp_path, text) == [
+        "servers.yaml:4: servers.github.args: must be a list of texts",
+        "servers.yaml:5: servers.git: needs exactly one of 'command', 'url' and 'tools_dir', but has none of them",
+        "servers.yaml:6: servers.git.comand is not known; did you mean 'command'?",
+        "servers.yaml:7: servers.git.timeout: not a duration; write 30, '30s', '20m' or '500ms'",
+        "servers.yaml:8: on_conflict: must be one of keep_first, raise, override, rename, prefix, skip",
+    ]
+
+
+def test_an_unknown_key_is_a_warning_with_the_nearest_known_one(tmp_path: Path) -> None:
+    text = """\
+    list_wiat: 3
+    servers:
+      git:
+        command: uvx
+        Namespaces: g
+        deadlines: {conect: 3}
+        qwertz: 1
+    listen: {prot: 3}
+    """
+    assert read(tmp_path, text).warnings == (
+        "servers.yaml:1: list_wiat is not known; did you mean 'list_wait'?",
+        "servers.yaml:5: servers.git.Namespaces is not known; did you mean 'namespace'?",
+        "servers.yaml:6: servers.git.deadlines.conect is not known; did you mean 'connect'?",
+        "servers.yaml:7: servers.git.qwertz is not known and is ignored",
+        "servers.yaml:8: listen.prot is not known; did you mean 'port'?",
+    )
+
+
+def test_keys_of_another_host_at_the_top_are_not_the_hubs_business(tmp_path: Path) -> None:
+    text = '{"numStartups": 3, "projects": {}, "on_conflit": "raise", "mcpServers": {"a": {"command": "x"}}}'
+    assert read(tmp_path, text, ".claude.json").warnings == (
+        ".claude.json:1: on_conflit is not known; did you mean 'on_conflict'?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("s.json", '{\n  // why\n  "servers": {\n    "a": {\n      "command": 7,\n    }\n  }\n}', 5),
+        ("s.json", '{"servers": [\n{"name": "x", "command": "x"},\n{"name": "a",\n"command": 7}]}', 4),
+        ("s.toml", "# why\n[servers.a]\ntype = 'stdio'\ncommand = 7", 4),
+        ("s.toml", "[servers]\n\na.command = 7", 3),
+        ("s.toml", "[[servers]]\nname='x'\ncommand='x'\n[[servers]]\nname='a'\ncommand=7", 6),
+        ("s.yaml", "servers:\n- {name: x, command: x}\n- name: a\n  command: 7", 4),
+    ],
+)
+def test_each_format_knows_the_line(tmp_path: Path, name: str, text: str, line: int) -> None:
+    (found,) = refused(tmp_path, text, name)
+    assert found.startswith(f"{name}:{line}: servers")
+    assert found.endswith("command: must be a text")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("s.yaml", "servers:\n  a: {command: x}\n  a: {command: y}\n", ["s.yaml:3: servers.a: this key is already given in line 2"]),
+        ("s.yaml", "servers:\n  a:\n    command: x\n    command: y\n    args: z\n", [
+            "s.yaml:4: servers.a.command: this key is already given in line 3",
+            "s.yaml:5: servers.a.args: must be a list of texts",
+        ]),
+        ("s.json", '{"servers": {\n"a": {"command": "x"},\n"a": {"command": "y"}}}', ["s.json:3: servers.a: this key is already given in line 2"]),
+        ("s.json", "{servers: {a: {command: 'x'}, 'a': {command: 'y'}}}", ["s.json:1: servers.a: this key is already given in line 1"]),
+        ("s.yaml", "servers:\n- {name: a, command: x}\n- {name: a, command: y}", ["s.yaml:3: servers[1]: the name is already taken by servers[0]"]),
+    ],
+)  # fmt: skip
+def test_a_name_given_twice_is_an_error(tmp_path: Path, name: str, text: str, lines: list[str]) -> None:
+    assert refused(tmp_path, text, name) == lines
+
+
+def test_a_name_given_twice_in_toml_is_an_error(tmp_path: Path) -> None:
+    (line,) = refused(tmp_path, "[servers.a]\ncommand='x'\n[servers.a]\ncommand='y'\n", "s.toml")
+    assert line.startswith("s.toml:3: is not valid TOML: Cannot declare")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "start"),
+    [
+        ("s.yaml", "servers:\n  a: [1\n", "s.yaml:3: is not valid YAML: "),
+        ("s.yaml", "servers:\n\ta: 1\n", "s.yaml:2: is not valid YAML: a tab"),
+        ("s.yaml", "servers:\n  a: *secret\n", "s.yaml:2: an alias without its anchor"),
+        ("s.yaml", "servers: &a\n  x: *a\n", "s.yaml:1: an alias that contains itself"),
+        ("s.yaml", "servers:\n  a: !!python/name:os.system\n", "s.yaml:2: servers.a: a tag that is not supported"),
+        ("s.yaml", "servers: {}\n---\nservers: {}\n", "s.yaml:2: a second document begins here"),
+        ("s.yaml", "servers:\n  ? [a]\n  : b\n", "s.yaml:2: servers: a key must be a text"),
+        ("s.yaml", "a: \x01", "s.yaml: holds a character that YAML does not allow"),
+        ("s.json", '{"servers": {\n"a": }}', 's.json:2: is not valid JSON: Unexpected "}" at column 6'),
+        ("s.json", '{"servers": {}', "s.json: is not valid JSON"),
+        ("s.toml", "servers = \n", "s.toml:1: is not valid TOML: "),
+        ("s.yaml", "", "s.yaml: the file is empty"),
+        ("s.json", " \n", "s.json: the file is empty"),
+        ("s.yaml", "# nothing\n", "s.yaml: the file holds nothing but comments"),
+        ("s.yaml", "just words", "s.yaml: the file must hold keys and values"),
+        ("s.json", "7", "s.json: the file must hold keys and values"),
+        ("s.yaml", "servers: 7", "s.yaml:1: servers: must be a mapping of names to entries"),
+        ("s.yaml", "servers: {a: 7}", "s.yaml:1: servers.a: must be an entry"),
+        ("s.yaml", "servers: [{command: x}]", "s.yaml:1: servers[0]: needs a 'name'"),
+        ("s.yaml", "servers: {'': {command: x}}", "s.yaml:1: servers.'': needs a name"),
+        ("s.yaml", "mcpserver: {}", "s.yaml: there are no servers in this file"),
+        ("s.yaml", "git: {command: x}", "s.yaml: there are no servers in this file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_why(tmp_path: Path, name: str, text: str, start: str) -> None:
+    (line,) = refused(tmp_path, text, name)
+    assert line.startswith(start)
+    assert "secret" not in line
+
+
+def test_a_missing_root_is_guessed(tmp_path: Path) -> None:
+    assert refused(tmp_path, "mcpserver: {}")[0].endswith("did you mean 'mcpServers' where 'mcpserver' is?")
+    assert refused(tmp_path, "git: {command: x}")[-1].endswith("'git' looks like an entry: put it below 'servers:'")
+
+
+def test_no_entry_at_all_is_a_warning(tmp_path: Path) -> None:
+    loaded = read(tmp_path, "servers:\n")
+    assert loaded.config.servers == ()
+    assert loaded.warnings == ("servers.yaml:1: servers: holds no entry",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("s.yaml", "servers: " + "[" * 5000),
+        ("s.yaml", "- " * 5000),
+        ("s.yaml", "? " * 5000),
+        ("s.json", "[" * 100_000),
+        ("s.json", "{a:" * 3000),
+        ("s.toml", "a = " + "[" * 5000),
+        ("s.json", "[" * 40 + "]" * 40),
+    ],
+)
+def test_nesting_without_end_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    (line,) = refused(tmp_path, text, name)
+    assert "nested too deeply" in line
+
+
+def test_a_file_that_unfolds_without_end_is_refused(tmp_path: Path) -> None:
+    levels = "\n".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 9))
+    (line,) = refused(tmp_path, f"x0: &x0 [a]\n{levels}\nservers: {{}}\n")
+    assert "unfolds into too many values" in line
+
+
+def test_a_control_character_in_a_key_reaches_no_terminal(tmp_path: Path) -> None:
+    loaded = read(tmp_path, '{"servers": {"\\u001b[2J": {"command": "x", "\\u202ekey": 1}}}', "s.json")
+    assert loaded.warnings[0].isprintable()
+
+
+@pytest.mark.parametrize("bad", ['"a\\u0000b"', '"a\\ud800b"'])
+def test_texts_the_system_cannot_take_are_errors(tmp_path: Path, bad: str) -> None:
+    (line,) = refused(tmp_path, f'{{"servers": {{"a": {{"command": "x", "env": {{"K": {bad}}}}}}}}}', "s.json")
+    assert line.startswith("s.json:1: servers.a.env.K: holds ")
+
+
+def test_a_missing_file_says_where_it_was_looked_for_and_how_to_create_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_config(tmp_path / "servers.yaml", {})
+    assert str(caught.value).startswith(f"{tmp_path}/servers.yaml: there is no such file. Create one")
+
+
+def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not a file"):
+        read_config(tmp_path, {})
+
+
+def test_warnings_go_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path, "servers: {a: {command: x, comand: y}}")
+    with caplog.at_level(logging.WARNING, "mcp_hub.config"):
+        config = load_config(str(path), environ={}, home=tmp_path)
+    assert [server.id for server in config.servers] == ["a"]
+    assert caplog.messages == ["servers.yaml:1: servers.a.comand is not known; did you mean 'command'?"]
+
+
+def test_the_default_path(tmp_path: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    here = tmp_path / "here"
+    here.mkdir()
+    with pytest.raises(ConfigError) as caught:
+        default_path(here, environ)
+    assert str(here) in str(caught.value)
+    assert str(tmp_path / "config/mcp-hub") in str(caught.value)
+    assert "$MCP_HUB_CONFIG: not set" in str(caught.value)
+    for name in ("config/mcp-hub/servers.yaml", "here/servers.toml", "here/servers.json", "here/servers.yaml"):
+        path = write(tmp_path, "servers: {}", name)
+        assert default_path(here, environ) == path
+    assert default_path(here, {**environ, "MCP_HUB_CONFIG": "other.yaml"}) == here / "other.yaml"

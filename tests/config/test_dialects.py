@@ -1,0 +1,409 @@
+"""Files as they are copied from other hosts work unchanged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.config.written import only, plain, read, refused, servers
+
+
+def test_claude_desktop(tmp_path: Path) -> None:
+    text = """\
+    {
+      "mcpServers": {
+        "filesystem": {
+          "command": "npx",
+          "args": ["-y", "@modelcontextprotocol/server-filesystem", "/Users/me/Desktop"]
+        },
+        "github": {
+          "command": "docker",
+          "args": ["run", "-i", "--rm", "-e", "GITHUB_PERSONAL_ACCESS_TOKEN", "ghcr.io/github/github-mcp-server"],
+          "env": {"GITHUB_PERSONAL_ACCESS_TOKEN": "ghp_x"}
+        }
+      },
+      "globalShortcut": "Ctrl+Space"
+    }
+    """
+    loaded = read(tmp_path, text, "claude_desktop_config.json")
+    first, second = loaded.config.servers
+    assert (first.id, first.transport, first.command, first.namespace) == ("filesystem", "stdio", "npx", "filesystem")
+    assert first.args == ("-y", "@modelcontextprotocol/server-filesystem", "/Users/me/Desktop")
+    assert first.deadlines.connect == second.deadlines.connect == 120
+    assert plain(second.env) == {"GITHUB_PERSONAL_ACCESS_TOKEN": "ghp_x"}
+    assert loaded.warnings == ()
+
+
+def test_claude_code(tmp_path: Path) -> None:
+    text = """\
+    {
+      "mcpServers": {
+        "api-server": {
+          "type": "http",
+          "url": "${API_BASE_URL:-https://api.example.com}/mcp",
+          "headers": {"Authorization": "Bearer ${API_KEY}"}
+        },
+        "events": {"type": "sse", "url": "https://mcp.example.com/events"},
+        "local": {"type": "stdio", "command": "./bin/server", "args": [], "env": {}}
+      }
+    }
+    """
+    found = servers(tmp_path, text, ".mcp.json", {"API_KEY": "k"})
+    assert (found["api-server"].transport, found["api-server"].url) == ("http", "https://api.example.com/mcp")
+    assert plain(found["api-server"].headers) == {"Authorization": "Bearer k"}
+    assert [server.transport for server in found.values()] == ["http", "sse", "stdio"]
+
+
+def test_cursor(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("export TOKEN='from file'\nOTHER=1 # one\n")
+    text = """\
+    {
+      "mcpServers": {
+        "tool": {
+          "command": "${workspaceFolder}${/}run",
+          "args": ["--home", "${userHome}", "--name", "${workspaceFolderBasename}"],
+          "envFile": "${workspaceFolder}/.env",
+          "env": {"OTHER": "${env:OTHER}"}
+        },
+        "remote": {"url": "http://localhost:3000/sse", "headers": {"API_KEY": "value"}}
+      }
+    }
+    """
+    found = servers(tmp_path, text, ".cursor/mcp.json", {"OTHER": "2"})
+    assert found["tool"].command == f"{tmp_path}/run"
+    assert found["tool"].args == ("--home", str(tmp_path / "home"), "--name", tmp_path.name)
+    assert plain(found["tool"].env) == {"TOKEN": "from file", "OTHER": "2"}
+    assert found["remote"].transport == "sse"
+
+
+def test_vs_code(tmp_path: Path) -> None:
+    text = """\
+    {
+      // asked for once
+      "inputs": [{"type": "promptString", "id": "key", "description": "API key", "password": true}],
+      "servers": {
+        "github": {"type": "http", "url": "https://api.githubcopilot.com/mcp", "gallery": true, "version": "1.0"},
+        "perplexity": {"type": "stdio", "command": "npx", "args": ["-y", "server"], "env": {"KEY": "${input:key}"}},
+        "boxed": {"type": "stdio", "command": "x", "sandboxEnabled": true, "sandbox": {"network": {}}},
+      },
+    }
+    """
+    loaded = read(tmp_path, text, ".vscode/mcp.json")
+    github, perplexity, boxed = loaded.config.servers
+    assert (github.transport, github.enabled) == ("http", True)
+    assert not perplexity.enabled
+    assert "${input:...}" in (perplexity.disabled_reason or "")
+    assert "(env.KEY)" in (perplexity.disabled_reason or "")
+    assert "sandbox" in (boxed.disabled_reason or "")
+    assert [line.split(": ")[0] for line in loaded.warnings] == ["mcp.json:6", "mcp.json:7"]
+
+
+def test_settings_of_vs_code_itself(tmp_path: Path) -> None:
+    text = '{"editor.fontSize": 12, "mcp": {"inputs": [], "servers": {"time": {"command": "uvx", "args": ["t"]}}}}'
+    loaded = read(tmp_path, text, "settings.json")
+    assert [server.id for server in loaded.config.servers] == ["time"]
+    assert loaded.warnings == ()
+
+
+def test_codex(tmp_path: Path) -> None:
+    text = """\
+    model = "gpt-5"
+    approval_policy = "on-request"
+
+    [mcp_servers.context7]
+    command = "npx"
+    args = ["-y", "@upstash/context7-mcp"]
+    env_vars = ["LOCAL_TOKEN", "NOT_THERE"]
+    startup_timeout_sec = 20
+    tool_timeout_sec = 45.5
+
+    [mcp_servers.context7.env]
+    MY_ENV_VAR = "MY_ENV_VALUE"
+
+    [mcp_servers.figma]
+    url = "https://mcp.figma.com/mcp"
+    bearer_token_env_var = "FIGMA_OAUTH_TOKEN"
+    http_headers = { "X-Figma-Region" = "us-east-1" }
+    env_http_headers = { "X-Team" = "TEAM" }
+
+    [mcp_servers.off]
+    url = "http://localhost:3845/mcp"
+    enabled = false
+
+    [mcp_servers.unset]
+    url = "https://example.com/mcp"
+    bearer_token_env_var = "UNSET_TOKEN"
+
+    [mcp_servers.asking]
+    command = "asks"
+    [mcp_servers.asking.tools.search]
+    approval_mode = "approve"
+    """
+    environ = {"LOCAL_TOKEN": "l", "FIGMA_OAUTH_TOKEN": "f", "TEAM": "t"}
+    loaded = read(tmp_path, text, "config.toml", environ)
+    found = {server.id: server for server in loaded.config.servers}
+    assert plain(found["context7"].env) == {"LOCAL_TOKEN": "l", "MY_ENV_VAR": "MY_ENV_VALUE"}
+    assert (found["context7"].deadlines.connect, found["context7"].deadlines.call) == (20, 45.5)
+    assert plain(found["figma"].headers) == {
+        "Authorization": "Bearer f",
+        "X-Figma-Region": "us-east-1",
+        "X-Team": "t",
+    }
+    assert (found["off"].enabled, found["off"].disabled_reason) == (False, None)
+    assert "UNSET_TOKEN is not set (bearer_token_env_var)" in (found["unset"].disabled_reason or "")
+    assert found["asking"].enabled
+    assert loaded.warnings == (f"config.toml:24: mcp_servers.unset: is switched off: {found['unset'].disabled_reason}",)
+
+
+def test_gemini(tmp_path: Path) -> None:
+    text = """\
+    {
+      "theme": "Default",
+      "mcp": {"allowed": ["http", "sse", "typed", "python"], "excluded": ["python"]},
+      "mcpServers": {
+        "http": {"httpUrl": "https://example.com/api", "timeout": 5000, "trust": true},
+        "sse": {"url": "https://example.com/events", "timeout": 500},
+        "typed": {"url": "https://example.com/typed", "type": "http"},
+        "python": {"command": "python", "args": ["-m", "server"], "cwd": "./dir"},
+        "other": {"command": "other"}
+      }
+    }
+    """
+    found = servers(tmp_path, text, "settings.json")
+    assert [found[name].transport for name in ("http", "sse", "typed")] == ["http", "sse", "http"]
+    assert (found["http"].deadlines.call, found["sse"].deadlines.call) == (5, 0.5)
+    assert found["python"].disabled_reason == "mcp.excluded names it"
+    assert found["other"].disabled_reason == "mcp.allowed does not name it"
+    assert found["python"].cwd == tmp_path / "dir"
+
+
+def test_gemini_is_known_by_its_folder(tmp_path: Path) -> None:
+    text = '{"mcpServers": {"a": {"url": "https://example.com/events"}}}'
+    assert only(tmp_path, text, ".gemini/settings.json").transport == "sse"
+    assert only(tmp_path, text, "settings.json").transport == "auto"
+
+
+def test_opencode(tmp_path: Path) -> None:
+    text = """\
+    {
+      "$schema": "https://opencode.ai/config.json",
+      "model": "anthropic/claude",
+      "tools": {"held_*": false, "bash": false},
+      "mcp": {
+        "everything": {
+          "type": "local",
+          "command": ["npx", "-y", "@modelcontextprotocol/server-everything"],
+          "environment": {"MY_ENV_VAR": "my_env_var_value"},
+          "enabled": true,
+          "timeout": 5000
+        },
+        "context7": {
+          "type": "remote",
+          "url": "https://mcp.context7.com/mcp",
+          "headers": {"CONTEXT7_API_KEY": "{env:CONTEXT7_API_KEY}", "X-More": "{file:./more}"}
+        },
+        "held": {"type": "local", "command": ["held"]},
+        "unset": {"type": "remote", "url": "https://example.com/mcp", "headers": {"K": "{env:UNSET}"}}
+      }
+    }
+    """
+    (tmp_path / "more").write_text("m\n")
+    found = servers(tmp_path, text, "opencode.json", {"CONTEXT7_API_KEY": "c"})
+    everything = found["everything"]
+    assert (everything.command, everything.args[0], everything.deadlines.list) == ("npx", "-y", 5)
+    assert everything.deadlines.call == 1200
+    assert plain(everything.env) == {"MY_ENV_VAR": "my_env_var_value"}
+    assert found["context7"].transport == "auto"
+    assert plain(found["context7"].headers) == {"CONTEXT7_API_KEY": "c", "X-More": "m"}
+    assert "'tools'" in (found["held"].disabled_reason or "")
+    assert "UNSET is not set" in (found["unset"].disabled_reason or "")
+
+
+def test_windsurf(tmp_path: Path) -> None:
+    text = (
+        '{"mcpServers": {"remote": {"serverUrl": "https://x.example/mcp", "headers": {"A": "b"}, "disabledTools": []}}}'
+    )
+    server = only(tmp_path, text, "mcp_config.json")
+    assert (server.transport, server.url, server.enabled) == ("auto", "https://x.example/mcp", True)
+
+
+def test_cline_and_roo(tmp_path: Path) -> None:
+    text = """\
+    {"mcpServers": {
+      "a": {"command": "node", "args": ["x.js"], "disabled": true, "autoApprove": ["t"], "timeout": 60},
+      "b": {"type": "streamableHttp", "url": "https://b.example/mcp", "alwaysAllow": ["t"], "timeout": 3600},
+      "c": {"url": "https://c.example/mcp", "timeout": 60000, "disabledTools": ["rm"]}
+    }}
+    """
+    loaded = read(tmp_path, text, "cline_mcp_settings.json")
+    a, b, c = loaded.config.servers
+    assert (a.enabled, a.disabled_reason, a.deadlines.call) == (False, None, 60)
+    assert (b.transport, b.deadlines.call) == ("http", 3600)
+    assert c.deadlines.call == 60
+    assert "'disabledTools'" in (c.disabled_reason or "")
+    assert any("is taken for milliseconds" in warning for warning in loaded.warnings)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '{"source": "custom", "command": "uvx", "args": ["a", "b"], "env": {"K": "v"}}',
+        '{"command": {"path": "uvx", "args": ["a", "b"], "env": {"K": "v"}}, "settings": {}}',
+    ],
+    ids=["now", "formerly"],
+)
+def test_zed(tmp_path: Path, entry: str) -> None:
+    text = '{"theme": "One Dark", "context_servers": {"mine": %s, "ext": {"source": "extension", "settings": {}}}}'
+    loaded = read(tmp_path, text % entry, "settings.json")
+    mine, extension = loaded.config.servers
+    assert (mine.command, mine.args, plain(mine.env)) == ("uvx", ("a", "b"), {"K": "v"})
+    assert "extension" in (extension.disabled_reason or "")
+    assert len(loaded.warnings) == 1
+
+
+def test_fastmcp(tmp_path: Path) -> None:
+    text = """\
+    {"mcpServers": {
+      "weather": {"url": "https://weather.example/mcp", "transport": "streamable-http", "auth": "token"},
+      "assistant": {"command": "python", "args": ["./a.py"], "transport": "stdio", "keep_alive": false, "icon": "i"},
+      "old": {"url": "https://old.example/sse/"},
+      "tagged": {"command": "x", "include_tags": ["a"]},
+      "changed": {"command": "x", "tools": {"add": {"name": "plus"}}}
+    }}
+    """
+    found = servers(tmp_path, text, "fastmcp.json")
+    assert [found[name].transport for name in ("weather", "assistant", "old")] == ["http", "stdio", "sse"]
+    assert plain(found["weather"].headers) == {"Authorization": "Bearer token"}
+    assert [name for name, server in found.items() if not server.enabled] == ["tagged", "changed"]
+
+
+def test_one_mcp(tmp_path: Path) -> None:
+    text = """\
+    {
+      "serverDefaults": {"connectionTimeout": 7000, "requestTimeout": 8000, "env": {"SHARED": "secret"}},
+      "mcpServers": {
+        "a": {"command": "a", "env": ["A=b=c", "E="], "tags": ["x"], "restartOnExit": true},
+        "b": {"command": "b", "requestTimeout": 9000}
+      }
+    }
+    """
+    loaded = read(tmp_path, text, "mcp.json")
+    a, b = loaded.config.servers
+    assert plain(a.env) == {"A": "b=c", "E": ""}
+    assert (a.deadlines.connect, a.deadlines.call) == (7, 8)
+    assert (b.deadlines.connect, b.deadlines.call) == (7, 9)
+    assert loaded.warnings == ("mcp.json:2: serverDefaults.env is not known and is ignored",)
+
+
+def test_mcpproxy_has_a_list_with_names(tmp_path: Path) -> None:
+    text = """\
+    {
+      "listen": "127.0.0.1:8090",
+      "mcpServers": [
+        {"name": "fs", "protocol": "stdio", "command": "fs", "working_dir": "/srv", "enabled": true},
+        {"name": "gh", "protocol": "streamable-http", "url": "https://x.example/", "headers": {"A": "${keyring:gh}"}},
+        {"name": "new", "protocol": "http", "url": "https://x.example/", "quarantined": true}
+      ]
+    }
+    """
+    loaded = read(tmp_path, text, "mcp_config.json")
+    fs, gh, new = loaded.config.servers
+    assert (fs.cwd, loaded.config.listen.port) == (Path("/srv"), 8090)
+    assert "${keyring:...}" in (gh.disabled_reason or "")
+    assert "quarantine" in (new.disabled_reason or "")
+
+
+def test_miroflow_keeps_a_server_below_params(tmp_path: Path) -> None:
+    text = """\
+    - name: tool-code
+      params: {command: python, args: [-m, code], env: {K: v}}
+    - name: tool-search
+      params: http://localhost:1/sse
+    """
+    code, search = read(tmp_path, text).config.servers
+    assert (code.id, code.command, code.args) == ("tool-code", "python", ("-m", "code"))
+    assert (search.transport, search.url) == ("sse", "http://localhost:1/sse")
+
+
+def test_litellm_names_variables_with_a_slash(tmp_path: Path) -> None:
+    text = "mcp_servers: {a: {url: 'https://x.example/mcp', static_headers: {X-Key: os.environ/KEY}}}"
+    assert plain(only(tmp_path, text, "config.yaml", {"KEY": "k"}).headers) == {"X-Key": "k"}
+    assert only(tmp_path, text, "config.yaml").disabled_reason is not None
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("stdio", "stdio"),
+        ("local", "stdio"),
+        ("http", "http"),
+        ("streamable-http", "http"),
+        ("streamable_http", "http"),
+        ("streamableHttp", "http"),
+        ("sse", "sse"),
+        ("auto", "auto"),
+        ("remote", "auto"),
+    ],
+)
+def test_each_name_of_a_transport_is_understood(tmp_path: Path, written: str, meant: str) -> None:
+    target = "command: x" if meant == "stdio" else "url: https://x.example/mcp"
+    assert only(tmp_path, f"servers: {{a: {{type: {written}, {target}}}}}").transport == meant
+
+
+@pytest.mark.parametrize(
+    ("url", "transport"),
+    [
+        ("https://x.example/sse", "sse"),
+        ("https://x.example/a/sse/?key=1", "sse"),
+        ("https://x.example/mcp?next=/sse", "auto"),
+        ("https://x.example/assess", "auto"),
+        ("https://x.example", "auto"),
+    ],
+)
+def test_the_path_of_a_url_decides_where_no_type_does(tmp_path: Path, url: str, transport: str) -> None:
+    assert only(tmp_path, f"servers: {{a: {{url: '{url}'}}}}").transport == transport
+
+
+def test_an_explicit_transport_wins_over_the_path(tmp_path: Path) -> None:
+    assert only(tmp_path, "servers: {a: {url: 'https://x.example/sse', transport: http}}").transport == "http"
+
+
+def test_a_transport_only_another_host_has_switches_its_entry_off(tmp_path: Path) -> None:
+    server = only(tmp_path, '{"mcpServers": {"a": {"type": "ws", "url": "wss://x.example"}}}', "mcp.json")
+    assert (server.enabled, server.disabled_reason) == (False, "the transport 'ws' is not supported")
+
+
+FILTERS = ["includeTools", "excludeTools", "enabled_tools", "disabled_tools", "allowed_tools", "disallowed_tools"]
+
+
+@pytest.mark.parametrize("key", [*FILTERS, "disabledTools", "allowedTools", "exclude_tags", "tools"])
+def test_a_tool_filter_switches_only_its_server_off(tmp_path: Path, key: str) -> None:
+    found = servers(tmp_path, f"servers: {{a: {{command: x, {key}: [t]}}, b: {{command: x}}}}")
+    assert f"'{key}'" in (found["a"].disabled_reason or "")
+    assert found["b"].enabled
+
+
+def test_a_filter_that_refuses_nothing_is_no_filter(tmp_path: Path) -> None:
+    found = servers(tmp_path, "servers: {a: {command: x, disabledTools: [], tools: ['*'], includeTools: null}}")
+    assert found["a"].enabled
+
+
+def test_an_empty_allow_list_allows_nothing(tmp_path: Path) -> None:
+    assert not only(tmp_path, "servers: {a: {command: x, enabled_tools: []}}").enabled
+
+
+def test_two_roots_are_refused_with_both_names(tmp_path: Path) -> None:
+    lines = refused(tmp_path, "servers: {}\nmcpServers: {}\n")
+    assert lines == [
+        "servers.yaml:2: mcpServers: the servers of a file are below one key, "
+        "but 'servers' and 'mcpServers' are both there; keep one"
+    ]
+
+
+def test_a_switch_of_another_host_that_has_no_effect_is_told(tmp_path: Path) -> None:
+    loaded = read(tmp_path, "servers: {a: {url: 'https://x.example', oauth: {clientId: c}}}")
+    assert loaded.warnings == (
+        "servers.yaml:1: servers.a.oauth: has no effect: OAuth is not supported in this version; "
+        "use headers or api_key",
+    )

@@ -1,0 +1,244 @@
+"""The keys of an entry and of the top of a file, as the hub's own documentation has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.config.written import only, plain, read, refused, servers
+
+
+def test_every_key_of_an_entry(tmp_path: Path) -> None:
+    text = """\
+    servers:
+      files:
+        transport: stdio
+        command: ~/bin/files
+        args: [--port, 8080, --fast, true, --version, 1.10]
+        env: {PORT: 8080, DEBUG: true, VERSION: 1.10, COUNTRY: no, EMPTY: "", MODE: 0755, DAY: 2026-01-02}
+        cwd: work
+        namespace: ""
+        enabled: true
+        required: true
+        lazy: true
+        deadlines: {connect: 1m, list: 500ms, write: 2, call: 1h}
+        session: call
+        era: modern
+        keep_catalog: false
+        max_frame: 1MiB
+    """
+    server = only(tmp_path, text)
+    assert server.command == str(tmp_path / "home/bin/files")
+    assert server.args == ("--port", "8080", "--fast", "true", "--version", "1.10")
+    assert plain(server.env) == {
+        "PORT": "8080",
+        "DEBUG": "true",
+        "VERSION": "1.10",
+        "COUNTRY": "no",
+        "EMPTY": "",
+        "MODE": "0755",
+        "DAY": "2026-01-02",
+    }
+    assert (server.cwd, server.namespace) == (tmp_path / "work", "")
+    assert (server.enabled, server.required, server.lazy, server.keep_catalog) == (True, True, True, False)
+    assert server.deadlines.model_dump() == {"connect": 60, "list": 0.5, "write": 2, "call": 3600}
+    assert (server.session, server.era, server.max_frame) == ("call", "modern", 2**20)
+
+
+def test_what_an_entry_does_not_say_has_its_default(tmp_path: Path) -> None:
+    server = only(tmp_path, "servers: {a: {command: x}}")
+    assert (server.namespace, server.session, server.era, server.enabled) == ("a", "shared", "auto", True)
+    assert server.deadlines.model_dump() == {"connect": 30, "list": 10, "write": 5, "call": 1200}
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["npx", "/usr/bin/uvx", "C:\\\\Program Files\\\\nodejs\\\\npx.cmd", "docker", "cmd, args: [/c, npx, x]"],
+)
+def test_a_command_that_installs_first_has_longer_to_connect(tmp_path: Path, command: str) -> None:
+    quoted = command if "," in command else f'"{command}"'
+    assert only(tmp_path, f"servers: {{a: {{command: {quoted}}}}}").deadlines.connect == 120
+
+
+def test_a_connect_deadline_of_its_own_wins_over_the_one_of_installers(tmp_path: Path) -> None:
+    assert only(tmp_path, "servers: {a: {command: npx, deadlines: {connect: 5}}}").deadlines.connect == 5
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"), [("30", 30), ('"30s"', 30), ("20m", 1200), ("1.5", 1.5), ("7200", 7200)]
+)
+def test_timeout_is_the_deadline_of_a_call(tmp_path: Path, timeout: str, seconds: float) -> None:
+    assert only(tmp_path, f"servers: {{a: {{command: x, timeout: {timeout}}}}}").deadlines.call == seconds
+
+
+def test_defaults_stand_behind_every_entry(tmp_path: Path) -> None:
+    text = """\
+    defaults: {lazy: true, timeout: 60, deadlines: {list: 3}}
+    servers:
+      a: {command: a}
+      b: {command: b, lazy: false, deadlines: {call: 5}}
+    """
+    found = servers(tmp_path, text)
+    assert (found["a"].lazy, found["a"].deadlines.call, found["a"].deadlines.list) == (True, 60, 3)
+    assert (found["b"].lazy, found["b"].deadlines.call, found["b"].deadlines.list) == (False, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("more", "headers"),
+    [
+        ("api_key: k", {"Authorization": "Bearer k"}),
+        ("mcp_api_key: k", {"Authorization": "Bearer k"}),
+        ("api_key: k, api_key_header: X-Api-Key", {"X-Api-Key": "k"}),
+        ("api_key: k, api_key_header: 'Authorization: Token'", {"Authorization": "Token k"}),
+        ("api_key: k, headers: {X-Other: o}", {"X-Other": "o", "Authorization": "Bearer k"}),
+    ],
+)
+def test_an_api_key_becomes_a_header(tmp_path: Path, more: str, headers: dict[str, str]) -> None:
+    server = only(tmp_path, f"servers: {{a: {{url: 'https://x.example/mcp', {more}}}}}")
+    assert plain(server.headers) == headers
+    assert "k" not in str(server.headers).replace("Key", "")
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "text"),
+    [
+        ("command: x, api_key: k", "api_key", "is for an entry with a 'url'"),
+        ("url: 'http://x', api_key: k, headers: {authorization: b}", "api_key", "the header is already given by"),
+        ("url: 'http://x', headers: {A: 1, a: 2}", "headers.a", "already given by servers.a.headers.A"),
+        ("url: 'http://x', headers: {'A B': c}", "headers.'A B'", "is not a name a header can have"),
+        ('url: "http://x", headers: {A: "b\\nc"}', "headers.A", "holds a line break"),
+        ("url: 'http://x', api_key_header: A", "api_key_header", "there is none"),
+        ("command: x, env: {A: null}", "env.A", "has no value"),
+        ("command: x, env: {'A=B': c}", "env.A=B", "is not a name"),
+        ("command: x, env: [A]", "env[0]", "must be a text NAME=value"),
+        ("command: x, env: {A: [b]}", "env.A", "must be a text"),
+        ("command: x, args: y", "args", "must be a list of texts"),
+        ("command: x, args: [y, {z: 1}]", "args[1]", "must be a text"),
+        ("command: 7", "command", "must be a text"),
+        ("command: ''", "command", "must not be empty"),
+        ('command: "a\\0b"', "command", "holds a NUL"),
+        ("command: x, url: 'http://x'", "", "has 'command' and 'url'"),
+        ("{}", "", "has none of them"),
+        ("url: 'file:///etc/passwd'", "url", "must be a URL"),
+        ("url: 'http://x:99999'", "url", "must be a URL"),
+        ("url: 'http://x', type: stdio", "type", "says 'stdio', which needs a 'command'"),
+        ("command: x, type: http", "type", "says 'http', which needs a 'url'"),
+        ("command: x, type: pigeon", "type", "must be one of stdio, http, sse, auto"),
+        ("command: x, timeout: soon", "timeout", "not a duration"),
+        ("command: x, timeout: -1", "timeout", "greater than zero"),
+        ("command: x, timeout: 1, deadlines: {call: 2}", "deadlines.call", "the same thing as 'timeout'"),
+        ("command: x, max_frame: lots", "max_frame", "not a size"),
+        ("command: x, session: mine", "session", "must be one of shared, persistent, client, call, per_call"),
+        ("command: x, era: stone", "era", "must be one of auto, handshake, modern"),
+        ("command: x, required: maybe", "required", "must be true or false"),
+        ("url: 'http://x', serverUrl: 'http://y'", "serverUrl", "the same thing as 'url'"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_its_key(tmp_path: Path, entry: str, place: str, text: str) -> None:
+    body = entry if entry == "{}" else f"{{{entry}}}"
+    (line,) = refused(tmp_path, f"servers:\n  a: {body}\n")
+    where = f"servers.a.{place}" if place else "servers.a"
+    assert line.startswith(f"servers.yaml:2: {where}: ")
+    assert text in line
+
+
+def test_an_entry_that_is_switched_off_is_never_in_the_way(tmp_path: Path) -> None:
+    loaded = read(tmp_path, "servers: {a: {enabled: false, args: x}, b: {command: '${UNSET}', disabled: true}}")
+    assert [(server.enabled, server.disabled_reason) for server in loaded.config.servers] == [(False, None)] * 2
+    assert [line.split(": ", 2)[1] for line in loaded.warnings] == ["servers.a.args", "servers.a"]
+
+
+def test_disabled_wins_over_enabled(tmp_path: Path) -> None:
+    assert not only(tmp_path, "servers: {a: {command: x, enabled: true, disabled: true}}").enabled
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "playwright: {command: browse}",
+        "a: {command: npx, args: ['@playwright/mcp@latest']}",
+        "a: {command: docker, args: [run, mcr.microsoft.com/playwright/mcp]}",
+        "a: {command: npx, args: [-y, chrome-devtools-mcp]}",
+        "a: {command: npx, args: ['@modelcontextprotocol/server-puppeteer']}",
+        "a: {url: 'http://localhost/puppeteer/mcp'}",
+    ],
+)
+def test_a_browser_is_one_for_each_client(tmp_path: Path, entry: str) -> None:
+    text = "servers: {" + entry + "}"
+    assert only(tmp_path, text).session == "client"
+    assert only(tmp_path, text.replace("}}", ", session: shared}}")).session == "shared"
+    (line,) = refused(tmp_path, text.replace("}}", ", session: call}}"))
+    assert "cannot be 'call' for a browser" in line
+
+
+@pytest.mark.parametrize(("written", "meant"), [("persistent", "shared"), ("per_call", "call"), ("client", "client")])
+def test_the_older_names_of_sessions_are_understood(tmp_path: Path, written: str, meant: str) -> None:
+    assert only(tmp_path, f"servers: {{a: {{command: x, session: {written}}}}}").session == meant
+
+
+def test_the_top_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    text = """\
+    tools_dir: mine
+    on_conflict: skip
+    list_wait: 1.5
+    cache_dir: ~/cache
+    listen:
+      host: 0.0.0.0
+      port: "${PORT}"
+      token: ${TOKEN}
+      allowed_hosts: [hub.example]
+      allowed_origins: ["https://hub.example"]
+      max_body: 1MiB
+    servers:
+      a: {command: x}
+    """
+    config = read(tmp_path, text, environ={"PORT": "9000", "TOKEN": "t" * 32}).config
+    assert config.path == tmp_path / "servers.yaml"
+    assert [server.id for server in config.servers] == ["a", "local"]
+    assert (config.servers[1].tools_dir, config.servers[1].enabled) == (tmp_path / "mine", True)
+    assert (config.on_conflict, config.list_wait, config.cache_dir) == ("keep_first", 1.5, tmp_path / "home/cache")
+    assert (config.listen.host, config.listen.port, config.listen.max_body) == ("0.0.0.0", 9000, 2**20)
+    assert config.listen.token is not None
+    assert config.listen.token.get_secret_value() == "t" * 32
+    assert (config.listen.allowed_hosts, config.listen.allowed_origins) == (("hub.example",), ("https://hub.example",))
+
+
+def test_tools_dir_alone_is_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    assert only(tmp_path, "tools_dir: tools").tools_dir == tmp_path / "tools"
+
+
+def test_a_directory_of_tools_that_is_not_there_switches_only_it_off(tmp_path: Path) -> None:
+    found = servers(tmp_path, "tools_dir: nope\nservers: {a: {command: x}, b: {tools_dir: nope}}")
+    assert [server.enabled for server in found.values()] == [True, False, False]
+    assert "there is no directory" in (found["local"].disabled_reason or "")
+
+
+def test_a_directory_named_tools_means_nothing_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/a.py").write_text("")
+    assert [*servers(tmp_path, "servers: {a: {command: x}}")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("on_conflict: fight", "on_conflict: must be one of keep_first, raise, override, rename, prefix, skip"),
+        ("list_wait: never", "list_wait: not a duration; write 30, '30s', '20m' or '500ms'"),
+        ("listen: {port: 70000}", "listen.port: must be a port, a whole number from 0 to 65535"),
+        ("listen: {port: true}", "listen.port: must be a port, a whole number from 0 to 65535"),
+        ("listen: {token: ''}", "listen.token: must not be empty"),
+        ("listen: {token: '${UNSET}'}", "listen.token: the environment variable UNSET is not set"),
+        ("listen: 7", "listen: must be a mapping with host, port, token, allowed_hosts, allowed_origins, max_body"),
+        ("defaults: 7", "defaults: must be a mapping of keys to values"),
+    ],
+)
+def test_what_does_not_fit_at_the_top_is_an_error_of_the_file(tmp_path: Path, text: str, line: str) -> None:
+    assert refused(tmp_path, f"servers: {{}}\n{text}\n") == [f"servers.yaml:2: {line}"]
+
+
+def test_tools_dir_and_an_entry_of_its_name_are_refused(tmp_path: Path) -> None:
+    (line,) = refused(tmp_path, "tools_dir: .\nservers: {local: {command: x}}")
+    assert line.startswith("servers.yaml:1: tools_dir: stands for an entry 'local'")
