@@ -81,10 +81,11 @@ def find_entries(tree: Any, path: Path, findings: Findings) -> tuple[Dialect, li
         named = " and ".join(f"'{root}'" for root in roots)
         findings.error((roots[1],), f"the servers of a file are below one key, but {named} are both there; keep one")
         return Dialect(roots[0]), []
+    if not roots and "tools_dir" not in tree:
+        findings.error((), _no_root(tree))
+        return Dialect("servers"), []
     _check_root_keys(tree, roots, findings)
     if not roots:
-        if "tools_dir" not in tree:
-            findings.error((), _no_root(tree))
         return Dialect("servers"), []
     root = roots[0]
     at: KeyPath = (root,)

@@ -103,7 +103,7 @@ def _lines(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int, int]
         elif mark is None and awaits_key and at:
             at[-1] = _key(token["text"] or token["word"])
             key = tuple(at)
-            if key in lines:
+            if key in lines and not any(key[: len(outer)] == outer for outer, _, _ in repeated):
                 repeated.append((key, line, lines[key]))
             lines.setdefault(key, line)
             awaits_key = False

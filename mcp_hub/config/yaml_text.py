@@ -53,7 +53,7 @@ def _unreadable(error: yaml.MarkedYAMLError, text: str) -> Unreadable:
             return Unreadable("a second document begins here; one file holds one document", line)
         return Unreadable("an alias without its anchor; a text that begins with '*' or '&' needs quotes", line)
     problem = error.problem or "syntax error"
-    if line is not None and "\t" in text.split("\n")[line - 1]:
+    if line is not None and "\t" in "".join(text.split("\n")[line - 1 : line]):
         problem = "a tab; YAML wants spaces"
     return Unreadable(f"is not valid YAML: {problem}", line)
 
