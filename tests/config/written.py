@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from pydantic import SecretStr
 
 from mcp_hub.config import Loaded, Server, read_config
 from mcp_hub.errors import ConfigError
@@ -45,6 +46,6 @@ def refused(
     return str(caught.value).split("\n")
 
 
-def plain(secrets: Mapping[str, object]) -> dict[str, str]:
+def plain(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
     """The values of `env` or `headers`."""
-    return {name: value.get_secret_value() for name, value in secrets.items()}  # type: ignore[attr-defined]  # SecretStr
+    return {name: value.get_secret_value() for name, value in secrets.items()}
