@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mcp_hub import era as eras
 from mcp_hub import routing_headers
-from mcp_hub.errors import INVALID_REQUEST
+from mcp_hub.errors import INVALID_REQUEST, Overloaded
 from mcp_hub.kinds import TOOLS
 from mcp_hub.serve.answers import Answers
-from mcp_hub.serve.callers import Caller
+from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller
 from mcp_hub.serve.http import EVENTS, Reply, Request, accepts
 from mcp_hub.serve.jsonrpc import Shape, refuse, refuse_with
 from mcp_hub.wire.frames import Message
@@ -29,6 +30,7 @@ class Modern:
     def __init__(self, dispatcher: Dispatcher, answers: Answers) -> None:
         self._dispatcher = dispatcher
         self._answers = answers
+        self._running: Counter[str] = Counter()
 
     async def take(self, request: Request, reply: Reply, principal: str, message: Message, shape: Shape) -> None:
         """Answer one message."""
@@ -52,16 +54,24 @@ class Modern:
         if fault is not None:
             await refuse_with(reply, eras.HTTP_STATUS.get(fault.code, 400), fault, request_id)
             return
+        if self._running[principal] >= MAX_IN_FLIGHT:
+            error = Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0)
+            await refuse_with(reply, 503, error, request_id, [(b"retry-after", b"1")])
+            return
         # A caller of its own: two clients of one principal may use the same id at the same time.
         caller = Caller(principal, _unreachable)
-        await self._answers.deliver(
-            request,
-            reply,
-            lambda send: self._answers.one(caller, message, send),
-            streams=streams,
-            status=_status,
-            request_id=request_id,
-        )
+        self._running[principal] += 1
+        try:
+            await self._answers.deliver(
+                request,
+                reply,
+                lambda send: self._answers.one(caller, message, send),
+                streams=streams,
+                status=_status,
+                request_id=request_id,
+            )
+        finally:
+            self._running[principal] -= 1
 
     def _schema(self, message: Message) -> Any:
         """The input schema of the tool called; None where there is none to check headers with."""

@@ -104,11 +104,12 @@ class ScriptedDispatcher:
 
     async def _call(self, params: dict[str, Any], send: Send) -> str:
         name, arguments = params["name"], params.get("arguments") or {}
+        token = params.get("_meta", {}).get(eras.PROGRESS_TOKEN, "t")
         if name == "progress":
             for step in range(arguments.get("steps", 2)):
-                send(progress(step, "." * arguments.get("size", 0)))
+                send(progress(step, "." * arguments.get("size", 0), token))
         elif name == "then-wait":
-            send(progress(0))
+            send(progress(0, token=token))
         elif name == "boom":
             raise RuntimeError("a secret of the hub")
         if name in ("wait", "then-wait"):
@@ -122,8 +123,8 @@ class ScriptedDispatcher:
         return str(arguments.get("text", ""))
 
 
-def progress(step: int, text: str = "") -> dict[str, Any]:
-    params = {"progressToken": "t", "progress": step, "message": text}
+def progress(step: int, text: str = "", token: Any = "t") -> dict[str, Any]:
+    params = {"progressToken": token, "progress": step, "message": text}
     return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
 
 

@@ -8,6 +8,7 @@ import pytest
 from mcp_hub import era as eras
 from mcp_hub import errors
 from mcp_hub.serve import answers
+from mcp_hub.serve import modern as modern_era
 from tests.serve.scripted import (
     BOTH,
     ENVELOPE,
@@ -186,3 +187,15 @@ async def test_a_silent_subscription_is_kept_open(monkeypatch: pytest.MonkeyPatc
         connection.send(request(served, "POST", "/mcp", *modern(eras.LISTEN, {"notifications": {}})))
         await connection.head()
         assert [(await connection.event())[0] for _ in range(4)] == ["message", "comment", "comment", "comment"]
+
+
+async def test_the_requests_of_one_principal_at_the_same_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modern_era, "MAX_IN_FLIGHT", 1)
+    async with serving() as served, connected(served) as first:
+        first.send(request(served, "POST", "/mcp", *tool("wait")))
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        refused = await fetch(served, "POST", "/mcp", *tool("echo", {}, 2))
+        assert (refused.status, refused.code, refused.json["id"]) == (503, errors.Overloaded.rpc_code, 2)
+        served.dispatcher.release.set()
+        assert (await first.response()).status == 200
+        assert (await fetch(served, "POST", "/mcp", *tool("echo"))).status == 200
