@@ -66,6 +66,8 @@ async def serve_network(
             await asyncio.wait({serving}, timeout=END_GRACE + 0.75)
         finally:
             server.force_exit = server.should_exit = True
+            for listener in getattr(server, "servers", ()):
+                listener.close()
             for connection in tuple(server.server_state.connections):
                 connection.transport.abort()  # whoever did not read until now
             serving.cancel()

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from mcp_hub.serve import http, network
 from mcp_hub.serve.outbox import MAX_BYTES, MAX_WAITING, Outbox
+from tests.serve.conftest import LOOPS
 from tests.serve.scripted import (
     BOTH,
     HANG_BOUND,
@@ -27,6 +29,11 @@ from tests.serve.scripted import (
 )
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
 
 
 @contextlib.asynccontextmanager
