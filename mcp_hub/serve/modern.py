@@ -83,7 +83,8 @@ class Modern:
 
 def _status(answer: Message) -> int:
     error = answer.get("error")
-    return eras.HTTP_STATUS.get(error.get("code"), 200) if isinstance(error, dict) else 200
+    code = error.get("code") if isinstance(error, dict) else None
+    return eras.HTTP_STATUS.get(code, 200) if isinstance(code, int) else 200
 
 
 def _unreachable(message: Message) -> None:
