@@ -14,10 +14,10 @@ from mcp_hub.upstream.states import State
 SHOWN_NAMES = 8
 
 
-def addresses_text(addresses: Iterable[str], *, with_token: bool) -> str:
-    """The addresses and the lines to paste into a client. `addresses` are full URLs, `/mcp` among them."""
-    urls = list(addresses)
-    http = next(url for url in urls if url.endswith("/mcp"))
+def addresses_text(bases: Iterable[str], *, sse: bool, with_token: bool) -> str:
+    """The addresses and the lines to paste into a client. `bases` are such as `http://127.0.0.1:8808`."""
+    urls = [base + path for base in bases for path in (("/mcp", "/sse") if sse else ("/mcp",))]
+    http = urls[0]
     entry: dict[str, object] = {"type": "http", "url": http}
     header = ""
     if with_token:

@@ -81,17 +81,17 @@ async def _network(config: Config, listen: Listen, *, sse: bool) -> int:
     async with make_hub(config) as hub:
         app = App(Dispatcher(hub), listen, sse=sse)
 
-        def ready(addresses: list[str]) -> None:
-            announcements.add(asyncio.get_running_loop().create_task(_announce(hub, addresses, listen)))
+        def ready(bases: list[str]) -> None:
+            announcements.add(asyncio.get_running_loop().create_task(_announce(hub, bases, listen, sse=sse)))
 
         await serve_network(app, listen, stop=stop, ready=ready)
     return OK
 
 
-async def _announce(hub: Hub, addresses: list[str], listen: Listen) -> None:
+async def _announce(hub: Hub, bases: list[str], listen: Listen, *, sse: bool) -> None:
     from mcp_hub.cli.announce import addresses_text, catalog_text
 
-    print(addresses_text(addresses, with_token=listen.token is not None), file=sys.stderr, flush=True)
+    print(addresses_text(bases, sse=sse, with_token=listen.token is not None), file=sys.stderr, flush=True)
     await hub.settled_catalog()
     print(catalog_text(hub), file=sys.stderr, flush=True)
 

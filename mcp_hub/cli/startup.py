@@ -52,9 +52,6 @@ def load(options: argparse.Namespace) -> Config:
     """The configuration the options name. Raises ConfigError; warnings go to stderr."""
     set_up_logging(options.verbose)
     path = options.config or default_path(Path.cwd(), os.environ)
-    if path is None:
-        text = "no configuration file found: give one with --config, or create servers.yaml here with\n"
-        raise ConfigError(text + "  servers:\n    time: {command: uvx, args: [mcp-server-time]}")
     loaded = read_config(path, os.environ)
     for warning in loaded.warnings:
         print(f"warning: {warning}", file=sys.stderr)

@@ -30,7 +30,7 @@ async def _tools(config: Config, *, as_json: bool) -> int:
         await hub.outcomes()
         entries = [hub.catalog.entry(TOOLS, name) for name in hub.catalog.names(TOOLS)]
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
-    tools = [entry.wire for entry in entries if entry is not None]
+    tools = [entry for entry in entries if entry is not None]
     if as_json:
         print(json.dumps(tools, indent=2, ensure_ascii=False))
     else:
