@@ -48,9 +48,19 @@ class UpstreamAnswered(ProtocolError):
     """
 
     def __init__(self, error: Any) -> None:
-        fields = error if isinstance(error, dict) else {"code": INTERNAL_ERROR, "message": str(error)}
-        super().__init__(fields.get("code", INTERNAL_ERROR), str(fields.get("message", "")), fields.get("data"))
+        fields = error if _is_sound(error) else {"code": INTERNAL_ERROR, "message": _ODD_ERROR, "data": error}
+        super().__init__(fields["code"], fields["message"], fields.get("data"))
         self.error: dict[str, Any] = fields
+
+
+_ODD_ERROR = "The server answered with an error that is not of the form JSON-RPC gives it; data has it."
+
+
+def _is_sound(error: Any) -> bool:
+    """Whether a client can read an error object: an integer code and a text."""
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return False
+    return isinstance(error.get("code"), int) and not isinstance(error["code"], bool)
 
 
 class UnknownName(ProtocolError):

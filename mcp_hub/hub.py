@@ -95,11 +95,12 @@ class Hub:
 
     async def settled_catalog(self) -> Catalog:
         """The catalog once every upstream's first outcome is known, or the first caller has waited `list_wait`."""
-        self._listed = True
         if self._patience_ends is None:
             self._patience_ends = time.monotonic() + self.config.list_wait
         await self._wait_for(list(self.upstreams.values()), self._patience_ends - time.monotonic())
-        return self.catalog
+        catalog = self.catalog
+        self._listed = True
+        return catalog
 
     async def outcomes(self) -> None:
         """Return when every upstream has connected or failed once; bounded by their deadlines."""
@@ -135,10 +136,9 @@ class Hub:
         self._dirty = False
         sources = [self._source(upstream) for upstream in self.upstreams.values() if upstream.lists]
         previous = self._catalog
-        self._catalog = Catalog.build(
-            sources, self.config.on_conflict, previous=previous, server_info=self.info
-        )
-        for finding in set(self._catalog.findings) - set(previous.findings):
+        self._catalog = Catalog.build(sources, self.config.on_conflict, previous=previous, server_info=self.info)
+        known = set(previous.findings)
+        for finding in (finding for finding in self._catalog.findings if finding not in known):
             log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
         changed = self._catalog.changed(previous)
         if changed and self._listed:

@@ -80,7 +80,18 @@ def test_pure_modules_do_no_input_or_output(module: str) -> None:
 
 
 def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_stdio() -> None:
-    heavy = ["mcp", "mcp_types", "fastmcp", "aiohttp", "httpx2", "uvicorn", "rich", "starlette", "markitdown", "playwright"]
+    heavy = [
+        "mcp",
+        "mcp_types",
+        "fastmcp",
+        "aiohttp",
+        "httpx2",
+        "uvicorn",
+        "rich",
+        "starlette",
+        "markitdown",
+        "playwright",
+    ]
     program = (
         "import sys\n"
         "import mcp_hub.cli.serve, mcp_hub.serve.stdio, mcp_hub.wire.stdio\n"

@@ -141,9 +141,7 @@ class Dispatcher:
         if params is not None and not isinstance(params.get("_meta", {}), dict):
             raise ProtocolError(INVALID_PARAMS, "params._meta must be an object.")
         envelope = eras.read_envelope(params) if modern else Envelope(capabilities=caller.capabilities)
-        return Exchange(
-            caller, request_id, method, params or {}, "modern" if modern else "handshake", envelope, send
-        )
+        return Exchange(caller, request_id, method, params or {}, "modern" if modern else "handshake", envelope, send)
 
     def notification(self, caller: Caller, message: Message) -> None:
         """Take one notification; what is unknown or malformed is ignored, as notifications are."""

@@ -87,12 +87,15 @@ def _shared_with_stderr(fd: int) -> bool:
 
 class _PipeInput(asyncio.Protocol):
     def __init__(self, data: Callable[[bytes], None], end: Callable[[], None]) -> None:
-        self.data_received = data  # type: ignore[method-assign]  # one call less per chunk
+        self._data = data
         self._end = end
         self._transport: asyncio.ReadTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.ReadTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mcp_hub import errors
 from mcp_hub.config.models import Server
+from mcp_hub.era import Era
 from mcp_hub.errors import CallError, HubError, InternalError, ServerUnavailable, UpstreamAnswered
 from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import KINDS, TOOLS, Kind
@@ -100,10 +101,8 @@ class Upstream:
 
     def _adopt_kept(self, kept: Kept) -> None:
         self._set_lists({kind: kept.lists.get(kind.name, []) for kind in KINDS})
-        era = "modern" if kept.era == "modern" else "handshake"
-        self.agreement = Agreement(
-            era, kept.protocol_version, kept.capabilities, kept.instructions, kept.server_info
-        )
+        era: Era = "modern" if kept.era == "modern" else "handshake"
+        self.agreement = Agreement(era, kept.protocol_version, kept.capabilities, kept.instructions, kept.server_info)
         self._settle()
 
     def wake(self) -> None:

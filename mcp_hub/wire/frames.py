@@ -76,7 +76,10 @@ def salvage_id(head: bytes, tail: bytes = b"") -> int | str | None:
 
     Only a top-level id counts, so the text before the result and the text after it are looked at, no further.
     """
-    for part in (head.split(b'"result"', 1)[0].split(b'"error"', 1)[0], tail.rsplit(b"}", 2)[-2] if tail.count(b"}") >= 2 else b""):
+    for part in (
+        head.split(b'"result"', 1)[0].split(b'"error"', 1)[0],
+        tail.rsplit(b"}", 2)[-2] if tail.count(b"}") >= 2 else b"",
+    ):
         match = _ID.search(part)
         if match is not None:
             found = decode(match[1])

@@ -103,9 +103,7 @@ class Peer:
         self._in_background(self.notify("notifications/cancelled", params))
         self.link.abandon(request_id)
 
-    async def notify(
-        self, method: str, params: dict[str, Any] | None = None, headers: Headers | None = None
-    ) -> None:
+    async def notify(self, method: str, params: dict[str, Any] | None = None, headers: Headers | None = None) -> None:
         """Send one notification. Raises LinkError."""
         message: Message = {"jsonrpc": "2.0", "method": method}
         if params is not None:

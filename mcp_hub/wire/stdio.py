@@ -94,7 +94,8 @@ class StdioLink:
         if self._process is None or self._transport is None:
             raise LinkLost("the process is not running", executed=False)
         stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
-        if stdin is None or stdin.is_closing() or self._process.gone:
+        if stdin is None or stdin.is_closing() or self._process.gone or _has_exited(self._transport.get_pid()):
+            self._process.exiting()
             raise LinkLost(self._process.why(), executed=False)
         try:
             line = encode(message)
@@ -153,6 +154,16 @@ class StdioLink:
                 async with asyncio.timeout(grace):
                     while reaper.group_alive(pgid) or reaper.marked(mark):
                         await asyncio.sleep(_POLL)
+
+
+def _has_exited(pid: int) -> bool:
+    """Whether a child is dead although the loop has not noticed: what is written to it now was never executed."""
+    if not hasattr(os, "waitid"):
+        return False
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
 
 
 class _Process(asyncio.SubprocessProtocol):
@@ -249,6 +260,10 @@ class _Process(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         self.exited.set()
         asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
+
+    def exiting(self) -> None:
+        """The process is found dead before the loop has said so."""
+        self.lose(None)
 
     def lose(self, error: LinkLost | None) -> None:
         """The conversation is over; told to the receiver once."""

@@ -114,7 +114,9 @@ class StdioClient:
         return result
 
     async def call(self, name: str, arguments: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
-        result: dict[str, Any] = await self.request("tools/call", {"name": name, "arguments": arguments or {}, **params})
+        result: dict[str, Any] = await self.request(
+            "tools/call", {"name": name, "arguments": arguments or {}, **params}
+        )
         return result
 
     async def text(self, name: str, arguments: dict[str, Any] | None = None) -> str:

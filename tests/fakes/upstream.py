@@ -61,9 +61,34 @@ def tool(name: str, properties: dict | None = None, **more: object) -> dict:
 def all_tools() -> list:
     text = {"text": {"type": "string"}}
     tools = [
-        tool("echo", text, title="Echo", annotations={"readOnlyHint": True}, icons=[], _meta={"a/b": [1]}, futureField={"x": 10**25}),
+        tool(
+            "echo",
+            text,
+            title="Echo",
+            annotations={"readOnlyHint": True},
+            icons=[],
+            _meta={"a/b": [1]},
+            futureField={"x": 10**25},
+        ),
         tool("add", {"a": {"type": "number"}, "b": {"type": "number"}}),
-        *[tool(name) for name in ("pid", "environ", "crash", "fail", "sleep", "big", "count", "garble", "null", "grow", "stderr", "meta", "odd_error")],
+        *[
+            tool(name)
+            for name in (
+                "pid",
+                "environ",
+                "crash",
+                "fail",
+                "sleep",
+                "big",
+                "count",
+                "garble",
+                "null",
+                "grow",
+                "stderr",
+                "meta",
+                "odd_error",
+            )
+        ],
         *[tool(f"t{n}") for n in range(options.tools)],
         *[tool(name) for name in tools_added],
     ]
@@ -105,12 +130,21 @@ def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
         text = "x" * int(arguments["bytes"])
     elif name == "count":
         for n in range(1, int(arguments["steps"]) + 1):
-            params = {"progressToken": meta.get("progressToken"), "progress": n, "total": arguments["steps"], "future": "kept"}
+            params = {
+                "progressToken": meta.get("progressToken"),
+                "progress": n,
+                "total": arguments["steps"],
+                "future": "kept",
+            }
             if "progressToken" in meta:
                 send({"method": "notifications/progress", "params": params})
         text = "counted"
     elif name == "garble":
-        write_raw(b'{"jsonrpc":"2.0","id":' + str(request_id).encode() + b',"result":{"content":[{"type":"text","text":"\xff\xfe"\n')
+        write_raw(
+            b'{"jsonrpc":"2.0","id":'
+            + str(request_id).encode()
+            + b',"result":{"content":[{"type":"text","text":"\xff\xfe"\n'
+        )
         return
     elif name == "null":
         send({"id": request_id, "result": None})
@@ -125,7 +159,11 @@ def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
         text = "written"
     else:
         text = f"called {name}"
-    result = {"content": [{"type": "text", "text": text, "futureField": 1}], "futureTop": {"n": 10**25}, "_meta": {"x/y": 1}}
+    result = {
+        "content": [{"type": "text", "text": text, "futureField": 1}],
+        "futureTop": {"n": 10**25},
+        "_meta": {"x/y": 1},
+    }
     if options.noise:
         write_raw(b"some noise \x1b[2J\n" * options.noise)
     send({"id": request_id, "result": finish(result, meta)})
@@ -186,13 +224,23 @@ def handle(message: dict) -> None:
     if method == "initialize":
         version = params["protocolVersion"] if params["protocolVersion"] in HANDSHAKE else HANDSHAKE[-1]
         info = {"name": options.name, "version": "1"}
-        answer = {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": info, "instructions": "be kind"}
+        answer = {
+            "protocolVersion": version,
+            "capabilities": CAPABILITIES,
+            "serverInfo": info,
+            "instructions": "be kind",
+        }
     elif method == "server/discover":
         answer = {"supportedVersions": [MODERN], "capabilities": CAPABILITIES, "ttlMs": 0, "cacheScope": "private"}
     elif method == "subscriptions/listen":
         listening.append(request_id)
         tag = {"io.modelcontextprotocol/subscriptionId": request_id}
-        send({"method": "notifications/subscriptions/acknowledged", "params": {"notifications": params["notifications"], "_meta": tag}})
+        send(
+            {
+                "method": "notifications/subscriptions/acknowledged",
+                "params": {"notifications": params["notifications"], "_meta": tag},
+            }
+        )
         return
     elif method == "ping":
         answer = {}
@@ -212,7 +260,9 @@ def handle(message: dict) -> None:
     elif method == "completion/complete":
         answer = {"completion": {"values": [params["argument"]["value"] + "!", json.dumps(params["ref"])]}}
     elif method == "tools/call":
-        threading.Thread(target=call, args=(request_id, params["name"], params.get("arguments") or {}, meta), daemon=True).start()
+        threading.Thread(
+            target=call, args=(request_id, params["name"], params.get("arguments") or {}, meta), daemon=True
+        ).start()
         return
     if answer is None:
         send({"id": request_id, "error": {"code": -32601, "message": f"Method not found: {method}"}})

@@ -56,9 +56,7 @@ async def test_an_unreadable_message_is_answered_without_an_id_and_the_next_one_
 
 
 @pytest.mark.parametrize(("method", "params", "code"), WRONG)
-async def test_a_wrong_request_is_answered_with_its_code(
-    tmp_path: Path, method: str, params: Any, code: int
-) -> None:
+async def test_a_wrong_request_is_answered_with_its_code(tmp_path: Path, method: str, params: Any, code: int) -> None:
     async with hub(tmp_path, {"up": fake()}) as client:
         with pytest.raises(RpcError) as caught:
             await client.request(method, params)

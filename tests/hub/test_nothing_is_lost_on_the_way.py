@@ -113,7 +113,9 @@ async def test_meta_passes_end_to_end_without_what_belongs_to_one_hop(
 async def test_completion_reaches_the_owner_under_its_own_name(
     tmp_path: Path, client_era: str, upstream_era: str
 ) -> None:
-    async with hub(tmp_path, {"up": fake("--name", "up", "--era", upstream_era)}, modern=client_era == "modern") as client:
+    async with hub(
+        tmp_path, {"up": fake("--name", "up", "--era", upstream_era)}, modern=client_era == "modern"
+    ) as client:
         for reference, original in (
             ({"type": "ref/prompt", "name": "up__greet"}, {"type": "ref/prompt", "name": "greet"}),
             ({"type": "ref/resource", "uri": "fake://up/item/{id}"}, None),
@@ -156,6 +158,8 @@ async def test_a_storm_of_changes_is_told_a_few_times_and_ends_complete(tmp_path
 async def test_many_clients_requests_with_odd_ids_get_their_own_answers(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake()}) as client:
         ids = [0, -1, "", "ü", 2**53, "x" * 300]
-        futures = [client.start("tools/call", {"name": "up__echo", "arguments": {"text": repr(i)}}, i or repr(i)) for i in ids]
+        futures = [
+            client.start("tools/call", {"name": "up__echo", "arguments": {"text": repr(i)}}, i or repr(i)) for i in ids
+        ]
         answers = await asyncio.gather(*futures)
     assert [a["result"]["content"][0]["text"] for a in answers] == [repr(i) for i in ids]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.client import RpcError, fake, hub
+from tests.fakes.client import PATIENCE, RpcError, fake, hub
 
 pytestmark = pytest.mark.anyio
 
@@ -20,6 +20,14 @@ BAD = {
     "dying": fake("--die", "API_KEY is not set"),
     "unset": fake(env={"TOKEN": "${MCP_HUB_TEST_UNSET_VARIABLE}"}),
 }
+
+
+async def gone(pid: int) -> None:
+    """Wait until a process is dead, whether or not its parent has noticed."""
+    stat = Path(f"/proc/{pid}/stat")
+    async with asyncio.timeout(PATIENCE):
+        while stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -84,6 +92,7 @@ async def test_a_killed_upstream_is_replaced_before_its_next_call(tmp_path: Path
     async with hub(tmp_path, {"up": fake()}) as client:
         first = await client.text("up__pid")
         os.kill(int(first), signal.SIGKILL)
+        await gone(int(first))
         second = await client.text("up__pid")
         assert second != first
 

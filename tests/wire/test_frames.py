@@ -63,7 +63,10 @@ def test_what_json_cannot_say_is_a_frame_error() -> None:
 
 def test_serialised_parts_are_embedded_as_they_are() -> None:
     assert encode({"result": Raw(b'{"tools": []}')}) == b'{"result":{"tools": []}}'
-    assert json.loads(encode({"result": Raw(b'{"tools": []}'), "id": "\ud800"})) == {"result": {"tools": []}, "id": "\ud800"}
+    assert json.loads(encode({"result": Raw(b'{"tools": []}'), "id": "\ud800"})) == {
+        "result": {"tools": []},
+        "id": "\ud800",
+    }
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,5 @@ def test_serialised_parts_are_embedded_as_they_are() -> None:
         (b'{"id":null,"result":"x', b"", None),
     ],
 )
-def test_the_id_of_an_unreadable_answer_is_found_only_at_its_top_level(
-    head: bytes, tail: bytes, found: object
-) -> None:
+def test_the_id_of_an_unreadable_answer_is_found_only_at_its_top_level(head: bytes, tail: bytes, found: object) -> None:
     assert salvage_id(head, tail) == found

@@ -32,7 +32,9 @@ class Talk:
             "child", argv, env=dict(os.environ), cwd=None, children=self.children,
             max_frame=max_frame, write_deadline=write_deadline,
         )  # fmt: skip
-        self.peer = Peer(self.link, notified=lambda m, p: self.noticed.append(m), requested=nothing_offered, lost=self._lost)
+        self.peer = Peer(
+            self.link, notified=lambda m, p: self.noticed.append(m), requested=nothing_offered, lost=self._lost
+        )
 
     def _lost(self, error: LinkLost) -> None:
         self.loss = error
@@ -93,13 +95,17 @@ async def test_an_answer_above_the_limit_ends_only_its_own_call() -> None:
 
 
 async def test_an_answer_that_is_no_json_ends_its_call_at_once() -> None:
-    async with talking(*python("import sys; sys.stdin.readline(); print('{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":oops}', flush=True); sys.stdin.read()")) as talk:
+    async with talking(
+        *python(
+            'import sys; sys.stdin.readline(); print(\'{"jsonrpc":"2.0","id":1,"result":oops}\', flush=True); sys.stdin.read()'
+        )
+    ) as talk:
         with pytest.raises(LinkError):
             await talk.call("anything")
 
 
 async def test_invalid_utf8_in_an_answer_is_replaced_not_fatal() -> None:
-    program = "import sys; sys.stdin.readline(); sys.stdout.buffer.write(b'{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"a\":\"\\xff\"}}\\n'); sys.stdout.flush(); sys.stdin.read()"
+    program = 'import sys; sys.stdin.readline(); sys.stdout.buffer.write(b\'{"jsonrpc":"2.0","id":1,"result":{"a":"\\xff"}}\\n\'); sys.stdout.flush(); sys.stdin.read()'
     async with talking(*python(program)) as talk:
         assert await talk.call("anything") == {"a": "\ufffd"}
 
@@ -227,9 +233,7 @@ async def test_the_reaper_ends_every_child_when_its_hub_is_killed(tmp_path: Path
         "asyncio.run(main())\n"
     )
     root = Path(__file__).parents[2]
-    hub = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, cwd=root
-    )
+    hub = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, cwd=root)
     assert hub.stdout is not None
     async with asyncio.timeout(PATIENCE):
         child, grandchild, run = (await hub.stdout.readline()).decode().split()
