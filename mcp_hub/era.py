@@ -171,7 +171,6 @@ def _to_handshake(result: Json) -> Json:
 
 def error_for(caller: Era, method: str, error: Json) -> Json:
     """An upstream's error object in the words of the caller's era."""
-    if method == "resources/read":
-        if caller == "modern" and error.get("code") == errors.RESOURCE_NOT_FOUND:
-            return {**error, "code": errors.INVALID_PARAMS}
+    if method == "resources/read" and caller == "modern" and error.get("code") == errors.RESOURCE_NOT_FOUND:
+        return {**error, "code": errors.INVALID_PARAMS}
     return error

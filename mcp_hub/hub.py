@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 
 from mcp_hub import era as eras
@@ -121,10 +121,12 @@ class Hub:
         """`watcher(kinds)` is called when lists have changed that somebody may have asked for."""
         self._watchers.append(watcher)
 
-    def forget(self, caller: object) -> None:
+    def forget(self, caller: Hashable) -> None:
         """`caller` is gone; what was kept open for it alone is closed."""
+        for upstream in self.upstreams.values():
+            upstream.forget(caller)
 
-    def _upstream_changed(self, upstream: Upstream) -> None:
+    def _upstream_changed(self) -> None:
         self._dirty = True
         if self._rebuild is None:
             self._rebuild = asyncio.get_running_loop().call_later(REBUILD_AFTER, self._build)
@@ -134,7 +136,7 @@ class Hub:
             self._rebuild.cancel()
             self._rebuild = None
         self._dirty = False
-        sources = [self._source(upstream) for upstream in self.upstreams.values() if upstream.lists]
+        sources = [self._source(upstream) for upstream in self.upstreams.values() if upstream.lists.items]
         previous = self._catalog
         self._catalog = Catalog.build(sources, self.config.on_conflict, previous=previous, server_info=self.info)
         known = set(previous.findings)
@@ -148,7 +150,7 @@ class Hub:
     def _source(self, upstream: Upstream) -> Source:
         items: list[Item] = []
         for kind in KINDS:
-            for wire in upstream.lists.get(kind, ()):
+            for wire in upstream.lists.items.get(kind, ()):
                 name = wire.get(kind.name_key) if isinstance(wire, dict) else None
                 text = name if isinstance(name, str) else ""
                 items.append(Item(Route(upstream.server.id, kind, text), text, wire))
@@ -191,6 +193,8 @@ class Hub:
     async def _ask(self, call: Call) -> Json:
         upstream = self.upstreams[call.route.upstream]
         envelope = call.envelope if call.era == "modern" else None
-        result = await upstream.request(call.method, call.params, envelope=envelope, on_progress=call.on_progress)
+        result = await upstream.request(
+            call.method, call.params, caller=call.caller, envelope=envelope, on_progress=call.on_progress
+        )
         spoken = upstream.agreement.era if upstream.agreement is not None else call.era
         return eras.result_for(call.era, spoken, call.method, result)

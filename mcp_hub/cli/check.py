@@ -68,7 +68,7 @@ async def _outcomes(hub: Hub, *, show: bool) -> None:
 def _facts(hub: Hub, upstream: Upstream) -> dict[str, Any]:
     agreement, ready = upstream.agreement, upstream.state is State.READY
     server = upstream.server
-    counts = {kind.name: len(upstream.lists.get(kind, ())) for kind in KINDS}
+    counts = {kind.name: len(upstream.lists.items.get(kind, ())) for kind in KINDS}
     return {
         "server": server.id,
         "state": str(upstream.state),
@@ -81,7 +81,7 @@ def _facts(hub: Hub, upstream: Upstream) -> dict[str, Any]:
         "exposed_tools": sum(1 for name in hub.catalog.names(TOOLS) if _belongs(hub, name, server.id)),
         "seconds": round(upstream.connect_seconds, 2) if upstream.connect_seconds is not None and ready else None,
         "problem": upstream.error,
-        "incomplete": [printable(text) for text in upstream.shortfalls.values()],
+        "incomplete": [printable(text) for text in upstream.lists.shortfalls.values()],
     }
 
 

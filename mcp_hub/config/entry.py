@@ -31,6 +31,8 @@ from mcp_hub.config.models import (
 from mcp_hub.config.variables import Scope, expand_tree, told
 from mcp_hub.text import printable
 
+BROWSERS_AT_ONCE: Final = 8
+"""Sessions of a browser that may be open for different callers at the same time."""
 _BROWSERS: Final = re.compile(r"playwright[/-]mcp|mcp/playwright|chrome-devtools-mcp|puppeteer", re.IGNORECASE)
 """Packages and images whose callers must not see each other's pages and cookies."""
 _ERAS: Final = {era: era for era in get_args(EraPin)}
@@ -107,6 +109,9 @@ def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[Ke
     """The fields of the Server. What is wrong is in the findings, what has no value in `unresolved`."""
     command, args = _command(fields)
     url, tools_dir = fields.text("url"), fields.path("tools_dir")
+    browser = raw.id.lower() == "playwright" or any(
+        _BROWSERS.search(word) for word in (*args, command or "", url or "")
+    )
     values: dict[str, Any] = {
         "id": raw.id,
         "transport": _transport(fields, dialect, url),
@@ -118,7 +123,7 @@ def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[Ke
         "headers": read_headers(fields, unresolved),
         "tools_dir": tools_dir,
         "namespace": _namespace(raw.id, fields),
-        "session": _session(raw.id, fields, (*args, command or "", url or "")),
+        "session": _session(fields, browser=browser),
         "deadlines": _deadlines(fields, installs=_installs(command, args)),
     }
     optional = {
@@ -127,6 +132,7 @@ def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[Ke
         "keep_catalog": fields.flag("keep_catalog"),
         "era": fields.choice("era", _ERAS),
         "max_frame": fields.parsed("max_frame", parse_size),
+        "max_sessions": fields.parsed("max_sessions", _count) or (BROWSERS_AT_ONCE if browser else None),
     }
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not tools_dir.is_dir():
@@ -227,14 +233,19 @@ def _namespace(id: str, fields: Fields) -> str:
     return id if given is None else given
 
 
-def _session(id: str, fields: Fields, words: tuple[str, ...]) -> SessionMode:
+def _session(fields: Fields, *, browser: bool) -> SessionMode:
     chosen = fields.choice("session", SESSIONS)
-    browser = id.lower() == "playwright" or any(_BROWSERS.search(word) for word in words)
     if browser and chosen == "call":
         fields.error(fields.given["session"].at, "cannot be 'call' for a browser, which would open anew for every call")
     if chosen is not None:
         return chosen
     return "client" if browser else "shared"
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("must be a whole number of 1 or more")
+    return value
 
 
 def _installs(command: str | None, args: tuple[str, ...]) -> bool:

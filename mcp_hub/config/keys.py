@@ -30,6 +30,7 @@ ALIASES: Final = {
     "required": "required",
     "lazy": "lazy",
     "session": "session",
+    "max_sessions": "max_sessions",
     "era": "era",
     "keep_catalog": "keep_catalog",
     "max_frame": "max_frame",
@@ -49,7 +50,7 @@ TIMEOUTS: Final = {
 """Key as written -> (the deadline it means, seconds in its unit; None: that depends on the dialect)."""
 
 DEFAULTS: Final = frozenset({
-    "required", "lazy", "session", "era", "keep_catalog", "max_frame", "deadlines", *TIMEOUTS,
+    "required", "lazy", "session", "max_sessions", "era", "keep_catalog", "max_frame", "deadlines", *TIMEOUTS,
 })  # fmt: skip
 """What `defaults` may say for all entries. Not env and headers: a secret belongs to one entry."""
 

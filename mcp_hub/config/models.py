@@ -110,6 +110,8 @@ class Server(_Frozen):
     lazy: bool = False
     """Start at the first call, not with the hub."""
     session: SessionMode = "shared"
+    max_sessions: int = Field(default=64, ge=1)
+    """With `session: client`, callers that can have one at the same time; 8 for a browser."""
     era: EraPin = "auto"
     keep_catalog: bool = True
     deadlines: Deadlines = Deadlines()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -21,7 +21,8 @@ class Call:
     """One call on its way to one upstream.
 
     `params` are the request's end-to-end params under the upstream's own names; a policy that changes them replaces
-    the object. `exposed` is the name the caller used. `caller` is an opaque key, equal for calls of one caller.
+    the object. `exposed` is the name the caller used. `caller` is an opaque key, equal for calls of one caller, None
+    where there is only one.
     """
 
     method: str
@@ -30,7 +31,7 @@ class Call:
     params: Json
     era: Era
     envelope: Envelope
-    caller: object = None
+    caller: Hashable | None = None
     on_progress: Callable[[Json], None] | None = None
     notes: list[str] = field(default_factory=list)
     """What the policies did, for `--explain` and the log."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
+from mcp_hub.era import Era
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import RequestId
 
@@ -34,10 +35,17 @@ class Caller:
         self.client_info: dict[str, Any] = {}
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         """Running requests that the client may cancel by id."""
-        self.subscriptions: set[Any] = set()
+        self.sole = False
+        """Whether there is no other caller, as on stdio."""
 
     def __repr__(self) -> str:
         return f"Caller({self.client_info.get('name', '?')!r}, {self.protocol_version or 'no handshake'})"
+
+    def key(self, era: Era) -> Hashable | None:
+        """What a session of its own is kept under: None for the sole caller, the principal in the modern era."""
+        if self.sole:
+            return None
+        return self.principal if era == "modern" else self
 
     def cancel(self, request_id: RequestId) -> None:
         """Cancel one running request; an unknown or finished id is ignored, as the specification says."""

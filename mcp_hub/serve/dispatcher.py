@@ -204,7 +204,7 @@ class Dispatcher:
             params=params,
             era=exchange.era,
             envelope=exchange.envelope,
-            caller=exchange.caller,
+            caller=exchange.caller.key(exchange.era),
             on_progress=_progress(exchange),
         )
         return await self.hub.act(call)
@@ -219,7 +219,15 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, f"params.ref.{key} must be a text.")
         route = await self.hub.reference(kind, name, exchange.era)
         params = {**eras.end_to_end(exchange.params), "ref": {**reference, key: route.name}}
-        call = Call("completion/complete", name, route, params, exchange.era, exchange.envelope, exchange.caller)
+        call = Call(
+            "completion/complete",
+            name,
+            route,
+            params,
+            exchange.era,
+            exchange.envelope,
+            exchange.caller.key(exchange.era),
+        )
         return await self.hub.act(call)
 
     async def _listen(self, exchange: Exchange) -> dict[str, Any]:

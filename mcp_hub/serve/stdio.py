@@ -48,6 +48,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
             source.resume()
 
     duplex = Duplex(dispatcher, write)
+    duplex.caller.sole = True
 
     def data(chunk: bytes) -> None:
         for line in reader.feed(chunk):

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mcp_hub.kinds import Kind
+from mcp_hub.config.models import Server
+from mcp_hub.errors import METHOD_NOT_FOUND, UpstreamAnswered
+from mcp_hub.kinds import TOOLS, Kind
+from mcp_hub.text import printable
+from mcp_hub.wire.link import LinkError
+
+log = logging.getLogger("mcp_hub.upstream")
 
 MAX_PAGES: Final = 100
 MAX_ITEMS: Final = 10_000
@@ -53,3 +60,62 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> Drained:
         seen.add(cursor)
         params = {"cursor": cursor}
     return Drained(items, f"{kind.list_method} has more than {MAX_PAGES} pages")
+
+
+class Lists:
+    """What one upstream lists, raw, by kind."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.items: dict[Kind, list[Any]] = {}
+        self.shortfalls: dict[Kind, str] = {}
+        """Why a list is not complete, in words for the user."""
+        self._schemas: dict[str, dict[str, Any]] = {}
+
+    def adopt(self, items: dict[Kind, list[Any]]) -> None:
+        """Take these lists for the kinds they are of."""
+        self.items.update(items)
+        if TOOLS in items:
+            self._schemas = {
+                tool["name"]: tool["inputSchema"]
+                for tool in items[TOOLS]
+                if isinstance(tool, dict)
+                and isinstance(tool.get("name"), str)
+                and isinstance(tool.get("inputSchema"), dict)
+            }
+
+    def schema(self, tool: Any) -> dict[str, Any] | None:
+        """The inputSchema of a tool under its original name."""
+        return self._schemas.get(tool) if isinstance(tool, str) else None
+
+    async def fetch(self, ask: Ask, capabilities: dict[str, Any], kinds: Iterable[Kind]) -> bool:
+        """Ask for the lists the server declares; True if any differs from before.
+
+        Raises LinkError, also for a list that is not answered within its deadline.
+        """
+        asked = [kind for kind in kinds if kind.capability in capabilities]
+        answers = await asyncio.gather(*(self._drain(ask, kind) for kind in asked))
+        found = {kind: items for kind, items in zip(asked, answers, strict=True)} | {
+            kind: [] for kind in kinds if kind not in asked
+        }
+        if all(self.items.get(kind) == items for kind, items in found.items()):
+            return False
+        self.adopt(found)
+        return True
+
+    async def _drain(self, ask: Ask, kind: Kind) -> list[Any]:
+        limit = self._server.deadlines.list
+        self.shortfalls.pop(kind, None)
+        try:
+            drained = await drain(ask, kind, limit)
+        except UpstreamAnswered as error:
+            if error.code != METHOD_NOT_FOUND:
+                self.shortfalls[kind] = f"{kind.list_method} was answered with an error: {printable(error.message)}"
+            return []
+        except TimeoutError:
+            setting = f"servers.{self._server.id}.deadlines.list"
+            raise LinkError(f"it did not answer {kind.list_method} within {limit:g} s (setting: {setting})") from None
+        if drained.shortfall is not None:
+            self.shortfalls[kind] = drained.shortfall
+            log.warning("%s: %s", self._server.id, drained.shortfall)
+        return drained.items

@@ -16,7 +16,7 @@ from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import METHOD_NOT_FOUND, UpstreamAnswered
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, agree
 from mcp_hub.upstream.dial import Dialer
-from mcp_hub.wire.link import LinkError, LinkLost
+from mcp_hub.wire.link import LinkError, LinkLost, SessionLost
 from mcp_hub.wire.peer import Peer, Progress, nothing_offered
 
 log = logging.getLogger("mcp_hub.upstream")
@@ -36,7 +36,7 @@ class Session:
         self.agreement = agreement
         self.transport = transport
         self.lost = asyncio.Event()
-        self.loss: LinkLost | None = None
+        self.loss: LinkError | None = None
         self._info = info
         self._listening: asyncio.Task[None] | None = None
 
@@ -71,7 +71,19 @@ class Session:
             if self.transport == "http":
                 param_map = routing_headers.param_map(schema) if schema else None
                 headers.update(routing_headers.emit(method, params, param_map or {}))
-        return await self.peer.request(method, params, headers=headers, on_progress=on_progress)
+        try:
+            return await self.peer.request(method, params, headers=headers, on_progress=on_progress)
+        except LinkError as error:
+            error.last_words = error.last_words or self.last_words
+            if isinstance(error, SessionLost):
+                self._die(error)
+            raise
+
+    def _die(self, error: LinkError) -> None:
+        """Nothing can be asked on this session any more."""
+        if not self.lost.is_set():
+            self.loss = error
+            self.lost.set()
 
     def watch_for_changes(self, changed: Callable[[], None]) -> None:
         """Keep the way open on which the upstream announces changes; `changed` is called when some may be missed."""
@@ -142,8 +154,7 @@ async def _open(
         if session is None:
             early.append(error)
         else:
-            session.loss = error
-            session.lost.set()
+            session._die(error)
 
     peer = Peer(dialer.link(server, transport), notified=notified, requested=nothing_offered, lost=lost)
     try:

@@ -1,0 +1,121 @@
+"""`session: client`: a conversation with the upstream for each caller alone, so that no one sees another's state."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
+from dataclasses import dataclass, field
+from typing import Final
+
+from mcp_hub.errors import Overloaded
+from mcp_hub.upstream.session import Session
+
+IDLE_LIFE: Final = 1800.0
+"""Seconds a caller's session is kept after its last request."""
+_SWEEP: Final = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    opening: asyncio.Task[Session]
+    in_flight: int = 0
+    last_used: float = field(default_factory=time.monotonic)
+
+    @property
+    def dead(self) -> bool:
+        """Whether it can serve no further request."""
+        task = self.opening
+        if not task.done():
+            return False
+        return task.cancelled() or task.exception() is not None or task.result().lost.is_set()
+
+
+class ClientSessions:
+    """At most `bound` sessions of one upstream, one a caller; `connect()` opens a new one."""
+
+    def __init__(self, upstream: str, bound: int, connect: Callable[[], Coroutine[None, None, Session]]) -> None:
+        self._upstream = upstream
+        self._bound = bound
+        self._connect = connect
+        self._places: dict[Hashable, _Place] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @contextlib.asynccontextmanager
+    async def of(self, caller: Hashable) -> AsyncIterator[Session]:
+        """The caller's session, opened where there is none. Raises Overloaded, and what `connect` raises."""
+        place = self._places.get(caller)
+        if place is not None and place.dead:
+            self._end(self._places.pop(caller))
+            place = None
+        if place is None:
+            place = self._places[caller] = self._new_place()
+        place.in_flight += 1
+        try:
+            yield await asyncio.shield(place.opening)
+        finally:
+            place.in_flight -= 1
+            place.last_used = time.monotonic()
+
+    def _new_place(self) -> _Place:
+        if len(self._places) >= self._bound:
+            self._sweep(0.0, at_most=1)
+        if len(self._places) >= self._bound:
+            setting = f"servers.{self._upstream}.max_sessions"
+            text = f"{self._upstream!r} has sessions of {self._bound} other callers open (setting: {setting})."
+            raise Overloaded(text, server=self._upstream, retry_after=_SWEEP)
+        self._schedule()
+        return _Place(asyncio.get_running_loop().create_task(self._connect()))
+
+    def forget(self, caller: Hashable) -> None:
+        """The caller is gone; its session ends in the background."""
+        place = self._places.pop(caller, None)
+        if place is not None:
+            self._end(place)
+
+    def _schedule(self) -> None:
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(_SWEEP, self._sweep_idle)
+
+    def _sweep_idle(self) -> None:
+        self._sweeper = None
+        self._sweep(IDLE_LIFE, at_most=len(self._places))
+        if self._places:
+            self._schedule()
+
+    def _sweep(self, life: float, at_most: int) -> None:
+        """End the longest unused sessions that are dead or idle for `life` seconds."""
+        now = time.monotonic()
+        idle = [
+            (place.last_used, caller)
+            for caller, place in self._places.items()
+            if place.dead or (life and not place.in_flight and now - place.last_used > life)
+        ]
+        for _, caller in sorted(idle, key=lambda pair: pair[0])[:at_most]:
+            self.forget(caller)
+
+    def _end(self, place: _Place) -> None:
+        task = asyncio.get_running_loop().create_task(_close(place))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """End all sessions at the same time. Never raises."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for caller in list(self._places):
+            self.forget(caller)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+
+async def _close(place: _Place) -> None:
+    place.opening.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        session = await place.opening
+        await session.close()

@@ -1,0 +1,45 @@
+"""What the hub says of an upstream that fails: for the user and the model, without its secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mcp_hub.config.models import Server
+from mcp_hub.errors import CallError, PermissionDenied, ResultTooLarge, ServerUnavailable, UpstreamAnswered
+from mcp_hub.text import printable, redacted
+from mcp_hub.wire.link import FrameTooLarge, LinkError, Unauthorized
+
+SHOWN_LAST_WORDS: Final = 5
+
+
+class Words:
+    """Texts and errors about one server."""
+
+    def __init__(self, server: Server) -> None:
+        self._id = server.id
+        self._secrets = [value.get_secret_value() for value in (*server.env.values(), *server.headers.values())]
+
+    def explain(self, error: BaseException, last_words: Sequence[str] = ()) -> str:
+        """One line: what happened, and the last stderr lines of its process."""
+        text = str(error) or type(error).__name__
+        if isinstance(error, UpstreamAnswered):
+            text = f"it refused the handshake: {printable(error.message)} ({error.code})"
+        last_words = last_words or getattr(error, "last_words", ())
+        if last_words:
+            text += "; its last words: " + " | ".join(last_words[-SHOWN_LAST_WORDS:])
+        return redacted(text, self._secrets)
+
+    def unavailable(self, reason: str | None) -> ServerUnavailable:
+        """The error of a call that finds no connection."""
+        text = f"The server {self._id!r} is not available: {reason or 'it is not running'}"
+        return ServerUnavailable(text, server=self._id)
+
+    def call_error(self, error: LinkError) -> CallError:
+        """The error of a call that the transport could not carry out."""
+        text = f"The server {self._id!r} failed: {self.explain(error)}"
+        if isinstance(error, FrameTooLarge):
+            return ResultTooLarge(text, server=self._id)
+        if isinstance(error, Unauthorized):
+            return PermissionDenied(text, server=self._id)
+        return ServerUnavailable(text, server=self._id, retry_after=error.retry_after)
