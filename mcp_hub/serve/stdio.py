@@ -16,14 +16,14 @@ from mcp_hub.wire.lines import LineReader, Oversized
 MAX_LINE: Final = 64 * 1024 * 1024
 HIGH_WATER: Final = 8 * 1024 * 1024
 """Bytes the client may leave unread before no further request of its is read and notifications are dropped."""
-END_GRACE: Final = 1.5
+END_GRACE: Final = 1.0
 """Seconds for running requests and unread answers after stdin has closed. With what stopping upstreams may take,
 nothing is left 5 s after the client went."""
 
 
 async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asyncio.Event) -> None:
     """Serve until the client closes stdin or `stop` is set; then drain for a moment and return."""
-    output = await open_output(stdout)
+    output = await open_output(stdout, stdin)
     source: Input | None = None
     reader = LineReader(MAX_LINE)
     resuming: asyncio.Task[None] | None = None

@@ -61,9 +61,11 @@ async def open_input(fd: int, data: Callable[[bytes], None], end: Callable[[], N
     return _ReaderThread(fd, data, end)
 
 
-async def open_output(fd: int) -> Output:
-    """The way to write to `fd` from this loop."""
-    if _evented(fd) and not _shared_with_stderr(fd):
+async def open_output(fd: int, stdin: int) -> Output:
+    """The way to write to `fd` from this loop. `stdin` is the descriptor that is read from."""
+    # A pipe transport takes the end of input on its descriptor for the client's going, which on a socket shared
+    # with stdin is only the end of the requests; and non-blocking mode would reach a shared stderr.
+    if _evented(fd) and not _same(fd, 2) and not _same(fd, stdin):
         with contextlib.suppress(OSError, ValueError, NotImplementedError):
             return await _open_write_pipe(fd)
     return _WriterThread(fd)
@@ -76,13 +78,13 @@ def _evented(fd: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def _shared_with_stderr(fd: int) -> bool:
-    """Whether making `fd` non-blocking would make stderr non-blocking too."""
+def _same(fd: int, other: int) -> bool:
+    """Whether two descriptors are of one file, so that the mode of one is the mode of the other."""
     try:
-        ours, errors = os.fstat(fd), os.fstat(2)
+        one, two = os.fstat(fd), os.fstat(other)
     except OSError:
         return False
-    return (ours.st_dev, ours.st_ino) == (errors.st_dev, errors.st_ino)
+    return (one.st_dev, one.st_ino) == (two.st_dev, two.st_ino)
 
 
 class _PipeInput(asyncio.Protocol):

@@ -164,8 +164,14 @@ class Upstream:
         except Exception as error:
             if not isinstance(error, _EXPECTED):
                 log.exception("connecting to %s failed inside the hub", self.server.id)
-            self.error = self._words.explain(error)
-            log.warning("%s is not available: %s", self.server.id, self.error)
+            said, self.error = self.error, self._words.explain(error)
+            # The same failure of every later attempt is nobody's news.
+            log.log(
+                logging.DEBUG if said == self.error else logging.WARNING,
+                "%s is not available: %s",
+                self.server.id,
+                self.error,
+            )
             self._move(Event.FAILED)
             attempt.set_exception(self._words.unavailable(self.error))
             attempt.exception()  # seen, even if no call waits for it

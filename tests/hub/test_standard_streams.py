@@ -1,0 +1,141 @@
+"""Standard input and output may be anything: what is asked is answered, and nothing but answers is written."""
+
+import asyncio
+import json
+import os
+import pty
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.client import HUB, PATIENCE, fake, write_config
+
+ASKED = [
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}},
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "up__echo", "arguments": {"text": "hello"}}},
+]  # fmt: skip
+INPUT = b"".join(json.dumps(message).encode() + b"\n" for message in ASKED)
+
+
+def serve(directory: Path) -> list[str]:
+    config = write_config(directory, {"up": fake(), "noisy": fake("--noise", "20")})
+    return [*HUB, "serve", "--config", str(config)]
+
+
+def check(output: bytes) -> None:
+    answers: dict[Any, Any] = {}
+    for line in output.splitlines():
+        message = json.loads(line)
+        assert message["jsonrpc"] == "2.0"
+        if "id" in message:
+            answers[message["id"]] = message
+    assert set(answers) == {1, 2, 3}
+    assert answers[3]["result"]["content"][0]["text"] == "hello"
+    assert "up__echo" in [tool["name"] for tool in answers[2]["result"]["tools"]]
+
+
+def test_stdin_may_be_a_file_and_stdout_another(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(INPUT)
+    with (tmp_path / "in").open("rb") as stdin, (tmp_path / "out").open("wb") as stdout:
+        done = subprocess.run(serve(tmp_path), stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, timeout=PATIENCE)
+    assert done.returncode == 0
+    check((tmp_path / "out").read_bytes())
+
+
+def test_a_last_line_without_an_end_is_served(tmp_path: Path) -> None:
+    done = subprocess.run(serve(tmp_path), input=INPUT.rstrip(b"\n"), capture_output=True, timeout=PATIENCE)
+    check(done.stdout)
+
+
+def test_an_empty_stdin_is_the_end(tmp_path: Path) -> None:
+    done = subprocess.run(
+        serve(tmp_path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE
+    )
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_stdout_and_stderr_may_be_the_same_pipe(tmp_path: Path) -> None:
+    done = subprocess.run(
+        serve(tmp_path), input=INPUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE
+    )
+    check(b"\n".join(line for line in done.stdout.splitlines() if line.startswith(b"{")))
+
+
+def test_both_streams_may_be_one_socket(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = subprocess.Popen(serve(tmp_path), stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
+        theirs.close()
+        ours.settimeout(PATIENCE)
+        ours.sendall(INPUT)
+        ours.shutdown(socket.SHUT_WR)
+        output = b""
+        while chunk := ours.recv(65536):
+            output += chunk
+        assert process.wait(PATIENCE) == 0
+    check(output)
+
+
+def test_stdin_may_be_a_terminal(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(serve(tmp_path), stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    os.close(theirs)
+    try:
+        assert process.stdout is not None
+        os.write(ours, INPUT)
+        lines = []
+        while sum(b'"id"' in line for line in lines) < 3:
+            lines.append(process.stdout.readline())
+        os.write(ours, b"\x04")
+        assert process.wait(PATIENCE) == 0
+        process.stdout.close()
+    finally:
+        os.close(ours)
+        process.kill()
+        process.wait()
+    check(b"".join(lines))
+
+
+def test_what_the_process_itself_prints_never_reaches_the_protocol(tmp_path: Path) -> None:
+    program = (
+        "import atexit, os, sys\n"
+        "from mcp_hub.serve import streams\n"
+        "claim = streams.claim\n"
+        "def noisy():\n"
+        "    descriptors = claim()\n"
+        "    print('printed'); sys.stdout.flush(); os.write(1, b'written\\n'); os.system('echo from a shell')\n"
+        "    assert sys.stdin.read() == ''\n"
+        "    return descriptors\n"
+        "streams.claim = noisy\n"
+        "from mcp_hub.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", program, *serve(tmp_path)[3:]]
+    done = subprocess.run(command, input=INPUT, capture_output=True, timeout=PATIENCE)
+    check(done.stdout)
+    assert {b"printed", b"written", b"from a shell"} <= set(done.stderr.splitlines())
+
+
+@pytest.mark.anyio
+async def test_a_client_that_reads_nothing_for_a_while_still_gets_every_answer(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *serve(tmp_path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL, limit=2**27,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    big = {"name": "up__big", "arguments": {"bytes": 2**20}}
+    for number in range(40):
+        request = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": big}
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+    async with asyncio.timeout(PATIENCE):
+        seen = [json.loads(await process.stdout.readline())["id"] for _ in range(40)]
+        process.stdin.close()
+        assert await process.wait() == 0
+    assert sorted(seen) == list(range(40))
