@@ -1,0 +1,50 @@
+# Sourced by the scripts beside it: where the repository is, what to say, which Python to use, what has changed.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$ROOT"
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
+
+die() {
+    say "$*"
+    exit 1
+}
+
+# Is this a Python the project runs on, and can it make environments?
+is_python() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+# Print the path of a Python >= 3.11, or say what is missing. $PYTHON decides when it is set.
+find_python() {
+    local candidate found=""
+    for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11 python}; do
+        if command -v "$candidate" >/dev/null && is_python "$candidate"; then
+            found=$candidate
+            if "$candidate" -c 'import venv, ensurepip' 2>/dev/null; then
+                command -v "$candidate"
+                return
+            fi
+        fi
+    done
+    if [ -n "$found" ]; then
+        die "$(command -v "$found") cannot make environments: install its venv module (Debian, Ubuntu: apt install python3-venv)"
+    fi
+    die "Python 3.11 or newer is needed and none was found; install it, or name it: PYTHON=/path/to/python3 $0"
+}
+
+# hash_of PYTHON [WORD...] -- FILE...: one hash over words and files.
+hash_of() {
+    "$1" - "${@:2}" <<'PY'
+import hashlib, pathlib, sys
+split = sys.argv.index("--")
+digest = hashlib.sha256("\0".join(sys.argv[1:split]).encode())
+for name in sys.argv[split + 1:]:
+    digest.update(name.encode() + b"\0" + hashlib.sha256(pathlib.Path(name).read_bytes()).digest())
+print(digest.hexdigest())
+PY
+}
+
+# is_stamped FILE HASH: was this done already with these very inputs?
+is_stamped() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
