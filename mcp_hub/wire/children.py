@@ -27,10 +27,12 @@ class Children:
         self._reaper: asyncio.subprocess.Process | None = None
         self._starting: asyncio.Task[None] | None = None
         self._unsaid: list[str] = []
+        self._started = 0
 
-    def mark(self, upstream: str) -> dict[str, str]:
-        """What a child of `upstream` must have in its environment."""
-        return {reaper.MARK: f"{self.run}:{upstream}:"}
+    def new_mark(self, upstream: str) -> str:
+        """The mark of one more child of `upstream`, which its whole offspring inherits."""
+        self._started += 1
+        return f"{self.run}:{self._started}:{upstream}:"
 
     def added(self, pgid: int) -> None:
         """A child was started as leader of the group `pgid`."""
@@ -66,10 +68,6 @@ class Children:
         unsaid, self._unsaid = self._unsaid, []
         for line in unsaid:
             self._say(line)
-
-    def stragglers(self, upstream: str) -> list[int]:
-        """Processes of `upstream` that are still there, those that left their group included (Linux)."""
-        return reaper.marked(f"{self.run}:{upstream}:")
 
     async def close(self) -> None:
         """Let the reaper go; it sweeps once more. Bounded, never raises."""

@@ -14,7 +14,7 @@ import sys
 import time
 
 MARK = "MCP_HUB_RUN"
-"""Name of the environment variable every child of a hub carries; its value is `RUN:UPSTREAM`."""
+"""Name of the environment variable every child of a hub carries; its value is `RUN:NUMBER:UPSTREAM:`."""
 
 GRACE = 1.5
 """Seconds between SIGTERM and SIGKILL; with the time to notice, nothing is left 5 s after the hub."""

@@ -50,7 +50,8 @@ class StdioLink:
     ) -> None:
         self._upstream = upstream
         self._argv = list(argv)
-        self._env = {**env, **children.mark(upstream)}
+        self._mark = children.new_mark(upstream)
+        self._env = {**env, reaper.MARK: self._mark}
         self._cwd = cwd
         self._children = children
         self._max_frame = max_frame
@@ -146,13 +147,12 @@ class StdioLink:
             with contextlib.suppress(ProcessLookupError):
                 cast("asyncio.SubprocessTransport", self._transport).kill()
             return
-        mark = f"{self._children.run}:{self._upstream}:"
         for number, grace in ((signal.SIGTERM, TERM_GRACE), (signal.SIGKILL, TERM_GRACE)):
-            if not reaper.signal_all({pgid}, mark, number):
+            if not reaper.signal_all({pgid}, self._mark, number):
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace):
-                    while reaper.group_alive(pgid) or reaper.marked(mark):
+                    while reaper.group_alive(pgid) or reaper.marked(self._mark):
                         await asyncio.sleep(_POLL)
 
 
