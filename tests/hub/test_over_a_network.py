@@ -1,0 +1,209 @@
+"""The hub on a network, and a hub in front of a hub: every transport and era on both sides."""
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.client import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, hub, spawned, write_config
+
+pytestmark = pytest.mark.anyio
+
+ERAS = ("handshake", "modern")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.asynccontextmanager
+async def network_hub(
+    directory: Path, servers: dict[str, Any], port: int = 0, **root: Any
+) -> AsyncIterator[tuple[StdioClient, str]]:
+    """A hub on a port, and its base URL."""
+    directory.mkdir(exist_ok=True)
+    config = write_config(directory, servers, **root)
+    async with spawned([*HUB, "serve", "--sse", "--port", str(port), "--config", str(config)]) as process:
+        await process.until(lambda: b"Serving" in process.stderr)
+        found = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
+        assert found is not None
+        yield process, found[1].decode()
+        process.process.terminate()
+
+
+def sdk(url: str, era: str, **options: Any) -> Client:
+    transport = sse_client(url) if url.endswith("/sse") else streamable_http_client(url)
+    return Client(transport, mode="legacy" if era == "handshake" else "auto", **options)
+
+
+async def text(client: Client, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> str:
+    async with asyncio.timeout(PATIENCE):
+        result = await client.call_tool(name, arguments or {}, **options)
+    assert not result.is_error, result
+    return str(result.content[0].text)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+@pytest.mark.parametrize("client_era", ERAS)
+@pytest.mark.parametrize("upstream_era", ERAS)
+@pytest.mark.parametrize("link", ["http", "sse", "auto"])
+async def test_every_transport_and_era_passes_lists_calls_and_progress(
+    tmp_path: Path, path: str, client_era: str, upstream_era: str, link: str
+) -> None:
+    inner = {"up": fake("--era", upstream_era)}
+    async with network_hub(tmp_path / "inner", inner) as (_, inner_base):
+        entry = {"url": inner_base + ("/sse" if link == "sse" else "/mcp"), "transport": link, "namespace": "in"}
+        if link != "sse":
+            entry["era"] = upstream_era
+        async with (
+            network_hub(tmp_path / "outer", {"inner": entry}) as (_, base),
+            sdk(base + path, client_era) as client,
+        ):
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            assert "in__up__echo" in names
+            assert await text(client, "in__up__echo", {"text": "grüß"}) == "grüß"
+            resources = await client.read_resource("fake://fake/item/7")
+            assert resources.contents[0].text == "text of fake://fake/item/7"  # type: ignore[union-attr]
+            seen: list[float] = []
+
+            async def progressed(progress: float, total: float | None, message: str | None) -> None:
+                seen.append(progress)
+
+            await text(client, "in__up__count", {"steps": 5}, progress_callback=progressed)
+            assert seen == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_upstream_that_restarts_is_found_again_by_the_next_call(tmp_path: Path, era: str) -> None:
+    port = free_port()
+    entry = {"url": f"http://127.0.0.1:{port}/mcp", "transport": "http", "namespace": "", "era": era}
+    inner = {"up": fake()}
+    async with contextlib.AsyncExitStack() as stack:
+        first = await stack.enter_async_context(contextlib.AsyncExitStack())
+        await first.enter_async_context(network_hub(tmp_path / "inner", inner, port))
+        outer = await stack.enter_async_context(hub(tmp_path, {"inner": entry}))
+        before = await outer.text("up__pid")
+        await first.aclose()
+        await stack.enter_async_context(network_hub(tmp_path / "inner", inner, port))
+        after = await outer.text("up__pid")
+        assert after != before
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_unreachable_upstream_fails_its_own_calls_only(tmp_path: Path, era: str) -> None:
+    port = free_port()
+    servers = {
+        "gone": {"url": f"http://127.0.0.1:{port}/mcp", "transport": "http", "namespace": "", "era": era},
+        "good": fake(),
+    }
+    async with contextlib.AsyncExitStack() as stack:
+        first = await stack.enter_async_context(contextlib.AsyncExitStack())
+        await first.enter_async_context(network_hub(tmp_path / "inner", {"up": fake()}, port))
+        outer = await stack.enter_async_context(hub(tmp_path, servers))
+        assert "up__echo" in await outer.tool_names()
+        await first.aclose()
+        result = await outer.call("up__echo", {"text": "x"})
+        assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+        assert await outer.text("good__echo", {"text": "x"}) == "x"
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_call_that_a_client_gives_up_is_cancelled_upstream(tmp_path: Path, path: str, era: str) -> None:
+    record = tmp_path / "record"
+    servers = {"up": fake("--record", str(record)), "other": fake()}
+    async with network_hub(tmp_path / "hub", servers) as (_, base), sdk(base + path, era) as client:
+        call = asyncio.ensure_future(client.call_tool("up__sleep", {"seconds": 60}))
+        async with asyncio.timeout(PATIENCE):
+            while b'"sleep"' not in record.read_bytes():
+                await text(client, "other__echo")
+            call.cancel()
+            while b"notifications/cancelled" not in record.read_bytes():
+                await text(client, "other__echo")
+        with contextlib.suppress(asyncio.CancelledError):
+            await call
+
+
+async def test_with_session_client_every_caller_has_a_process_of_its_own(tmp_path: Path) -> None:
+    servers = {"own": fake(session="client"), "shared": fake()}
+    async with (
+        network_hub(tmp_path / "hub", servers) as (_, base),
+        sdk(base + "/mcp", "handshake") as one,
+        sdk(base + "/sse", "handshake") as two,
+        sdk(base + "/mcp", "modern") as three,
+        sdk(base + "/mcp", "modern") as four,
+    ):
+        own = [await text(client, "own__pid") for client in (one, two, three, four, one, two)]
+        shared = {await text(client, "shared__pid") for client in (one, two, three, four)}
+    assert own[0] == own[4]
+    assert own[1] == own[5]
+    assert own[2] == own[3], "anonymous modern callers are one caller"
+    assert len(set(own)) == 3
+    assert len(shared) == 1
+
+
+async def test_a_callers_own_process_ends_with_its_session(tmp_path: Path) -> None:
+    async with network_hub(tmp_path / "hub", {"own": fake(session="client")}) as (_, base):
+        async with sdk(base + "/mcp", "handshake") as client:
+            pid = await text(client, "own__pid")
+            assert Path(f"/proc/{pid}").exists()
+        async with asyncio.timeout(PATIENCE), sdk(base + "/mcp", "modern") as another:
+            while Path(f"/proc/{pid}").exists():
+                await another.list_tools()
+
+
+async def test_a_callers_own_process_that_crashes_is_replaced_for_its_next_call(tmp_path: Path) -> None:
+    async with (
+        network_hub(tmp_path / "hub", {"own": fake(session="client")}) as (_, base),
+        sdk(base + "/mcp", "handshake") as client,
+    ):
+        first = await text(client, "own__pid")
+        crashed = await client.call_tool("own__crash", {})
+        assert crashed.is_error
+        assert await text(client, "own__pid") != first
+
+
+async def test_the_sessions_of_callers_are_bounded(tmp_path: Path) -> None:
+    servers = {"own": fake(session="client", max_sessions=1)}
+    async with (
+        network_hub(tmp_path / "hub", servers) as (_, base),
+        sdk(base + "/mcp", "handshake") as one,
+        sdk(base + "/mcp", "handshake") as two,
+    ):
+        await text(one, "own__pid")
+        refused = await two.call_tool("own__pid", {})
+        assert refused.meta is not None
+        assert refused.meta["mcp-hub/error"]["code"] == "overloaded"
+
+
+async def test_with_session_call_every_call_has_a_process_of_its_own(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"each": fake(session="call")}) as client:
+        pids = await asyncio.gather(*(client.text("each__pid") for _ in range(4)))
+        assert len(set(pids)) == 4
+        for pid in pids:
+            assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_no_header_of_a_caller_reaches_an_upstream(tmp_path: Path, era: str) -> None:
+    import httpx2
+
+    async with network_hub(tmp_path / "hub", {"up": fake()}) as (_, base):
+        canary = {"Authorization": "Bearer canary-1", "Cookie": "canary-2", "X-Api-Key": "canary-3"}
+        async with httpx2.AsyncClient(headers=canary, timeout=PATIENCE) as http:
+            transport = streamable_http_client(base + "/mcp", http_client=http)
+            async with Client(transport, mode="legacy" if era == "handshake" else "auto") as client:
+                seen = await text(client, "up__meta") + await text(client, "up__environ")
+    assert "canary" not in seen
+    json.loads(seen[: seen.index("}") + 1])
