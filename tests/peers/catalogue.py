@@ -1,0 +1,465 @@
+"""The real servers and clients the tests talk to, and how to start them. `scripts/peers` installs them.
+
+Whatever is missing fails the test that needs it, with a message naming `scripts/peers`; nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Literal
+
+Transport = Literal["stdio", "http", "sse"]
+Era = Literal["handshake", "modern"]
+
+TRANSPORTS: tuple[Transport, ...] = ("stdio", "http", "sse")
+HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
+"""The newest revision of each era: what real peers agree on today."""
+REVISION: Mapping[Era, str] = {"handshake": HANDSHAKE, "modern": MODERN}
+
+HERE = Path(__file__).resolve().parent
+PEERS = HERE.parent.parent / ".peers"
+NODE = PEERS / "bin" / "node"
+NPM = PEERS / "node" / "node_modules"
+SERVERS = PEERS / "servers" / "bin"
+FASTMCP_SERVER = HERE / "servers" / "fastmcp_server.py"
+LOOPBACK_ONLY = HERE / "servers" / "loopback_only.cjs"
+
+STARTED = 60.0
+"""A server accepts connections within this, on a slow machine too."""
+ANSWERED = 120.0
+"""A client has listed and called within this, a hub it starts itself included."""
+ENDED = 5.0
+
+PAGE = "a page on loopback"
+"""What the page says that mcp-server-fetch is told to read."""
+
+
+class PeerMissing(Exception):
+    """A real peer is not installed."""
+
+
+class PeerFailed(Exception):
+    """A real peer did not start, did not answer in time, or ended with an error."""
+
+
+def installed(path: Path) -> str:
+    """The path, if there is something there. Raises PeerMissing."""
+    if not path.exists():
+        raise PeerMissing(f"{path.name} is not installed ({path} is missing): run scripts/peers")
+    return str(path)
+
+
+# -- servers -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the servers of one test live: a directory of their own, and the addresses of those on a network."""
+
+    tmp: Path
+    page: str = ""
+    urls: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def file(self) -> Path:
+        return self.tmp / "files" / "greeting.txt"
+
+    @property
+    def memory(self) -> Path:
+        return self.tmp / "memory.jsonl"
+
+    @property
+    def repository(self) -> Path:
+        return self.tmp / "repository"
+
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RealServer:
+    """A server people run: how the hub is told of it, and one call whose outcome is known."""
+
+    name: str
+    transport: Transport
+    era: Era
+    tool: str
+    arguments: Callable[[Place], dict[str, Any]]
+    expected: str
+    entry: Callable[[Place], Entry]
+    """Its entry in the hub's configuration."""
+    start: Callable[[int], tuple[list[str], dict[str, str]]] | None = None
+    """For a server on a network: its command and environment on a port."""
+
+    @property
+    def path(self) -> str:
+        return "/sse" if self.transport == "sse" else "/mcp"
+
+
+def _npm(package: str, *args: str, preload: Path | None = None) -> list[str]:
+    options = [] if preload is None else ["--require", str(preload)]
+    return [installed(NODE), *options, installed(NPM / ".bin" / package), *args]
+
+
+def _spawned(command: Callable[[Place], list[str]], **env: Callable[[Place], str]) -> Callable[[Place], Entry]:
+    def entry(place: Place) -> Entry:
+        words = command(place)
+        variables = {name: value(place) for name, value in env.items()}
+        return {"command": words[0], "args": words[1:], "env": variables}
+
+    return entry
+
+
+def _everything(transport: Transport, argument: str) -> RealServer:
+    name = f"everything_{transport}"
+    return RealServer(
+        name=name,
+        transport=transport,
+        era="handshake",
+        tool="get-sum",
+        arguments=lambda _: {"a": 20, "b": 22},
+        expected="The sum of 20 and 22 is 42",
+        entry=_spawned(lambda _: _npm("mcp-server-everything", argument))
+        if transport == "stdio"
+        else lambda place: {"url": place.urls[name], "transport": transport},
+        start=None
+        if transport == "stdio"
+        else lambda port: (
+            _npm("mcp-server-everything", argument, preload=LOOPBACK_ONLY),
+            {"PORT": str(port)},
+        ),
+    )
+
+
+def _fastmcp(transport: Transport) -> RealServer:
+    name = f"fastmcp_{transport}"
+    return RealServer(
+        name=name,
+        transport=transport,
+        era="modern",
+        tool="echo",
+        arguments=lambda _: {"text": name},
+        expected=f"fastmcp heard {name}",
+        entry=_spawned(lambda _: [sys.executable, str(FASTMCP_SERVER), "stdio"])
+        if transport == "stdio"
+        else lambda place: {"url": place.urls[name], "transport": transport},
+        start=None
+        if transport == "stdio"
+        else lambda port: ([sys.executable, str(FASTMCP_SERVER), transport], {"PORT": str(port)}),
+    )
+
+
+_ALL = (
+    _everything("stdio", "stdio"),
+    _everything("sse", "sse"),
+    _everything("http", "streamableHttp"),
+    RealServer(
+        name="filesystem",
+        transport="stdio",
+        era="handshake",
+        tool="read_text_file",
+        arguments=lambda place: {"path": str(place.file)},
+        expected="grüße aus der Datei",
+        entry=_spawned(lambda place: _npm("mcp-server-filesystem", str(place.file.parent))),
+    ),
+    RealServer(
+        name="memory",
+        transport="stdio",
+        era="handshake",
+        tool="read_graph",
+        arguments=lambda _: {},
+        expected="sits in front of all servers",
+        entry=_spawned(lambda _: _npm("mcp-server-memory"), MEMORY_FILE_PATH=lambda place: str(place.memory)),
+    ),
+    RealServer(
+        name="time",
+        transport="stdio",
+        era="modern",
+        tool="convert_time",
+        arguments=lambda _: {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"},
+        expected="T21:00:00+09:00",
+        entry=_spawned(lambda _: [installed(SERVERS / "mcp-server-time")]),
+    ),
+    RealServer(
+        name="fetch",
+        transport="stdio",
+        era="modern",
+        tool="fetch",
+        arguments=lambda place: {"url": place.page},
+        expected=PAGE,
+        entry=_spawned(lambda _: [installed(SERVERS / "mcp-server-fetch"), "--allow-private-ips"]),
+    ),
+    RealServer(
+        name="git",
+        transport="stdio",
+        era="modern",
+        tool="git_log",
+        arguments=lambda place: {"repo_path": str(place.repository)},
+        expected="the first commit",
+        entry=_spawned(lambda place: [installed(SERVERS / "mcp-server-git"), "--repository", str(place.repository)]),
+    ),
+    _fastmcp("stdio"),
+    _fastmcp("http"),
+    _fastmcp("sse"),
+)
+REAL_SERVERS: Mapping[str, RealServer] = {server.name: server for server in _ALL}
+
+
+@contextlib.asynccontextmanager
+async def real_servers(tmp: Path, names: Sequence[str] = tuple(REAL_SERVERS)) -> AsyncIterator[Place]:
+    """Everything the named servers need: their files, the page, and those on a network, started and accepting."""
+    async with contextlib.AsyncExitStack() as stack:
+        place = Place(tmp, stack.enter_context(_page_served()))
+        place.file.parent.mkdir()
+        place.file.write_text("grüße aus der Datei\n", encoding="utf-8")
+        entity = {"type": "entity", "name": "hub", "entityType": "program"}
+        place.memory.write_text(json.dumps({**entity, "observations": ["sits in front of all servers"]}) + "\n")
+        await _make_repository(place.repository)
+
+        async def start(server: RealServer) -> tuple[str, str]:
+            assert server.start is not None
+            port = free_port()
+            command, env = server.start(port)
+            await stack.enter_async_context(network_server(command, port, env, log=tmp / f"{server.name}.log"))
+            return server.name, f"http://127.0.0.1:{port}{server.path}"
+
+        wanted = [REAL_SERVERS[name] for name in names]
+        for name, url in [await start(server) for server in wanted if server.start is not None]:
+            place.urls[name] = url
+        yield place
+
+
+def hub_config(place: Place, names: Sequence[str] = tuple(REAL_SERVERS)) -> Path:
+    """A configuration file of the hub with the named servers, catalogs kept in a directory of its own."""
+    config = {
+        "servers": {name: REAL_SERVERS[name].entry(place) for name in names},
+        "cache_dir": str(place.tmp / "cache"),
+        "list_wait": 60,
+    }
+    path = place.tmp / "hub.json"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+@contextlib.contextmanager
+def _page_served() -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path == "/page.txt"  # there is no robots.txt: everything is allowed
+            body = PAGE.encode() if found else b""
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "text/plain; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/page.txt"
+        finally:
+            server.shutdown()
+            thread.join(ENDED)
+
+
+async def _make_repository(path: Path) -> None:
+    path.mkdir()
+    author = ["-c", "user.name=tests", "-c", "user.email=tests@example.invalid", "-c", "commit.gpgsign=false"]
+    await run(["git", "init", "--quiet", str(path)], ENDED * 4)
+    await run(["git", "-C", str(path), *author, "commit", "--quiet", "--allow-empty", "-m", "the first commit"], 20)
+
+
+# -- clients -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RealClient:
+    """A client people run, behind the contract of clients/contract.py."""
+
+    name: str
+    command: Callable[[], list[str]]
+    versions: Mapping[Transport, str | None]
+    """What it agrees on with a server of both eras, per transport it has; None: it does not tell."""
+    mode: str | None = None
+
+
+def _python(driver: str, environment: Path | None = None) -> Callable[[], list[str]]:
+    python = environment and environment / "bin" / "python"
+    return lambda: [installed(python) if python else sys.executable, str(HERE / "clients" / driver)]
+
+
+def _node(driver: str) -> Callable[[], list[str]]:
+    def command() -> list[str]:
+        installed(NPM)
+        return [installed(NODE), str(HERE / "clients" / driver)]
+
+    return command
+
+
+def _inspector() -> list[str]:
+    installed(NODE)
+    installed(NPM / ".bin" / "mcp-inspector")
+    return [sys.executable, str(HERE / "clients" / "inspector.py")]
+
+
+def _everywhere(version: str | None) -> dict[Transport, str | None]:
+    return dict.fromkeys(TRANSPORTS, version)
+
+
+_CLIENTS = (
+    RealClient("python_mcp1", _python("python_mcp1.py", PEERS / "mcp1"), _everywhere(HANDSHAKE)),
+    RealClient("python_mcp2_auto", _python("python_mcp2.py"), _everywhere(MODERN), "auto"),
+    RealClient("python_mcp2_legacy", _python("python_mcp2.py"), _everywhere(HANDSHAKE), "legacy"),
+    RealClient("typescript_sdk1", _node("typescript_sdk1.cjs"), _everywhere(HANDSHAKE)),
+    RealClient("typescript_client2", _node("typescript_client2.cjs"), _everywhere(HANDSHAKE)),
+    RealClient("typescript_client2_auto", _node("typescript_client2.cjs"), _everywhere(MODERN), "auto"),
+    RealClient("inspector", _inspector, _everywhere(None)),
+    # Over SSE the client of fastmcp always shakes hands.
+    RealClient("python_fastmcp", _python("python_fastmcp.py"), {"stdio": MODERN, "http": MODERN, "sse": HANDSHAKE}),
+)
+REAL_CLIENTS: Mapping[str, RealClient] = {client.name: client for client in _CLIENTS}
+
+
+async def run_client(
+    client: RealClient | str,
+    transport: Transport,
+    url: str | None = None,
+    command: Sequence[str] | None = None,
+    tool: str | None = None,
+    args: Mapping[str, Any] | None = None,
+    deadline: float = ANSWERED,
+) -> dict[str, Any]:
+    """Let a client list the tools of a server and call one: {"client", "protocolVersion", "tools", "result"}.
+
+    Raises PeerFailed with what the client wrote on stderr.
+    """
+    if isinstance(client, str):
+        client = REAL_CLIENTS[client]
+    words = [*client.command(), "--transport", transport]
+    words += ["--mode", client.mode] if client.mode else []
+    words += ["--url", url] if url else []
+    words += ["--tool", tool, "--args", json.dumps(args or {})] if tool else []
+    words += ["--", *command] if command else []
+    printed = await run(words, deadline)
+    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return answer
+
+
+async def run_client_on(
+    client: RealClient | str, entry: Entry, tool: str | None = None, args: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Let a client talk to a server directly, without the hub; `entry` is what the hub would be told."""
+    if "url" in entry:
+        return await run_client(client, entry["transport"], entry["url"], None, tool, args)
+    variables = [f"{name}={value}" for name, value in entry["env"].items()]
+    command = [*(["env", *variables] if variables else []), entry["command"], *entry["args"]]
+    return await run_client(client, "stdio", None, command, tool, args)
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """All text of a tool's result."""
+    return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+def _environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    return {**os.environ, "FASTMCP_CHECK_FOR_UPDATES": "off", **(more or {})}
+
+
+async def run(command: Sequence[str], deadline: float) -> str:
+    """What a command prints. Raises PeerFailed when it fails or takes longer; its process group is ended either way."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=_environment(),
+        start_new_session=True,
+    )
+    talking = asyncio.ensure_future(process.communicate())
+    try:
+        done, _ = await asyncio.wait({talking}, timeout=deadline)
+    finally:
+        _signal_group(process.pid, signal.SIGKILL)
+        printed, complaints = await talking
+    told = f"{' '.join(command)}\n{complaints.decode(errors='replace')[-8000:]}"
+    if not done:
+        raise PeerFailed(f"no answer within {deadline:.0f} s: {told}")
+    if process.returncode != 0:
+        raise PeerFailed(f"ended with {process.returncode}: {told}")
+    return printed.decode()
+
+
+def free_port() -> int:
+    """A port of this machine nobody listens on."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+@contextlib.asynccontextmanager
+async def network_server(
+    command: Sequence[str], port: int, env: Mapping[str, str] | None = None, *, log: Path
+) -> AsyncIterator[None]:
+    """A server that accepts connections on a port; its process group is gone afterwards."""
+    with log.open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
+            env=_environment(env),
+            start_new_session=True,
+        )
+    ended = asyncio.ensure_future(process.wait())
+    try:
+        try:
+            async with asyncio.timeout(STARTED):
+                while not await _accepts(port):
+                    if ended.done():
+                        raise TimeoutError
+                    await asyncio.wait({ended}, timeout=0.05)
+        except TimeoutError:
+            state = f"ended with {process.returncode}" if ended.done() else f"does not listen after {STARTED:.0f} s"
+            raise PeerFailed(f"{' '.join(command)} {state}:\n{log.read_text(errors='replace')[-8000:]}") from None
+        yield
+    finally:
+        _signal_group(process.pid, signal.SIGTERM)
+        await asyncio.wait({ended}, timeout=ENDED)
+        _signal_group(process.pid, signal.SIGKILL)
+        await ended
+
+
+async def _accepts(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
