@@ -152,7 +152,7 @@ class StdioLink:
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace):
-                    while reaper.group_alive(pgid) or reaper.marked(self._mark):
+                    while reaper.group_alive(pgid) or reaper.marked(self._mark):  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(_POLL)
 
 

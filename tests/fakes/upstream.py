@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pathlib
 import sys
 import threading
 import time
@@ -210,7 +211,7 @@ def handle(message: dict) -> None:
         if method == "notifications/cancelled":
             cancelled.add(params.get("requestId"))
         return
-    if modern and options.era == "handshake" or method == "server/discover" and options.era == "handshake":
+    if options.era == "handshake" and (modern or method == "server/discover"):
         if options.die_on_unknown:
             os._exit(9)
         if not options.ignore_unknown:
@@ -291,7 +292,7 @@ def main() -> None:
     time.sleep(options.start_delay)
     for line in sys.stdin.buffer:
         if options.record:
-            with open(options.record, "ab") as file:
+            with pathlib.Path(options.record).open("ab") as file:
                 file.write(line)
         if options.silent:
             continue

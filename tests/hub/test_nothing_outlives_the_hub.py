@@ -112,7 +112,8 @@ async def test_a_killed_client_takes_its_hub_with_it(tmp_path: Path) -> None:
     config = write_config(tmp_path, marked(tmp_path / "servers.json"), list_wait=1)
     program = (
         "import subprocess, sys\n"
-        "hub = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)\n"
+        "pipe, null = subprocess.PIPE, subprocess.DEVNULL\n"
+        "hub = subprocess.Popen(sys.argv[1:], stdin=pipe, stdout=pipe, stderr=null)\n"
         'hub.stdin.write(b\'{"jsonrpc":"2.0","id":1,"method":"tools/list"}\\n\'); hub.stdin.flush()\n'
         "sys.stdout.buffer.write(hub.stdout.readline()); sys.stdout.flush()\n"
         "hub.wait()\n"

@@ -14,8 +14,9 @@ import pytest
 
 from tests.fakes.client import HUB, PATIENCE, fake, write_config
 
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 ASKED = [
-    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}},
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO},
     {"jsonrpc": "2.0", "method": "notifications/initialized"},
     {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
     {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "up__echo", "arguments": {"text": "hello"}}},
@@ -54,9 +55,7 @@ def test_a_last_line_without_an_end_is_served(tmp_path: Path) -> None:
 
 
 def test_an_empty_stdin_is_the_end(tmp_path: Path) -> None:
-    done = subprocess.run(
-        serve(tmp_path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE
-    )
+    done = subprocess.run(serve(tmp_path), stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (0, b"")
 
 

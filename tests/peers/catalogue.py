@@ -227,16 +227,18 @@ async def real_servers(tmp: Path, names: Sequence[str] = tuple(REAL_SERVERS)) ->
         place.memory.write_text(json.dumps({**entity, "observations": ["sits in front of all servers"]}) + "\n")
         await _make_repository(place.repository)
 
-        async def start(server: RealServer) -> tuple[str, str]:
-            assert server.start is not None
+        async def start(server: RealServer) -> None:
+            if server.start is None:
+                return
             port = free_port()
             command, env = server.start(port)
             await stack.enter_async_context(network_server(command, port, env, log=tmp / f"{server.name}.log"))
-            return server.name, f"http://127.0.0.1:{port}{server.path}"
+            place.urls[server.name] = f"http://127.0.0.1:{port}{server.path}"
 
-        wanted = [REAL_SERVERS[name] for name in names]
-        for name, url in [await start(server) for server in wanted if server.start is not None]:
-            place.urls[name] = url
+        outcomes = await asyncio.gather(*(start(REAL_SERVERS[name]) for name in names), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
         yield place
 
 
@@ -343,18 +345,20 @@ async def run_client(
     command: Sequence[str] | None = None,
     tool: str | None = None,
     args: Mapping[str, Any] | None = None,
+    calls: Sequence[tuple[str, Mapping[str, Any]]] = (),
     deadline: float = ANSWERED,
 ) -> dict[str, Any]:
-    """Let a client list the tools of a server and call one: {"client", "protocolVersion", "tools", "result"}.
+    """Let a client list the tools of a server and call one, or several on the same connection.
 
-    Raises PeerFailed with what the client wrote on stderr.
+    What it saw: {"client", "protocolVersion", "tools", "result": of the first call, "results": of all}. Raises PeerFailed with what the client wrote on stderr.
     """
     if isinstance(client, str):
         client = REAL_CLIENTS[client]
     words = [*client.command(), "--transport", transport]
     words += ["--mode", client.mode] if client.mode else []
     words += ["--url", url] if url else []
-    words += ["--tool", tool, "--args", json.dumps(args or {})] if tool else []
+    for name, arguments in [*([(tool, args or {})] if tool else []), *calls]:
+        words += ["--tool", name, "--args", json.dumps(arguments)]
     words += ["--", *command] if command else []
     printed = await run(words, deadline)
     answer: dict[str, Any] = json.loads(printed.splitlines()[-1])

@@ -1,5 +1,7 @@
 """The line reader: any cut of the same bytes gives the same lines, and no line costs more than itself."""
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +12,7 @@ def fed(data: bytes, cuts: list[int], limit: int) -> list[bytes | Oversized]:
     reader = LineReader(limit)
     lines: list[bytes | Oversized] = []
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         lines.extend(reader.feed(data[start:end]))
     rest = reader.rest()
     return lines if rest is None else [*lines, rest]

@@ -19,6 +19,9 @@ from tests.fakes.client import FAKE, PATIENCE
 
 pytestmark = pytest.mark.anyio
 
+ANSWERS = "import sys; sys.stdin.readline(); sys.stdout.buffer.write({!r}); sys.stdout.flush(); sys.stdin.read()"
+"""A server that answers anything with these bytes."""
+
 
 class Talk:
     """A peer on a link to one child, and everything it was told."""
@@ -95,18 +98,13 @@ async def test_an_answer_above_the_limit_ends_only_its_own_call() -> None:
 
 
 async def test_an_answer_that_is_no_json_ends_its_call_at_once() -> None:
-    async with talking(
-        *python(
-            'import sys; sys.stdin.readline(); print(\'{"jsonrpc":"2.0","id":1,"result":oops}\', flush=True); sys.stdin.read()'
-        )
-    ) as talk:
+    async with talking(*python(ANSWERS.format(b'{"jsonrpc":"2.0","id":1,"result":oops}\n'))) as talk:
         with pytest.raises(LinkError):
             await talk.call("anything")
 
 
 async def test_invalid_utf8_in_an_answer_is_replaced_not_fatal() -> None:
-    program = 'import sys; sys.stdin.readline(); sys.stdout.buffer.write(b\'{"jsonrpc":"2.0","id":1,"result":{"a":"\\xff"}}\\n\'); sys.stdout.flush(); sys.stdin.read()'
-    async with talking(*python(program)) as talk:
+    async with talking(*python(ANSWERS.format(b'{"jsonrpc":"2.0","id":1,"result":{"a":"\xff"}}\n'))) as talk:
         assert await talk.call("anything") == {"a": "\ufffd"}
 
 

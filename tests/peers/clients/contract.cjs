@@ -12,15 +12,16 @@ function readOrder() {
   const option = { type: "string" };
   const { values } = parseArgs({
     args: argv.slice(0, split),
-    options: { transport: option, mode: option, url: option, tool: option, args: option },
+    options: { transport: option, mode: option, url: option, tool: { ...option, multiple: true }, args: { ...option, multiple: true } },
   });
-  return { ...values, args: JSON.parse(values.args ?? "{}"), command: argv.slice(split + 1) };
+  const calls = (values.tool ?? []).map((name, index) => ({ name, arguments: JSON.parse(values.args[index]) }));
+  return { ...values, calls, command: argv.slice(split + 1) };
 }
 
 async function drive(client, talk) {
   try {
-    const { protocolVersion, tools, result } = await talk(readOrder());
-    const line = { client, protocolVersion: protocolVersion ?? null, tools, result: result ?? null };
+    const { protocolVersion, tools, results } = await talk(readOrder());
+    const line = { client, protocolVersion: protocolVersion ?? null, tools, result: results[0] ?? null, results };
     process.stdout.write(JSON.stringify(line) + "\n", () => process.exit(0));
   } catch (error) {
     process.stderr.write(`${error?.stack ?? error}\n`, () => process.exit(1));
@@ -38,4 +39,10 @@ async function listAll(client) {
   return names;
 }
 
-module.exports = { drive, listAll, installed: createRequire(packages) };
+async function callAll(client, calls) {
+  const results = [];
+  for (const call of calls) results.push(await client.callTool(call));
+  return results;
+}
+
+module.exports = { callAll, drive, listAll, installed: createRequire(packages) };

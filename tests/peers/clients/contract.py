@@ -1,8 +1,9 @@
 """What every driver of a real client understands and prints.
 
-DRIVER --transport stdio|http|sse [--mode auto|legacy] [--url URL] [--tool NAME --args JSON] [-- COMMAND ARGS...]
+DRIVER --transport stdio|http|sse [--mode auto|legacy] [--url URL] [--tool NAME --args JSON]... [-- COMMAND ARGS...]
 
-It connects, lists all tools, calls the one it was told to, and prints one JSON line. This file runs in the Python
+It connects, lists all tools, calls those it was told to, and prints one JSON line: {"client", "protocolVersion",
+"tools": their names, "result": of the first call, "results": of all}. This file runs in the Python
 environments of several clients, so it needs nothing but the standard library.
 """
 
@@ -25,8 +26,7 @@ class Order:
     mode: str | None
     url: str
     command: list[str]
-    tool: str | None
-    arguments: dict[str, Any]
+    calls: list[tuple[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Answer:
 
     version: str | None
     tools: list[str]
-    result: dict[str, Any] | None
+    results: list[dict[str, Any]]
 
 
 def read_order(argv: list[str]) -> Order:
@@ -44,15 +44,19 @@ def read_order(argv: list[str]) -> Order:
     parser.add_argument("--transport", choices=["stdio", "http", "sse"], required=True)
     parser.add_argument("--mode", choices=["auto", "legacy"])
     parser.add_argument("--url", default="")
-    parser.add_argument("--tool")
-    parser.add_argument("--args", type=json.loads, default={})
+    parser.add_argument("--tool", action="append", default=[])
+    parser.add_argument("--args", action="append", type=json.loads, default=[])
     split = argv.index("--") if "--" in argv else len(argv)
     options, command = parser.parse_args(argv[:split]), argv[split + 1 :]
     if options.transport == "stdio" and not command:
         parser.error("stdio needs a command behind --")
     if options.transport != "stdio" and not options.url:
         parser.error(f"{options.transport} needs --url")
-    return Order(options.transport, options.mode, options.url, command, options.tool, options.args)
+    if len(options.tool) != len(options.args):
+        parser.error("every --tool needs its --args")
+    return Order(
+        options.transport, options.mode, options.url, command, list(zip(options.tool, options.args, strict=True))
+    )
 
 
 def drive(client: str, talk: Callable[[Order], Awaitable[Answer]]) -> None:
@@ -63,8 +67,9 @@ def drive(client: str, talk: Callable[[Order], Awaitable[Answer]]) -> None:
         return await talk(order)
 
     answer = asyncio.run(run())
-    line = {"client": client, "protocolVersion": answer.version, "tools": answer.tools, "result": answer.result}
-    print(json.dumps(line))
+    line = {"client": client, "protocolVersion": answer.version, "tools": answer.tools}
+    first = answer.results[0] if answer.results else None
+    print(json.dumps({**line, "result": first, "results": answer.results}))
 
 
 def dumped(result: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command line of the MCP Inspector: one run lists, one calls. It does not tell which revision it negotiated."""
+"""The command line of the MCP Inspector: one run lists, one more for each call. It does not tell which revision it negotiated."""
 
 import asyncio
 import json
@@ -33,13 +33,11 @@ async def talk(order: Order) -> Answer:
             return printed
 
         tools = await asyncio.to_thread(run, "--method", "tools/list")
-        result = None
-        if order.tool:
-            arguments = json.dumps(order.arguments)
-            result = await asyncio.to_thread(
-                run, "--method", "tools/call", "--tool-name", order.tool, "--tool-args-json", arguments
-            )
-    return Answer(None, [tool["name"] for tool in tools["result"]["tools"]], result and result["result"])
+        results = []
+        for tool, arguments in order.calls:
+            call = ["--method", "tools/call", "--tool-name", tool, "--tool-args-json", json.dumps(arguments)]
+            results.append((await asyncio.to_thread(run, *call))["result"])
+    return Answer(None, [tool["name"] for tool in tools["result"]["tools"]], results)
 
 
 drive("inspector", talk)

@@ -12,9 +12,9 @@ async def talk(order: Order) -> Answer:
         transport = (SSETransport if order.transport == "sse" else StreamableHttpTransport)(order.url)
     async with Client(transport, mode=order.mode or "auto") as client:
         tools = [tool.name for tool in await client.list_tools()]
-        result = dumped(await client.call_tool_mcp(order.tool, order.arguments)) if order.tool else None
+        results = [dumped(await client.call_tool_mcp(tool, arguments)) for tool, arguments in order.calls]
         version = client.protocol_version
-    return Answer(version, tools, result)
+    return Answer(version, tools, results)
 
 
 drive("python_fastmcp", talk)

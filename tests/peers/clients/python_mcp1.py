@@ -25,8 +25,8 @@ async def talk(order: Order) -> Answer:
         while page.nextCursor:
             page = await session.list_tools(cursor=page.nextCursor)
             tools += [tool.name for tool in page.tools]
-        result = dumped(await session.call_tool(order.tool, order.arguments)) if order.tool else None
-    return Answer(version, tools, result)
+        results = [dumped(await session.call_tool(tool, arguments)) for tool, arguments in order.calls]
+    return Answer(version, tools, results)
 
 
 drive("python_mcp1", talk)

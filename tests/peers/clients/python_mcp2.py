@@ -16,9 +16,9 @@ async def talk(order: Order) -> Answer:
         while page.next_cursor:
             page = await client.list_tools(cursor=page.next_cursor)
             tools += [tool.name for tool in page.tools]
-        result = dumped(await client.call_tool(order.tool, order.arguments)) if order.tool else None
+        results = [dumped(await client.call_tool(tool, arguments)) for tool, arguments in order.calls]
         version = client.protocol_version
-    return Answer(version, tools, result)
+    return Answer(version, tools, results)
 
 
 drive("python_mcp2", talk)

@@ -1,10 +1,10 @@
 // The TypeScript client 2.x: as it comes (it shakes hands), or with --mode auto asking for the modern era first.
 "use strict";
-const { drive, installed, listAll } = require("./contract.cjs");
+const { callAll, drive, installed, listAll } = require("./contract.cjs");
 const { Client, SSEClientTransport, StreamableHTTPClientTransport } = installed("@modelcontextprotocol/client");
 const { StdioClientTransport } = installed("@modelcontextprotocol/client/stdio");
 
-drive("typescript_client2", async ({ transport: kind, mode, url, command, tool, args }) => {
+drive("typescript_client2", async ({ transport: kind, mode, url, command, calls }) => {
   const transport =
     kind === "stdio"
       ? new StdioClientTransport({ command: command[0], args: command.slice(1) })
@@ -13,8 +13,8 @@ drive("typescript_client2", async ({ transport: kind, mode, url, command, tool, 
   const client = new Client({ name: "typescript_client2", version: "1" }, options);
   await client.connect(transport);
   const tools = await listAll(client);
-  const result = tool && (await client.callTool({ name: tool, arguments: args }));
+  const results = await callAll(client, calls);
   const protocolVersion = client.getNegotiatedProtocolVersion();
   await client.close();
-  return { protocolVersion, tools, result };
+  return { protocolVersion, tools, results };
 });

@@ -1,12 +1,12 @@
 // The TypeScript SDK 1.x: the handshake era.
 "use strict";
-const { drive, installed, listAll } = require("./contract.cjs");
+const { callAll, drive, installed, listAll } = require("./contract.cjs");
 const { Client } = installed("@modelcontextprotocol/sdk/client/index.js");
 const { SSEClientTransport } = installed("@modelcontextprotocol/sdk/client/sse.js");
 const { StdioClientTransport } = installed("@modelcontextprotocol/sdk/client/stdio.js");
 const { StreamableHTTPClientTransport } = installed("@modelcontextprotocol/sdk/client/streamableHttp.js");
 
-drive("typescript_sdk1", async ({ transport: kind, url, command, tool, args }) => {
+drive("typescript_sdk1", async ({ transport: kind, url, command, calls }) => {
   const transport =
     kind === "stdio"
       ? new StdioClientTransport({ command: command[0], args: command.slice(1) })
@@ -20,7 +20,7 @@ drive("typescript_sdk1", async ({ transport: kind, url, command, tool, args }) =
   const client = new Client({ name: "typescript_sdk1", version: "1" });
   await client.connect(transport);
   const tools = await listAll(client);
-  const result = tool && (await client.callTool({ name: tool, arguments: args }));
+  const results = await callAll(client, calls);
   await client.close();
-  return { protocolVersion, tools, result };
+  return { protocolVersion, tools, results };
 });
