@@ -350,7 +350,8 @@ async def run_client(
 ) -> dict[str, Any]:
     """Let a client list the tools of a server and call one, or several on the same connection.
 
-    What it saw: {"client", "protocolVersion", "tools", "result": of the first call, "results": of all}. Raises PeerFailed with what the client wrote on stderr.
+    What it saw: {"client", "protocolVersion", "tools", "result": of the first call, "results": of all}.
+    Raises PeerFailed with what the client wrote on stderr.
     """
     if isinstance(client, str):
         client = REAL_CLIENTS[client]

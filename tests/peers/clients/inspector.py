@@ -1,4 +1,7 @@
-"""The command line of the MCP Inspector: one run lists, one more for each call. It does not tell which revision it negotiated."""
+"""The command line of the MCP Inspector: one run lists, one more for each call.
+
+It does not tell which revision it negotiated.
+"""
 
 import asyncio
 import json
@@ -18,7 +21,7 @@ async def talk(order: Order) -> Answer:
     with tempfile.TemporaryDirectory() as scratch:
 
         def run(*options: str) -> dict[str, Any]:
-            server = order.command if order.transport == "stdio" else ["--server-url", order.url]
+            server = ["--", *order.command] if order.transport == "stdio" else ["--server-url", order.url]
             era = ["--protocol-era", order.mode] if order.mode else []
             environment = {
                 **os.environ,

@@ -1,0 +1,98 @@
+"""Real clients, real servers, and the hub in between: every transport on both sides, both eras on both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.peers.catalogue import (
+    REAL_CLIENTS,
+    REAL_SERVERS,
+    Place,
+    Transport,
+    free_port,
+    hub_config,
+    network_server,
+    real_servers,
+    run_client,
+    run_client_on,
+    text_of,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("matrix")]
+
+HUB = [sys.executable, "-m", "mcp_hub", "serve"]
+CALLED = {"handshake": "everything_http", "modern": "time"}
+"""One upstream of each era, called by every client."""
+
+
+@dataclass(frozen=True)
+class Hubs:
+    """One hub with all real servers behind it: running on a network, or a command for clients to start."""
+
+    place: Place
+    config: Path
+    urls: dict[Transport, str]
+    tools: list[str]
+    """Every tool of every server as the hub names it, asked of the servers themselves."""
+
+    async def serve(self, client: str, transport: Transport, servers: list[str]) -> dict[str, Any]:
+        """Let a client list all tools and call the known one of each of these servers."""
+        called = [REAL_SERVERS[name] for name in servers]
+        calls = [(f"{server.name}__{server.tool}", server.arguments(self.place)) for server in called]
+        command = [*HUB, "--config", str(self.config)] if transport == "stdio" else None
+        return await run_client(client, transport, self.urls.get(transport), command, calls=calls)
+
+
+@pytest.fixture(scope="module")
+async def hubs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hubs]:
+    tmp = tmp_path_factory.mktemp("matrix")
+    async with real_servers(tmp) as place:
+        config, port = hub_config(place), free_port()
+        tools = await _tools_of_all(place)
+        command = [*HUB, "--sse", "--port", str(port), "--config", str(config)]
+        async with network_server(command, port, log=tmp / "hub.log"):
+            base = f"http://127.0.0.1:{port}"
+            yield Hubs(place, config, {"http": f"{base}/mcp", "sse": f"{base}/sse"}, tools)
+
+
+async def _tools_of_all(place: Place) -> list[str]:
+    two_at_once = asyncio.Semaphore(2)
+
+    async def tools_of(name: str) -> list[str]:
+        async with two_at_once:
+            answer = await run_client_on("typescript_sdk1", REAL_SERVERS[name].entry(place))
+        return [f"{name}__{tool}" for tool in answer["tools"]]
+
+    return sorted(itertools.chain.from_iterable(await asyncio.gather(*map(tools_of, REAL_SERVERS))))
+
+
+@pytest.mark.parametrize(
+    ("client", "transport"),
+    [(client.name, transport) for client in REAL_CLIENTS.values() for transport in client.versions],
+)
+async def test_a_client_lists_every_tool_and_calls_upstreams_of_both_eras(
+    hubs: Hubs, client: str, transport: Transport
+) -> None:
+    answer = await hubs.serve(client, transport, list(CALLED.values()))
+    assert answer["protocolVersion"] == REAL_CLIENTS[client].versions[transport]
+    assert sorted(answer["tools"]) == hubs.tools
+    for name, result in zip(CALLED.values(), answer["results"], strict=True):
+        assert REAL_SERVERS[name].expected in text_of(result)
+
+
+@pytest.mark.parametrize("name", REAL_SERVERS)
+async def test_the_tool_of_a_real_server_does_its_work_through_the_hub(hubs: Hubs, name: str) -> None:
+    answer = await hubs.serve("python_mcp2_auto", "http", [name])
+    assert REAL_SERVERS[name].expected in text_of(answer["result"])
+
+
+def test_the_servers_called_are_of_the_eras_they_stand_for() -> None:
+    assert {era: REAL_SERVERS[name].era for era, name in CALLED.items()} == {era: era for era in CALLED}
