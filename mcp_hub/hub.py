@@ -102,6 +102,14 @@ class Hub:
         self._listed = True
         return catalog
 
+    async def missing(self) -> list[Upstream]:
+        """The required upstreams that are not there, once each has been tried; bounded by their deadlines."""
+        required = [upstream for upstream in self.upstreams.values() if upstream.server.required]
+        for upstream in required:
+            upstream.start_now()
+            await upstream.tried.wait()
+        return [upstream for upstream in required if upstream.error is not None]
+
     async def outcomes(self) -> None:
         """Return when every upstream has connected or failed once; bounded by their deadlines."""
         for upstream in self.upstreams.values():

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 
-from mcp_hub.cli import OK
+from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Hub
 from mcp_hub.serve.dispatcher import Dispatcher
+from mcp_hub.text import printable
 
 TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
@@ -63,9 +66,9 @@ async def _stdio(config: Config, stdin: int, stdout: int) -> int:
     from mcp_hub.serve.stdio import serve_stdio
 
     stop = _stop_on_signals()
-    async with make_hub(config) as hub:
+    async with make_hub(config) as hub, _required(hub, stop) as missing:
         await serve_stdio(Dispatcher(hub), stdin, stdout, stop)
-    return OK
+    return FAILED if missing else OK
 
 
 async def _network(config: Config, listen: Listen, *, sse: bool) -> int:
@@ -78,14 +81,34 @@ async def _network(config: Config, listen: Listen, *, sse: bool) -> int:
         raise ConfigError(objection)
     stop = _stop_on_signals()
     announcements: set[asyncio.Task[None]] = set()
-    async with make_hub(config) as hub:
+    async with make_hub(config) as hub, _required(hub, stop) as missing:
         app = App(Dispatcher(hub), listen, sse=sse)
 
         def ready(bases: list[str]) -> None:
             announcements.add(asyncio.get_running_loop().create_task(_announce(hub, bases, listen, sse=sse)))
 
         await serve_network(app, listen, stop=stop, ready=ready)
-    return OK
+    return FAILED if missing else OK
+
+
+@contextlib.asynccontextmanager
+async def _required(hub: Hub, stop: asyncio.Event) -> AsyncIterator[list[str]]:
+    """Clients are answered at once, but a hub whose required servers turn out to be missing says so and ends."""
+    missing: list[str] = []
+
+    async def watch() -> None:
+        for upstream in await hub.missing():
+            missing.append(upstream.server.id)
+            text = f"mcp-hub: the required server {upstream.server.id!r} is not available: {upstream.error}"
+            print(printable(text, 4000), file=sys.stderr, flush=True)
+        if missing:
+            stop.set()
+
+    watching = asyncio.get_running_loop().create_task(watch())
+    try:
+        yield missing
+    finally:
+        watching.cancel()
 
 
 async def _announce(hub: Hub, bases: list[str], listen: Listen, *, sse: bool) -> None:

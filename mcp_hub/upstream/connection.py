@@ -67,6 +67,8 @@ class Upstream:
         self.connect_seconds: float | None = None
         self.settled = asyncio.Event()
         """The first outcome is known: connected, failed, or served from the kept catalog."""
+        self.tried = asyncio.Event()
+        """It has been connected to, or failed to be, in this run of the hub."""
         self._failures = 0
         self._dialer = dialer
         self._info = info
@@ -82,6 +84,7 @@ class Upstream:
         self._refreshing: asyncio.Task[None] | None = None
         self._own_sessions = ClientSessions(server.id, server.max_sessions, self._open_own)
         if not server.enabled:
+            self.tried.set()
             self.settled.set()
 
     def __repr__(self) -> str:
@@ -105,6 +108,11 @@ class Upstream:
         if not self.server.lazy:
             self._wake.set()
 
+    def start_now(self) -> None:
+        """Connect now if it is not connected, lazy or not."""
+        if self.state is State.IDLE:
+            self._wake.set()
+
     async def stop(self) -> None:
         """End the connection and everything behind it. Never raises."""
         self._move(Event.STOP)
@@ -114,6 +122,7 @@ class Upstream:
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
         await self._own_sessions.close()
+        self.tried.set()
         self.settled.set()
 
     def forget(self, caller: Hashable) -> None:
@@ -175,6 +184,7 @@ class Upstream:
             self._move(Event.FAILED)
             attempt.set_exception(self._words.unavailable(self.error))
             attempt.exception()  # seen, even if no call waits for it
+            self.tried.set()
             self._settle()
             return None
         self.connect_seconds = time.monotonic() - began
@@ -183,6 +193,7 @@ class Upstream:
         self._move(Event.CONNECTED)
         attempt.set_result(session)
         session.watch_for_changes(self._everything_may_have_changed)
+        self.tried.set()
         self._settle()
         return session
 

@@ -24,10 +24,16 @@ BAD = {
 
 async def gone(pid: int) -> None:
     """Wait until a process is dead, whether or not its parent has noticed."""
-    stat = Path(f"/proc/{pid}/stat")
     async with asyncio.timeout(PATIENCE):
-        while stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
+        while alive(pid):
             await asyncio.sleep(0)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -200,3 +206,11 @@ async def test_fifty_callers_of_one_upstream_each_get_their_own_answer(tmp_path:
     async with hub(tmp_path, {"up": fake()}) as client:
         texts = await asyncio.gather(*(client.text("up__echo", {"text": str(n)}) for n in range(500)))
     assert texts == [str(n) for n in range(500)]
+
+
+async def test_a_hub_whose_required_server_is_missing_answers_at_once_then_says_so_and_ends(tmp_path: Path) -> None:
+    servers = {"needed": fake("--die", "no licence", "--start-delay", "1", required=True), "good": fake()}
+    async with hub(tmp_path, servers) as client:
+        assert await client.exited() == 1
+        assert b"the required server 'needed' is not available" in client.stderr
+        assert b"no licence" in client.stderr
