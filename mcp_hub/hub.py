@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -62,6 +61,7 @@ class Hub:
         self._rebuild: asyncio.TimerHandle | None = None
         self._refresh: asyncio.TimerHandle | None = None
         self._watchers: list[Watcher] = []
+        self._hurried = asyncio.Event()
 
     async def __aenter__(self) -> Hub:
         for upstream in self.upstreams.values():
@@ -117,13 +117,21 @@ class Hub:
         await asyncio.gather(*(upstream.settled.wait() for upstream in self.upstreams.values()))
 
     async def _wait_for(self, upstreams: list[Upstream], seconds: float) -> None:
+        """Wait until all of them are settled, the time is over, or there is no time to wait any more."""
         unsettled = [upstream for upstream in upstreams if not upstream.settled.is_set()]
-        if not unsettled or seconds <= 0:
+        if not unsettled or seconds <= 0 or self._hurried.is_set():
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                for upstream in unsettled:
-                    await upstream.settled.wait()
+        waits = [asyncio.gather(*(upstream.settled.wait() for upstream in unsettled)), self._hurried.wait()]
+        tasks = {asyncio.ensure_future(wait) for wait in waits}
+        try:
+            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def hurry(self) -> None:
+        """Nobody has time to wait for upstreams that are still connecting: answer with what is there."""
+        self._hurried.set()
 
     def watch(self, watcher: Watcher) -> None:
         """`watcher(kinds)` is called when lists have changed that somebody may have asked for."""

@@ -105,7 +105,7 @@ class KeptCatalogs:
 
     def _prepare(self) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _must_be_ours(os.stat(self._directory, follow_symlinks=False), self._directory, stat.S_ISDIR)
+        _must_be_ours(self._directory.lstat(), self._directory, stat.S_ISDIR)
 
     def _read(self, path: Path, limit: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))

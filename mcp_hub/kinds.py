@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+LEFT_OUT_KEY: Final = "mcp-hub/left-out"
+"""In the `_meta` of a list: texts about what its server could not offer, such as a file that does not import."""
+
 MAX_NAME: Final = 1024
 """Characters; a longer name or URI is hostile."""
 
@@ -52,7 +55,14 @@ TEMPLATES: Final = Kind(
     "resource",
 )
 PROMPTS: Final = Kind(
-    "prompts", "prompts/list", "prompts/get", "prompts", "name", "prompts", "notifications/prompts/list_changed", "prompt"
+    "prompts",
+    "prompts/list",
+    "prompts/get",
+    "prompts",
+    "name",
+    "prompts",
+    "notifications/prompts/list_changed",
+    "prompt",
 )
 KINDS: Final = (TOOLS, RESOURCES, TEMPLATES, PROMPTS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterable
 
 from mcp_hub.hub import Hub
@@ -17,7 +18,7 @@ SHOWN_NAMES = 8
 def addresses_text(bases: Iterable[str], *, sse: bool, with_token: bool) -> str:
     """The addresses and the lines to paste into a client. `bases` are such as `http://127.0.0.1:8808`."""
     urls = [base + path for base in bases for path in (("/mcp", "/sse") if sse else ("/mcp",))]
-    http = urls[0]
+    http = _from_elsewhere(urls[0])
     entry: dict[str, object] = {"type": "http", "url": http}
     header = ""
     if with_token:
@@ -25,8 +26,16 @@ def addresses_text(bases: Iterable[str], *, sse: bool, with_token: bool) -> str:
         header = ' --header "Authorization: Bearer YOUR_TOKEN"'
     lines = ["mcp-hub is listening on", *(f"  {url}" for url in urls), "", "Paste into a client:"]
     lines.append(f"  Claude Code:      claude mcp add --transport http hub {http}{header}")
-    lines.append(f"  Cursor, VS Code:  {json.dumps({'hub': entry})}   (under \"mcpServers\", in VS Code \"servers\")")
+    lines.append(f'  Cursor, VS Code:  {json.dumps({"hub": entry})}   (under "mcpServers", in VS Code "servers")')
     return "\n".join(lines)
+
+
+def _from_elsewhere(url: str) -> str:
+    """The URL as another machine can use it, where the hub listens on every address of this one."""
+    for everywhere in ("0.0.0.0", "[::]"):
+        if f"//{everywhere}:" in url:
+            return url.replace(everywhere, socket.gethostname(), 1)
+    return url
 
 
 def catalog_text(hub: Hub) -> str:
@@ -48,7 +57,8 @@ def _counts(hub: Hub) -> str:
 
 
 def _line(upstream: Upstream, names: list[str]) -> str:
-    shown = ", ".join(names[:SHOWN_NAMES]) + (f", … {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else "")
+    more = f", … {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    shown = ", ".join(names[:SHOWN_NAMES]) + more
     if upstream.state is State.READY or (names and upstream.error is None):
         return f"  {upstream.server.id}: {shown or 'no tools'}"
     reason = upstream.error or "still connecting; what it has is added when it comes"

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise ConfigError(f"--args is not JSON: {error}") from None
     if not isinstance(arguments, dict):
-        raise ConfigError("--args must be a JSON object, such as '{\"text\": \"hello\"}'")
+        raise ConfigError('--args must be a JSON object, such as \'{"text": "hello"}\'')
     return run_loop(_call(load(options), options.name, arguments, as_json=options.json))
 
 

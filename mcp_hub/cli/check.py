@@ -34,17 +34,25 @@ async def _check(config: Config, *, as_json: bool) -> int:
         await _outcomes(hub, show=sys.stderr.isatty() and not as_json)
         facts = [_facts(hub, upstream) for upstream in hub.upstreams.values()]
         findings = [
-            {"server": f.upstream, "kind": f.kind, "name": printable(f.name), "problem": printable(f.problem)}
+            {
+                "server": f.upstream,
+                "kind": f.kind,
+                "name": printable(f.name),
+                "problem": printable(f.problem),
+                "severity": f.severity,
+            }
             for f in hub.catalog.findings
         ]
         forbidden = any(finding.severity == "error" for finding in hub.catalog.findings)
-    failed = [fact["server"] for fact in facts if fact["required"] and fact["state"] != State.READY]
+    failed = [fact["server"] for fact in facts if fact["required"] and fact["problem"] is not None]
     if as_json:
         print(json.dumps({"servers": facts, "findings": findings, "failed": failed}, indent=2))
     else:
         _print_table(facts)
         for finding in findings:
-            print(f"warning: {finding['server']}: {finding['kind']} {finding['name']}: {finding['problem']}")
+            print(
+                f"{finding['severity']}: {finding['server']}: {finding['kind']} {finding['name']}: {finding['problem']}"
+            )
         if failed:
             print(f"failed: required and not available: {', '.join(failed)}")
     return FAILED if failed or forbidden else OK
@@ -117,5 +125,3 @@ def _print_table(facts: list[dict[str, Any]]) -> None:
     for fact in facts:
         for problem in [*([fact["problem"]] if fact["problem"] else []), *fact["incomplete"]]:
             print(f"{fact['server']}: {printable(problem, 2000)}")
-
-

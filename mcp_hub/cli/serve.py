@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         return run_loop(_network(config, _listen(config, options), sse=options.sse))
     if options.host is not None or options.port is not None:
         raise ConfigError("--host and --port need --sse or --http; without one of them the hub serves over stdio")
-    from mcp_hub.serve.streams import claim
+    from mcp_hub.wire.streams import claim
 
     stdin, stdout = claim()  # before anything can print
     return run_loop(_stdio(load(options), stdin, stdout))
@@ -120,7 +120,7 @@ async def _announce(hub: Hub, bases: list[str], listen: Listen, *, sse: bool) ->
 
 
 def _stop_on_signals() -> asyncio.Event:
-    """Set by the first SIGTERM, SIGINT or SIGHUP; the second ends the process at once (the reaper ends its children)."""
+    """Set by the first SIGTERM, SIGINT or SIGHUP; the second ends the process at once, the reaper its children."""
     stop = asyncio.Event()
 
     def caught() -> None:

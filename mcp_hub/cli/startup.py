@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from mcp_hub.config import default_path, read_config
 from mcp_hub.config.models import Config
-from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Hub
 from mcp_hub.kept import KeptCatalogs, default_directory
 from mcp_hub.text import printable

@@ -50,8 +50,8 @@ class CommandNotFound(HubError):
     """The command of an entry is nowhere it was looked for; `str()` says where, and what to do."""
 
     def __init__(self, command: str, looked_in: tuple[str, ...], hint: str) -> None:
-        where = "\n".join(f"  {directory}" for directory in looked_in) or "  nowhere: PATH is empty"
-        super().__init__(f"The command '{command}' was not found: {hint}. Looked in\n{where}")
+        where = ", ".join(looked_in) or "no directory: PATH is empty"
+        super().__init__(f"the command '{command}' was not found: {hint}. Looked in {where}")
         self.command = command
         self.looked_in = looked_in
 

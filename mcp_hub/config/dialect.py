@@ -94,6 +94,8 @@ def find_entries(tree: Any, path: Path, findings: Findings) -> tuple[Dialect, li
         # The settings of VS Code itself.
         root, at, listed = "servers", ("mcp", "servers"), listed["servers"]
     entries = _entries(listed, at, findings)
+    if listed is None and "tools_dir" not in tree:
+        findings.warning(at, "holds no entry")
     gemini = root == "mcpServers" and (
         bool(policy)
         or bool(_GEMINI_FOLDERS & set(path.parts[-2:-1]))
@@ -111,7 +113,6 @@ def _holds_servers(value: Any) -> bool:
 
 def _entries(listed: Any, at: KeyPath, findings: Findings) -> list[RawEntry]:
     if listed is None:
-        findings.warning(at, "holds no entry")
         return []
     if isinstance(listed, dict):
         named: list[tuple[Any, Any, KeyPath]] = [

@@ -31,5 +31,5 @@ class Deadline:
         except TimeoutError:
             if not scope.expired():
                 raise
-            text = f"{call.exposed!r} did not answer within {limit:g} s (setting: servers.{server}.timeout)."
+            text = f"{call.exposed!r} did not answer within {limit:g} s (setting: servers.{server}.deadlines.call)."
             raise DeadlineExceeded(text, server=server) from None

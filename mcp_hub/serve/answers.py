@@ -40,10 +40,15 @@ class Answers:
         return len(self._running)
 
     async def one(self, caller: Caller, message: Message, send: Send) -> Message:
-        """The response to one request, also to one that is cancelled: an HTTP exchange has to end somehow."""
+        """The response to one request, also to one that the hub cancels: an HTTP exchange has to end somehow.
+
+        What the client itself gave up stays cancelled: it must not be answered.
+        """
         try:
             return await self._dispatcher.answer(caller, message, send)
         except asyncio.CancelledError:
+            if message.get("id") in caller.given_up:
+                raise
             params = message.get("params")
             name = params.get("name") if isinstance(params, dict) else None
             error = CallCancelled("The call was cancelled before it was answered.")
@@ -106,7 +111,10 @@ class Answers:
     async def _finish(
         self, reply: Reply, task: asyncio.Task[Any], status: Callable[[Any], int], request_id: RequestId | None
     ) -> None:
-        if task.cancelled() or task.exception() is not None:
+        if task.cancelled():
+            await (reply.end() if reply.started else reply.whole(202))
+            return
+        if task.exception() is not None:
             code = 500
             answer: Any = {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": BROKEN}}
         else:

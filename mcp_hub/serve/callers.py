@@ -35,6 +35,8 @@ class Caller:
         self.client_info: dict[str, Any] = {}
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         """Running requests that the client may cancel by id."""
+        self.given_up: set[RequestId] = set()
+        """Requests the client has cancelled and that are still ending: it wants no answer to them."""
         self.sole = False
         """Whether there is no other caller, as on stdio."""
 
@@ -51,9 +53,12 @@ class Caller:
         """Cancel one running request; an unknown or finished id is ignored, as the specification says."""
         task = self.in_flight.pop(request_id, None)
         if task is not None:
+            self.given_up.add(request_id)
+            task.add_done_callback(lambda _: self.given_up.discard(request_id))
             task.cancel()
 
     def cancel_all(self) -> None:
         """The client is gone: nobody waits for any answer."""
-        for request_id in list(self.in_flight):
-            self.cancel(request_id)
+        for task in self.in_flight.values():
+            task.cancel()
+        self.in_flight.clear()

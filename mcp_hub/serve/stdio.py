@@ -9,9 +9,9 @@ from typing import Any, Final
 from mcp_hub.errors import INVALID_REQUEST
 from mcp_hub.serve.dispatcher import Dispatcher
 from mcp_hub.serve.duplex import Duplex
-from mcp_hub.serve.streams import Input, open_input, open_output
 from mcp_hub.wire.frames import FrameError, encode
 from mcp_hub.wire.lines import LineReader, Oversized
+from mcp_hub.wire.streams import Input, open_input, open_output
 
 MAX_LINE: Final = 64 * 1024 * 1024
 HIGH_WATER: Final = 8 * 1024 * 1024
@@ -68,6 +68,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
 
     source = await open_input(stdin, data, end)
     await stop.wait()
+    dispatcher.hub.hurry()
     dispatcher.close()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(END_GRACE):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.errors import METHOD_NOT_FOUND, UpstreamAnswered
-from mcp_hub.kinds import TOOLS, Kind
+from mcp_hub.kinds import LEFT_OUT_KEY, TOOLS, Kind
 from mcp_hub.text import printable
 from mcp_hub.wire.link import LinkError
 
@@ -54,12 +54,18 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> Drained:
             return Drained(items[:MAX_ITEMS], f"{kind.list_method} has more than {MAX_ITEMS:,} items")
         cursor = answer.get("nextCursor")
         if not isinstance(cursor, str):
-            return Drained(items)
+            return Drained(items, _left_out(answer))
         if cursor in seen:
             return Drained(items, f"{kind.list_method} repeats a cursor")
         seen.add(cursor)
         params = {"cursor": cursor}
     return Drained(items, f"{kind.list_method} has more than {MAX_PAGES} pages")
+
+
+def _left_out(answer: dict[str, Any]) -> str | None:
+    meta = answer.get("_meta")
+    texts = meta.get(LEFT_OUT_KEY) if isinstance(meta, dict) else None
+    return "; ".join(printable(str(text)) for text in texts) if isinstance(texts, list) and texts else None
 
 
 class Lists:

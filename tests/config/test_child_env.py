@@ -115,7 +115,7 @@ def test_a_command_that_is_not_there_names_where_was_looked(tmp_path: Path, comm
     assert caught.value.looked_in == (f"{tmp_path}/one", f"{tmp_path}/two")
     assert f"'{command}'" in str(caught.value)
     assert hint in str(caught.value)
-    assert f"{tmp_path}/one\n  {tmp_path}/two" in str(caught.value)
+    assert f"{tmp_path}/one, {tmp_path}/two" in str(caught.value)
 
 
 def test_a_file_that_cannot_be_executed_is_told_apart_from_none(tmp_path: Path) -> None:

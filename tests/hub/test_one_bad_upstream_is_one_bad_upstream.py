@@ -151,7 +151,7 @@ async def test_a_call_ends_at_its_deadline_and_the_same_session_answers_the_next
         pid = await client.text("up__pid")
         result = await client.call("up__sleep", {"seconds": 60})
         assert result["_meta"]["mcp-hub/error"]["code"] == "timeout"
-        assert "servers.up.timeout" in result["content"][0]["text"]
+        assert "servers.up.deadlines.call" in result["content"][0]["text"]
         assert await client.text("up__pid") == pid
 
 

@@ -1,0 +1,30 @@
+"""`python -m mcp_hub.local DIRECTORY`: serve the functions in it over stdio."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from mcp_hub.wire.streams import claim
+
+
+def main() -> None:
+    """Serve until stdin ends, then leave at once, whatever still runs."""
+    stdin, stdout = claim()  # before anything of the user's can print
+    from mcp_hub.local.loader import load
+    from mcp_hub.local.server import LocalServer
+
+    directory = Path(sys.argv[1])
+    if not directory.is_dir():
+        sys.exit(f"{directory} is not a directory: tools_dir must name the one with your Python files")
+    left_out: list[str] = []
+    tools = load(directory, left_out.append)
+    for text in left_out:
+        print(text, file=sys.stderr, flush=True)
+    LocalServer(tools, left_out, stdin, stdout).serve()
+    sys.stderr.flush()
+    os._exit(0)  # a thread that never returns must not keep the process
+
+
+main()

@@ -1,0 +1,66 @@
+"""The Python files of a directory, each imported by itself: one that does not import costs only its own tools."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from mcp_hub.local.registry import mark_of
+from mcp_hub.local.schema import LocalTool
+
+Report = Callable[[str], None]
+
+
+def load(directory: Path, report: Report) -> dict[str, LocalTool]:
+    """The tools of every `*.py` in `directory` and `directory/builtin`, by name, in the order of the files.
+
+    Files whose name begins with `_` are left to be imported by the others. `report` gets one line for everything
+    that is left out: a file that does not import, a function no schema can be made of, a name that is taken.
+    """
+    tools: dict[str, LocalTool] = {}
+    for folder in (directory, directory / "builtin"):
+        if folder.is_dir():
+            sys.path.insert(0, str(folder))
+            for path in sorted(folder.glob("*.py")):
+                if not path.name.startswith("_"):
+                    _load_file(path, tools, report)
+    return tools
+
+
+def _load_file(path: Path, tools: dict[str, LocalTool], report: Report) -> None:
+    name = f"mcp_hub_tools_{path.parent.name}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        report(f"{path}: cannot be imported")
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        report(f"{path}{_line(error, path)}: does not import: {type(error).__name__}: {error}")
+        return
+    for value in list(vars(module).values()):
+        mark = mark_of(value)
+        if mark is None or getattr(value, "__module__", None) != name:
+            continue  # imported from another file, which lists it itself
+        try:
+            tool = LocalTool(value, mark)
+        except TypeError as error:
+            report(f"{path}: {value.__name__} is left out: {error}")
+            continue
+        if tool.name in tools:
+            report(f"{path}: {tool.name} is left out: a tool of this name was loaded before")
+        else:
+            tools[tool.name] = tool
+
+
+def _line(error: BaseException, path: Path) -> str:
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return f":{error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f":{lines[-1]}" if lines else ""

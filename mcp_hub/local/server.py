@@ -1,0 +1,165 @@
+"""A small MCP server of both eras for local tools.
+
+Three kinds of threads: the main one reads and answers the protocol, a pool runs sync functions, one runs the event
+loop of the async ones. So nothing a function does but ending the process can keep the others from being answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+from mcp_hub import era as eras
+from mcp_hub.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, ProtocolError
+from mcp_hub.kinds import LEFT_OUT_KEY
+from mcp_hub.local.results import failed, result_of
+from mcp_hub.local.schema import LocalTool, WrongArguments
+from mcp_hub.version import VERSION
+from mcp_hub.wire.frames import FrameError, Message, decode, encode
+from mcp_hub.wire.lines import LineReader, Oversized
+from mcp_hub.wire.link import RequestId
+
+THREADS: Final = 32
+MAX_LINE: Final = 64 * 1024 * 1024
+_CHUNK: Final = 256 * 1024
+_INFO: Final = {"name": "mcp-hub local tools", "version": VERSION}
+_CAPABILITIES: Final[dict[str, Any]] = {"tools": {}}
+
+
+class LocalServer:
+    """Serves `tools` on two descriptors until the input ends."""
+
+    def __init__(self, tools: dict[str, LocalTool], left_out: list[str], stdin: int, stdout: int) -> None:
+        self._tools = tools
+        self._left_out = left_out
+        self._stdin = stdin
+        self._stdout = stdout
+        self._writing = threading.Lock()
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
+        self._loop = asyncio.new_event_loop()
+        self._running: dict[RequestId, Future[Any]] = {}
+        self._methods: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "initialize": self._initialize,
+            "ping": lambda params: {},
+            eras.DISCOVER: self._discover,
+            "tools/list": self._list,
+        }
+
+    def serve(self) -> None:
+        """Read until the end of the input. Functions that still run are the process's to abandon."""
+        threading.Thread(target=self._loop.run_forever, name="async tools", daemon=True).start()
+        reader = LineReader(MAX_LINE)
+        while data := os.read(self._stdin, _CHUNK):
+            for line in reader.feed(data):
+                self._take(line)
+
+    def _take(self, line: bytes | Oversized) -> None:
+        try:
+            message = decode(line) if isinstance(line, bytes) else None
+        except FrameError:
+            self._refuse(None, ProtocolError(PARSE_ERROR, "Parse error"))
+            return
+        if not isinstance(message, dict):
+            self._refuse(None, ProtocolError(INVALID_REQUEST, "A message is one JSON-RPC object."))
+        elif "id" not in message:
+            self._note(message)
+        elif "method" in message:
+            self._request(message)
+
+    def _note(self, message: Message) -> None:
+        params = message.get("params")
+        if message.get("method") == eras.CANCELLED and isinstance(params, dict):
+            future = self._running.pop(params.get("requestId", ""), None)
+            if future is not None:
+                future.cancel()
+
+    def _request(self, message: Message) -> None:
+        request_id, method = message["id"], message.get("method")
+        params = message.get("params") or {}
+        modern = eras.is_modern(params) or method in eras.MODERN_ONLY
+        try:
+            if not isinstance(params, dict):
+                raise ProtocolError(INVALID_PARAMS, "params must be an object.")
+            if modern:
+                eras.read_envelope(params)
+            if method == "tools/call":
+                self._call(request_id, params, modern)
+                return
+            if method == eras.LISTEN:
+                self._acknowledge(request_id, params)
+                return
+            handler = self._methods.get(method) if isinstance(method, str) else None
+            if handler is None or (modern and method in eras.HANDSHAKE_ONLY):
+                raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}")
+            self._answer(request_id, str(method), handler(params), modern)
+        except ProtocolError as error:
+            self._refuse(request_id, error)
+
+    def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
+        version = eras.negotiated(params.get("protocolVersion"))
+        return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": _INFO}
+
+    def _discover(self, params: dict[str, Any]) -> dict[str, Any]:
+        versions = [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)]
+        return {"supportedVersions": versions, "capabilities": _CAPABILITIES}
+
+    def _list(self, params: dict[str, Any]) -> dict[str, Any]:
+        listed: dict[str, Any] = {"tools": [tool.definition for tool in self._tools.values()]}
+        if self._left_out:
+            listed["_meta"] = {LEFT_OUT_KEY: self._left_out}
+        return listed
+
+    def _acknowledge(self, request_id: RequestId, params: dict[str, Any]) -> None:
+        """The tools of one process never change: there is nothing to tell on a subscription but its beginning."""
+        tag = {eras.SUBSCRIPTION_KEY: request_id}
+        self._send({"method": eras.ACKNOWLEDGED, "params": {"notifications": {}, "_meta": tag}})
+
+    def _call(self, request_id: RequestId, params: dict[str, Any], modern: bool) -> None:
+        name, arguments = params.get("name"), params.get("arguments", {})
+        tool = self._tools.get(name) if isinstance(name, str) else None
+        if tool is None:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}")
+        if not isinstance(arguments, dict):
+            raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
+        try:
+            positional, keywords = tool.bind(arguments)
+        except WrongArguments as error:
+            self._answer(request_id, "tools/call", failed("invalid_parameters", tool.name, str(error)), modern)
+            return
+        future: Future[Any]
+        if tool.is_async:
+            future = asyncio.run_coroutine_threadsafe(tool.function(*positional, **keywords), self._loop)
+        else:
+            context = contextvars.copy_context()
+            future = self._pool.submit(context.run, tool.function, *positional, **keywords)
+        self._running[request_id] = future
+        future.add_done_callback(lambda done: self._finished(request_id, tool, done, modern))
+
+    def _finished(self, request_id: RequestId, tool: LocalTool, done: Future[Any], modern: bool) -> None:
+        if self._running.pop(request_id, None) is None or done.cancelled():
+            return  # cancelled: nobody waits for it
+        self._answer(request_id, "tools/call", result_of(tool, done), modern)
+
+    def _answer(self, request_id: RequestId, method: str, result: dict[str, Any], modern: bool) -> None:
+        shaped = eras.result_for("modern" if modern else "handshake", "handshake", method, result)
+        self._send({"id": request_id, "result": shaped})
+
+    def _refuse(self, request_id: RequestId | None, error: ProtocolError) -> None:
+        fields = {"code": error.code, "message": error.message}
+        if error.data is not None:
+            fields["data"] = error.data
+        self._send({"id": request_id, "error": fields})
+
+    def _send(self, message: Message) -> None:
+        rest = memoryview(encode({"jsonrpc": "2.0", **message}) + b"\n")
+        with self._writing:
+            while rest:
+                try:
+                    rest = rest[os.write(self._stdout, rest) :]
+                except OSError:
+                    return  # the hub is gone; the end of the input follows

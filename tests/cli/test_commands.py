@@ -1,0 +1,190 @@
+"""The command line as a person uses it: what it prints, what it says of mistakes, how it exits."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.client import HUB, PATIENCE, fake, write_config
+
+
+def run(*arguments: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "COLUMNS": "160", **environ}
+    env.pop("MCP_HUB_CONFIG", None)
+    return subprocess.run([*HUB, *arguments], capture_output=True, text=True, timeout=PATIENCE * 2, cwd=cwd, env=env)
+
+
+SERVERS = {"good": fake(), "modern": fake("--era", "modern"), "dead": {"command": "no-such-command"}}
+
+
+def test_check_is_a_table_with_the_cause_of_every_failure(tmp_path: Path) -> None:
+    done = run("check", "--config", str(write_config(tmp_path, SERVERS)))
+    assert done.returncode == 0
+    assert re.search(r"good +ok +handshake 2025-11-25 +stdio +15", done.stdout)
+    assert re.search(r"modern +ok +modern 2026-07-28 +stdio +15", done.stdout)
+    assert re.search(r"dead +FAILED", done.stdout)
+    assert re.search(r"^dead: the command 'no-such-command' was not found: .* Looked in /", done.stdout, re.MULTILINE)
+
+
+def test_check_as_json_has_the_same_facts(tmp_path: Path) -> None:
+    done = run("check", "--json", "--config", str(write_config(tmp_path, SERVERS)))
+    facts = {fact["server"]: fact for fact in json.loads(done.stdout)["servers"]}
+    assert (facts["good"]["state"], facts["good"]["era"], facts["good"]["tools"]) == ("ready", "handshake", 15)
+    assert facts["dead"]["problem"].startswith("the command 'no-such-command' was not found")
+
+
+def test_check_fails_where_a_required_server_does_and_names_it(tmp_path: Path) -> None:
+    servers = {"good": fake(required=True), "dead": {"command": "no-such-command", "required": True}}
+    done = run("check", "--config", str(write_config(tmp_path, servers)))
+    assert done.returncode == 1
+    assert "failed: required and not available: dead\n" in done.stdout
+
+
+def test_check_passes_over_a_required_server_the_user_switched_off(tmp_path: Path) -> None:
+    servers = {"off": fake(required=True, enabled=False)}
+    assert run("check", "--config", str(write_config(tmp_path, servers))).returncode == 0
+
+
+def test_check_names_the_variable_that_is_not_set(tmp_path: Path) -> None:
+    servers = {"keyed": fake(env={"KEY": "${MCP_HUB_TEST_UNSET}"})}
+    done = run("check", "--config", str(write_config(tmp_path, servers)))
+    assert "MCP_HUB_TEST_UNSET" in done.stdout
+    assert re.search(r"keyed +disabled", done.stdout)
+
+
+def test_check_fails_on_equal_names_where_the_configuration_forbids_them(tmp_path: Path) -> None:
+    servers = {"a": fake(namespace=""), "b": fake(namespace="")}
+    done = run("check", "--config", str(write_config(tmp_path, servers, on_conflict="raise")))
+    assert done.returncode == 1
+    assert "error: b: tool echo: 'a' has the same name" in done.stdout
+    assert run("check", "--config", str(write_config(tmp_path, servers))).returncode == 0
+
+
+def test_a_bad_file_is_refused_with_every_finding_and_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "servers.yaml"
+    path.write_text(
+        "servers:\n  a:\n    command: [1, 2]\n    url: http://x/\n  b:\n    lazy: perhaps\n    command: x\n"
+    )
+    path.chmod(0o600)
+    for command in ("check", "tools", "serve"):
+        done = run(command, "--config", str(path))
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert re.search(r"servers\.yaml:\d+: servers\.a", done.stderr)
+        assert re.search(r"servers\.yaml:6: servers\.b\.lazy", done.stderr)
+
+
+def test_a_missing_file_says_where_it_was_looked_for_and_how_to_make_one(tmp_path: Path) -> None:
+    done = run("check", cwd=tmp_path, HOME=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert "servers.yaml" in done.stderr
+
+
+def test_tools_are_listed_with_the_first_line_of_their_description(tmp_path: Path) -> None:
+    done = run("tools", "--config", str(write_config(tmp_path, SERVERS)))
+    assert done.returncode == 0
+    assert re.search(r"^good__echo +echo of fake$", done.stdout, re.MULTILINE)
+    assert re.search(r"^dead: not there: the command", done.stderr, re.MULTILINE)
+
+
+def test_tools_as_json_are_the_whole_definitions(tmp_path: Path) -> None:
+    done = run("tools", "--json", "--config", str(write_config(tmp_path, {"up": fake()})))
+    tools = json.loads(done.stdout)
+    assert tools[0]["name"] == "up__echo"
+    assert tools[0]["futureField"] == {"x": 10**25}
+
+
+def test_call_prints_the_text_of_the_result(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, {"up": fake()}))
+    done = run("call", "up__add", "--args", '{"a": 1, "b": 2}', "--config", config)
+    assert (done.returncode, done.stdout) == (0, "3\n")
+    whole = run("call", "up__add", "--args", '{"a": 1, "b": 2}', "--json", "--config", config)
+    assert json.loads(whole.stdout)["futureTop"] == {"n": 10**25}
+
+
+def test_call_of_a_failing_tool_exits_1_with_the_error_on_stderr(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, {"up": fake()}))
+    failed = run("call", "up__fail", "--config", config)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "error -32050: no" in failed.stderr
+    crashed = run("call", "up__crash", "--config", config)
+    assert crashed.returncode == 1
+    assert "status 7" in crashed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["call", "up__ecko"], "did you mean up__echo"),
+        (["call", "zzz"], "`mcp-hub tools` lists them all"),
+        (["call", "up__echo", "--args", "{oops"], "--args is not JSON"),
+        (["call", "up__echo", "--args", "[1]"], "must be a JSON object"),
+        (["serve", "--port", "80"], "--host and --port need --sse or --http"),
+        (["serve", "--http", "--host", "0.0.0.0"], "token"),
+        (["serve", "--http", "--port", "99999"], "--port"),
+        (["serve", "--http", "--sse"], "not allowed with"),
+        (["nonsense"], "nonsense"),
+        ([], "COMMAND"),
+    ],
+)
+def test_a_mistake_exits_2_and_says_what_to_do(tmp_path: Path, arguments: list[str], said: str) -> None:
+    config = (
+        ["--config", str(write_config(tmp_path, {"up": fake()}))] if arguments and "nonsense" not in arguments else []
+    )
+    done = run(*arguments, *config, MCP_HUB_TOKEN="") if "0.0.0.0" not in arguments else run(*arguments, *config)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_a_token_that_is_too_short_is_refused(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, {}))
+    done = run("serve", "--http", "--host", "0.0.0.0", "--config", config, MCP_HUB_TOKEN="short")
+    assert done.returncode == 2
+    assert "32" in done.stderr
+    assert "short" not in done.stderr.replace("shorter", "")
+
+
+def test_a_port_in_use_is_said_plainly(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = run("serve", "--http", "--port", port, "--config", str(write_config(tmp_path, {})))
+    assert done.returncode == 1
+    assert port in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["check", "tools", "call"])
+def test_no_upstream_text_can_steer_the_terminal(tmp_path: Path, command: str) -> None:
+    hostile: dict[str, Any] = {
+        "up": fake("--name", "\x1b]8;;http://x\x07link\x1b[2J\u202e"),
+        "dying": fake("--die", "\x1b[31mred"),
+    }
+    arguments = ["up__echo", "--args", '{"text": "\\u001b[31mred"}'] if command == "call" else []
+    done = run(command, *arguments, "--config", str(write_config(tmp_path, hostile)))
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\u202e" not in done.stdout + done.stderr
+
+
+def test_check_says_which_file_of_local_tools_does_not_import(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "good.py").write_text("from mcp_hub import tool\n@tool\ndef fine() -> str:\n    return 'fine'\n")
+    (tools / "broken.py").write_text("\nimport no_such_module_anywhere\n")
+    done = run("check", "--config", str(write_config(tmp_path, {"local": {"tools_dir": str(tools)}})))
+    assert done.returncode == 0
+    assert re.search(r"local +ok", done.stdout)
+    assert "broken.py:2: does not import: ModuleNotFoundError" in done.stdout
+
+
+def test_the_version_is_told() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, "mcp-hub 0.1.0\n")
