@@ -1,45 +1,70 @@
-"""Original names to exposed ones; pure. The way back is the catalog's index, never a parse of the exposed name."""
+"""Original names to exposed ones; pure. The way back is the catalog's index, never a parse of the exposed name.
+
+What holds: an exposed tool or prompt name has 1 to 64 characters of `[A-Za-z0-9_-]`. A pair that needs no change is
+`namespace__name`, and splits back into the pair where the namespace has no `__` and does not end in `_`. No name and
+no namespace is reserved here; equal results of different pairs are the catalog's to tell apart.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
+from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote, unquote
 
 MAX_LENGTH: Final = 64
 """What the strictest client allows in a tool's name."""
 SEPARATOR: Final = "__"
 URI_PREFIX: Final = "mcp-hub://"
+"""Only the hub gives out URIs that begin so."""
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
+_RUN: Final = re.compile(r"_{2,}")
 _HASH_LENGTH: Final = 8
 
 
 def expose(namespace: str, name: str) -> str:
     """`namespace__name` in characters and length every client accepts; deterministic.
 
-    `""` as namespace puts nothing in front. A name that has to be changed by more than the prefix (illegal
-    characters stay one `_` each) or is too long ends in 8 characters of hash of the full pair.
+    `""` as namespace puts nothing in front. Each illegal character becomes `_`; what is too long is cut and ends in
+    `_` and 8 hexadecimal digits of a hash of the full pair.
     """
-    full = f"{namespace}{SEPARATOR}{name}" if namespace else name
-    legal = _ILLEGAL.sub("_", full)
-    return legal if len(legal) <= MAX_LENGTH else _shortened(legal, namespace, name)
+    legal = _ILLEGAL.sub("_", _full(namespace, name))
+    return legal if len(legal) <= MAX_LENGTH else _hashed(legal, namespace, name)
 
 
 def renamed(namespace: str, name: str, attempt: int = 0) -> str:
-    """Another exposed name for the same pair, for when the first is taken; always with the hash. Deterministic."""
-    full = f"{namespace}{SEPARATOR}{name}" if namespace else name
-    return _shortened(_ILLEGAL.sub("_", full), namespace, f"{name}\0{attempt}" if attempt else name)
+    """Another name for the same pair, for when the first is taken; always with a hash, never what `expose` says.
+
+    Deterministic; each `attempt` gives another one.
+    """
+    legal = _ILLEGAL.sub("_", _full(namespace, name))
+    return _hashed(legal, namespace, name, str(attempt))
 
 
-def _shortened(legal: str, namespace: str, name: str) -> str:
-    digest = hashlib.sha256(f"{namespace}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
+def lookalike(namespace: str, name: str) -> str:
+    """Equal for names that a person or a model takes for each other: by case, by NFKC, or by where `_` divides them."""
+    legal = _ILLEGAL.sub("_", unicodedata.normalize("NFKC", _full(namespace, name)))
+    return _RUN.sub("_", legal).casefold()
+
+
+def _full(namespace: str, name: str) -> str:
+    return f"{namespace}{SEPARATOR}{name}" if namespace else name
+
+
+def _hashed(legal: str, *parts: str) -> str:
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
     return f"{legal[: MAX_LENGTH - _HASH_LENGTH - 1]}_{digest}"
 
 
 def expose_uri(upstream: str, uri: str) -> str:
-    """The URI (or URI template) of one upstream's resource where another upstream has the same one."""
-    return f"{URI_PREFIX}{upstream}/{uri}"
+    """The URI (or URI template) of one upstream's resource where another upstream has the same one.
+
+    No two pairs give the same: the upstream's id is percent-encoded, so the first slash ends it.
+    """
+    return f"{URI_PREFIX}{quote(upstream, safe='', errors='surrogatepass')}/{uri}"
 
 
 def original_uri(exposed: str) -> tuple[str, str] | None:
@@ -47,38 +72,91 @@ def original_uri(exposed: str) -> tuple[str, str] | None:
     if not exposed.startswith(URI_PREFIX):
         return None
     upstream, slash, uri = exposed[len(URI_PREFIX) :].partition("/")
-    return (upstream, uri) if slash else None
+    if not slash or not upstream:
+        return None
+    return unquote(upstream, errors="surrogatepass"), uri
 
 
 _EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)[^{}]*\}")
-_MATCHES: Final = {
-    "": r"[^/?#]*?",
-    "+": r".*?",
-    "#": r"(?:#.*?)?",
-    ".": r"(?:\.[^/?#]*?)?",
-    "/": r"(?:/[^?#]*?)?",
-    ";": r"(?:;[^/?#]*?)?",
-    "?": r"(?:\?[^#]*?)?",
-    "&": r"(?:&[^#]*?)?",
-}
 MAX_EXPRESSIONS: Final = 16
 """Expressions in one URI template; no server needs more."""
 
 
-def template_pattern(template: str) -> re.Pattern[str] | None:
-    """What the URIs of an RFC 6570 template look like, for `fullmatch`; None for one with too many expressions.
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """What one expression may stand for: nothing, or `lead` and any text without a character of `stops`."""
 
-    Each expression ends at the first place where the text behind it stands, and is never reconsidered (an atomic
-    group), so that no URI makes the match slow.
+    lead: str
+    stops: re.Pattern[str]
+
+
+_NOT_A_PART: Final = re.compile(r"[/?#]")
+_GAPS: Final = {
+    "": _Gap("", _NOT_A_PART),
+    "+": _Gap("", re.compile(r"(?!)")),
+    "#": _Gap("#", re.compile(r"(?!)")),
+    ".": _Gap(".", _NOT_A_PART),
+    "/": _Gap("/", re.compile(r"[?#]")),
+    ";": _Gap(";", _NOT_A_PART),
+    "?": _Gap("?", re.compile(r"#")),
+    "&": _Gap("&", re.compile(r"#")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UriPattern:
+    """The URIs of one RFC 6570 template. Matching takes expressions × characters, whatever the URI."""
+
+    parts: tuple[str | _Gap, ...]
+    literal: int
+    """Characters that are the template's own: of two templates that match, the one with more says more."""
+
+    def fullmatch(self, uri: str) -> str | None:
+        """The URI, if it is one of this template's; else None."""
+        # All places a part can end at are followed at the same time: nothing is ever tried twice.
+        ends = [0]
+        for part in self.parts:
+            if isinstance(part, str):
+                ends = [end + len(part) for end in ends if uri.startswith(part, end)]
+            else:
+                ends = _beyond(part, ends, uri)
+            if not ends:
+                return None
+        return uri if ends[-1] == len(uri) else None
+
+
+def _beyond(gap: _Gap, starts: list[int], uri: str) -> list[int]:
+    """Every place a gap that begins at one of `starts` can end at; both in ascending order."""
+    reached = set(starts)
+    covered = -1
+    for start in starts:
+        if not uri.startswith(gap.lead, start):
+            continue
+        first = start + len(gap.lead)
+        if first > covered:
+            stop = gap.stops.search(uri, first)
+            covered = stop.start() if stop is not None else len(uri)
+            reached.update(range(first, covered + 1))
+    return sorted(reached)
+
+
+def template_pattern(template: str) -> UriPattern | None:
+    """What the URIs of an RFC 6570 template look like; None for one with too many expressions.
+
+    Every operator of the RFC counts; how many values an expression has and how long they are does not: that is for
+    the upstream to say.
     """
     expressions = list(_EXPRESSION.finditer(template))
     if len(expressions) > MAX_EXPRESSIONS:
         return None
-    if not expressions:
-        return re.compile(re.escape(template))
-    pattern = re.escape(template[: expressions[0].start()])
-    for expression, following in zip(expressions, [*expressions[1:], None], strict=True):
-        literal = re.escape(template[expression.end() : following.start() if following else len(template)])
-        matched = _MATCHES[expression[1]]
-        pattern += f"(?>{matched}{literal})" if following and literal else matched + literal
-    return re.compile(pattern, re.DOTALL)
+    parts: list[str | _Gap] = []
+    literal = at = 0
+    for expression in expressions:
+        if expression.start() > at:
+            parts.append(template[at : expression.start()])
+        literal += expression.start() - at
+        parts.append(_GAPS[expression[1]])
+        at = expression.end()
+    if at < len(template):
+        parts.append(template[at:])
+    return UriPattern(tuple(parts), literal + len(template) - at)

@@ -1,0 +1,86 @@
+"""URIs: templates are matched completely and in bounded time; what the hub puts in front comes off again."""
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_hub import names
+
+SEVERAL_WAYS = [
+    ("file:///{+path}/log/{name}", "file:///a/log/b/log/c"),
+    ("file:///{+dir}/{file}", "file:///a/b/c/d.txt"),
+    ("x:{a}.txt/{b}", "x:one.txt.txt/two"),
+    ("x:{+a}-{b}-end", "x:1-2-3-end"),
+    ("x:{/a*}{?q,r}{#f}", "x:/1/2?q=1&r=2#there"),
+    ("x:{a}{;p}{.e}", "x:thing;p=1.txt"),
+    ("x:{v:3}?fixed=1{&more*}", "x:abc?fixed=1&m=2"),
+    ("x:{a", "x:{a"),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("template", "uri"), SEVERAL_WAYS)
+def test_a_uri_is_found_whichever_way_the_expressions_divide_it(template: str, uri: str) -> None:
+    pattern = names.template_pattern(template)
+    assert pattern is not None
+    assert pattern.fullmatch(uri) == uri
+
+
+PIECE = st.sampled_from(
+    ["{a}", "{+a}", "{/a}", "{?a,b}", "{&a}", "{#a}", "{;a}", "{.a}", "a", "/", "?", "#", ".", "b/"]
+)
+CLASSES = {"": "[^/?#]*", "+": ".*", "#": "(?:#.*)?", ".": r"(?:\.[^/?#]*)?", "/": "(?:/[^?#]*)?"}
+CLASSES |= {";": "(?:;[^/?#]*)?", "?": r"(?:\?[^#]*)?", "&": "(?:&[^#]*)?"}
+
+
+@settings(derandomize=True, max_examples=1000)
+@given(st.lists(PIECE, max_size=5).map("".join), st.text(st.sampled_from("ab/?#.;&"), max_size=9))
+def test_matching_agrees_with_a_regular_expression_that_may_go_back(template: str, uri: str) -> None:
+    pattern = names.template_pattern(template)
+    assert pattern is not None
+    parts = re.split(r"\{([+#./;?&]?)a[^}]*\}", template)
+    expected = "".join(CLASSES[part] if n % 2 else re.escape(part) for n, part in enumerate(parts))
+    assert (pattern.fullmatch(uri) is not None) is (re.fullmatch(expected, uri, re.DOTALL) is not None)
+
+
+HOSTILE = ["x:" + "{a}" * 16 + "!", "x:" + "{+a}a" * 16 + "!", "x:" + "{a}aa" * 16 + "!", "x:" + "{.a}" * 16 + "!"]
+
+
+@pytest.mark.parametrize("template", HOSTILE)
+def test_a_hostile_template_and_a_hostile_uri_take_no_time(template: str) -> None:
+    pattern = names.template_pattern(template)
+    assert pattern is not None
+    began = time.perf_counter()
+    for uri in ("x:" + "a" * 8000, "x:" + "." * 8000, "x:" + "a." * 4000):
+        assert pattern.fullmatch(uri) is None
+    assert time.perf_counter() - began < 10
+
+
+@settings(derandomize=True)
+@given(st.text(min_size=1, max_size=20), st.text(max_size=20), st.text(min_size=1, max_size=20), st.text(max_size=20))
+def test_no_two_resources_are_told_apart_by_the_same_uri(one: str, uri: str, other: str, another: str) -> None:
+    exposed = names.expose_uri(one, uri)
+    assert names.original_uri(exposed) == (one, uri)
+    assert (exposed == names.expose_uri(other, another)) is ((one, uri) == (other, another))
+
+
+@pytest.mark.parametrize("uri", ["", "x://y", "mcp-hub://", "mcp-hub://no-slash", "mcp-hub:///x", "MCP-HUB://a/b"])
+def test_any_other_uri_leads_nowhere(uri: str) -> None:
+    assert names.original_uri(uri) is None
+
+
+@settings(derandomize=True, max_examples=300)
+@given(st.text(max_size=90), st.text(min_size=1, max_size=90))
+def test_the_other_name_of_a_pair_is_never_its_first_one(namespace: str, name: str) -> None:
+    made = [names.expose(namespace, name), *(names.renamed(namespace, name, attempt) for attempt in range(3))]
+    assert len(set(made)) == 4
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", exposed) for exposed in made)
+
+
+def test_names_that_look_alike_are_recognised() -> None:
+    alike = [("a", "b_c"), ("a_b", "c"), ("A", "B__c"), ("", "ａ_b_c")]
+    assert {names.lookalike(*pair) for pair in alike} == {"a_b_c"}
+    assert names.lookalike("a", "bc") != names.lookalike("a", "b_c")
