@@ -18,6 +18,7 @@ from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, def
 from mcp_hub.wire.frames import Raw, encode
 
 PAGE_SIZE: Final = 1000
+MAX_OWNERS: Final = 100_000
 MAX_URI: Final = 8192
 """Characters of a URI that is matched against templates; a longer one matches none."""
 
@@ -92,6 +93,10 @@ class Catalog:
         self._entries = entries
         self._index = {kind: {entry.exposed: entry for entry in entries[kind]} for kind in KINDS}
         self._exposed = {entry.route: entry.exposed for kind in KINDS for entry in entries[kind]}
+        self.owners: dict[tuple[Kind, str], str] = {
+            (kind, entry.exposed): entry.route.upstream for kind in KINDS for entry in entries[kind]
+        }
+        """The upstream every name was ever given to in this generation."""
         self._server_info = server_info
         self._ttl_ms = ttl_ms
         self._cache_scope = cache_scope
@@ -117,7 +122,10 @@ class Catalog:
         ttl = min((source.ttl_ms for source in contributing), default=0)
         public = bool(contributing) and all(source.cache_scope == "public" for source in contributing)
         entries, findings = merge.finish()
-        return cls(entries, findings, server_info or {}, ttl, "public" if public else "private")
+        catalog = cls(entries, findings, server_info or {}, ttl, "public" if public else "private")
+        if previous is not None:
+            catalog.owners = _newest({**previous.owners, **catalog.owners})
+        return catalog
 
     def __len__(self) -> int:
         return sum(len(entries) for entries in self._entries.values())
@@ -217,6 +225,11 @@ class Catalog:
         return number
 
 
+def _newest(owners: dict[tuple[Kind, str], str]) -> dict[tuple[Kind, str], str]:
+    """Bounded, should an upstream make up new names for ever."""
+    return owners if len(owners) <= MAX_OWNERS else dict(list(owners.items())[-MAX_OWNERS:])
+
+
 def _for_handshake(wire: Json) -> Json:
     """Handshake revisions allow output schemas of objects only; another one would cost the client its whole list."""
     schema = wire.get("outputSchema")
@@ -230,12 +243,9 @@ class _Merge:
 
     def __init__(self, on_conflict: OnConflict, previous: Catalog | None) -> None:
         self._on_conflict = on_conflict
-        self._taken: dict[Kind, dict[str, _Entry | None]] = {kind: {} for kind in KINDS}
+        self._taken: dict[Kind, dict[str, _Entry]] = {kind: {} for kind in KINDS}
         self._findings: list[Finding] = []
-        self._held: dict[Kind, dict[str, Route]] = {kind: {} for kind in KINDS}
-        if previous is not None:
-            for kind in KINDS:
-                self._held[kind] = {entry.exposed: entry.route for entry in previous._entries[kind]}
+        self._owners: dict[tuple[Kind, str], str] = {} if previous is None else previous.owners
         self._known: dict[Kind, set[Route]] = {kind: set() for kind in KINDS}
 
     def add(self, source: Source) -> None:
@@ -254,19 +264,19 @@ class _Merge:
         kind = item.route.kind
         exposed = item.local if kind in (RESOURCES, TEMPLATES) else names.expose(source.namespace, item.local)
         taken = self._taken[kind]
-        holder = self._held[kind].get(exposed)
-        if holder is not None and holder != item.route and holder.upstream != item.route.upstream:
-            # Within a generation a name never moves to another upstream, so whoever was served under it keeps it.
-            exposed = self._other_name(source, item)
-            self._find(item, f"{holder.upstream!r} is served under this name already; it is exposed as {exposed!r}")
-        if exposed not in taken:
-            taken[exposed] = _entry(exposed, item)
+        if exposed in taken:
+            self._conflict(source, item, exposed)
             return
-        self._conflict(source, item, exposed)
+        owner = self._owners.get((kind, exposed), item.route.upstream)
+        if owner != item.route.upstream and self._on_conflict != "override":
+            # Within a generation a name never moves to another upstream: who was served under it keeps it, also
+            # while it is away.
+            exposed = self._other_name(source, item)
+            self._find(item, f"{owner!r} is served under this name already; it is exposed as {exposed!r}")
+        taken[exposed] = _entry(exposed, item)
 
     def _conflict(self, source: Source, item: Item, exposed: str) -> None:
-        kind, first = item.route.kind, self._taken[item.route.kind][exposed]
-        owner = first.route.upstream if first is not None else "another server"
+        kind, owner = item.route.kind, self._taken[item.route.kind][exposed].route.upstream
         if kind in (RESOURCES, TEMPLATES) or self._on_conflict in ("rename", "prefix"):
             other = self._other_name(source, item)
             self._taken[kind][other] = _entry(other, item)
@@ -296,7 +306,7 @@ class _Merge:
         self._findings.append(Finding(route.upstream, route.kind.unknown, route.name[:200], problem, severity))
 
     def finish(self) -> tuple[dict[Kind, tuple[_Entry, ...]], tuple[Finding, ...]]:
-        entries = {kind: tuple(e for e in self._taken[kind].values() if e is not None) for kind in KINDS}
+        entries = {kind: tuple(self._taken[kind].values()) for kind in KINDS}
         for kind in (TOOLS, PROMPTS):
             self._confusable(entries[kind])
         return entries, tuple(self._findings)

@@ -34,6 +34,8 @@ parser.add_argument("--bad-tool", action="store_true", help="list one invalid to
 parser.add_argument("--noise", type=int, default=0, help="so many lines of stdout noise before every answer")
 parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM and the end of stdin")
 parser.add_argument("--grandchild", action="store_true", help="start a sleeping grandchild in its own session")
+parser.add_argument("--hang-if", help="never answer anything while this file exists")
+parser.add_argument("--more-if", help="list one more tool, `late`, while this file exists")
 parser.add_argument("--record", help="append every received message to this file")
 options = parser.parse_args()
 
@@ -93,6 +95,8 @@ def all_tools() -> list:
         *[tool(f"t{n}") for n in range(options.tools)],
         *[tool(name) for name in tools_added],
     ]
+    if options.more_if and pathlib.Path(options.more_if).exists():
+        tools.append(tool("late"))
     if options.bad_tool:
         tools.insert(1, {"name": "broken", "inputSchema": "not a schema"})
     return tools
@@ -294,7 +298,7 @@ def main() -> None:
         if options.record:
             with pathlib.Path(options.record).open("ab") as file:
                 file.write(line)
-        if options.silent:
+        if options.silent or (options.hang_if and pathlib.Path(options.hang_if).exists()):
             continue
         handle(json.loads(line))
     while options.stubborn:

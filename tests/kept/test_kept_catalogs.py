@@ -1,0 +1,121 @@
+"""The store of kept catalogs: private, exact about what it is of, and never in anybody's way."""
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.config.models import Server
+from mcp_hub.kept import Kept, KeptCatalogs
+
+LISTS: dict[str, list[Any]] = {"tools": [{"name": "t", "n": 10**25}], "resources": [], "templates": [], "prompts": []}
+KEPT = Kept("modern", "2026-07-28", {"tools": {}}, "be kind", {"name": "x"}, LISTS)
+
+
+def entry(**changes: Any) -> Server:
+    values = {"id": "s", "transport": "stdio", "command": "x", "namespace": "s", "env": {"KEY": "secret"}}
+    return Server.model_validate({**values, **changes})
+
+
+def saved(directory: Path) -> tuple[KeptCatalogs, Path]:
+    store = KeptCatalogs(directory)
+    store.save(entry(), KEPT)
+    (file,) = directory.glob("*.json")
+    return store, file
+
+
+def test_what_was_saved_is_loaded_also_by_another_run(tmp_path: Path) -> None:
+    store, _ = saved(tmp_path / "c")
+    assert store.load(entry()) == KEPT
+    assert KeptCatalogs(tmp_path / "c").load(entry()) == KEPT
+
+
+def test_directory_and_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    saved(tmp_path / "c")
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "c").iterdir()} == {0o600}
+    assert not any("secret" in path.name or b"secret" in path.read_bytes() for path in (tmp_path / "c").iterdir())
+
+
+@pytest.mark.parametrize("change", [{"command": "y"}, {"env": {"KEY": "other"}}, {"args": ("a",)}, {"namespace": "n"}])
+def test_another_entry_finds_nothing(tmp_path: Path, change: dict[str, Any]) -> None:
+    store, _ = saved(tmp_path / "c")
+    assert store.load(entry(**change)) is None
+
+
+def test_an_entry_that_is_not_to_be_kept_is_neither_saved_nor_loaded(tmp_path: Path) -> None:
+    store = KeptCatalogs(tmp_path / "c")
+    store.save(entry(keep_catalog=False), KEPT)
+    assert not (tmp_path / "c").exists()
+    assert store.load(entry(keep_catalog=False)) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{", b"[]", b"{}", b'{"format":1}', b'{"format":99}',
+        json.dumps({"format": 1, "era": "odd", "protocol_version": "x", "capabilities": {}, "instructions": None,
+                    "server_info": {}, "lists": LISTS}).encode(),
+        json.dumps({"format": 1, "era": "modern", "protocol_version": "x", "capabilities": {}, "instructions": None,
+                    "server_info": {}, "lists": {"tools": 5}}).encode(),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_what_it_should_be_is_ignored(tmp_path: Path, data: bytes) -> None:
+    store, file = saved(tmp_path / "c")
+    file.write_bytes(data)
+    assert store.load(entry()) is None
+
+
+def test_a_file_others_can_read_is_ignored(tmp_path: Path) -> None:
+    store, file = saved(tmp_path / "c")
+    file.chmod(0o644)
+    assert store.load(entry()) is None
+
+
+def test_a_file_of_somebody_else_is_ignored(tmp_path: Path) -> None:
+    store, file = saved(tmp_path / "c")
+    if os.getuid() == 0:
+        os.chown(file, 12345, 12345)
+        assert store.load(entry()) is None
+    else:
+        assert file.stat().st_uid == os.getuid()
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    store, file = saved(tmp_path / "c")
+    target = tmp_path / "target"
+    target.write_bytes(file.read_bytes())
+    target.chmod(0o600)
+    file.unlink()
+    file.symlink_to(target)
+    assert store.load(entry()) is None
+
+
+def test_a_directory_others_can_enter_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir(mode=0o755)
+    store = KeptCatalogs(tmp_path / "c")
+    store.save(entry(), KEPT)
+    assert list((tmp_path / "c").iterdir()) == []
+    assert store.load(entry()) is None
+
+
+def test_a_place_that_cannot_be_written_costs_nothing_but_the_catalog(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = KeptCatalogs(tmp_path / "file" / "c")
+    store.save(entry(), KEPT)
+    assert store.load(entry()) is None
+
+
+def test_many_that_save_at_once_share_one_key(tmp_path: Path) -> None:
+    stores = [KeptCatalogs(tmp_path / "c") for _ in range(16)]
+    threads = [threading.Thread(target=store.save, args=(entry(), KEPT)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list((tmp_path / "c").glob("*.json"))) == 1
+    assert [path.name for path in (tmp_path / "c").iterdir() if path.name.startswith(".")] == []
+    assert KeptCatalogs(tmp_path / "c").load(entry()) == KEPT
