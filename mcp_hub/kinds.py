@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 LEFT_OUT_KEY: Final = "mcp-hub/left-out"
 """In the `_meta` of a list: texts about what its server could not offer, such as a file that does not import."""
@@ -66,27 +68,105 @@ PROMPTS: Final = Kind(
 )
 KINDS: Final = (TOOLS, RESOURCES, TEMPLATES, PROMPTS)
 
-_SHARED: Final[dict[str, type | tuple[type, ...]]] = {
-    "title": str,
-    "description": str,
-    "annotations": dict,
-    "icons": list,
-    "_meta": dict,
+_NUMBER: Final = (int, float)
+
+
+class _Object(NamedTuple):
+    """An object with these fields, `needs` among them; others are free."""
+
+    fields: Mapping[str, Shape]
+    needs: tuple[str, ...] = ()
+
+
+class _ListOf(NamedTuple):
+    shape: Shape
+
+
+class _MapOf(NamedTuple):
+    """An object whose values all have one shape."""
+
+    shape: Shape
+
+
+class _Matching(NamedTuple):
+    pattern: re.Pattern[str]
+    words: str
+
+
+Shape = type | tuple[type, ...] | frozenset[str] | _Object | _ListOf | _MapOf | _Matching
+
+_ICONS: Final = _ListOf(
+    _Object({"src": str, "mimeType": str, "sizes": _ListOf(str), "theme": frozenset({"light", "dark"})}, needs=("src",))
+)
+_SHARED: Final[dict[str, Shape]] = {"title": str, "description": str, "icons": _ICONS, "_meta": dict}
+_SCHEMA: Final = _Object(
+    {
+        "type": frozenset({"object"}),
+        "properties": _MapOf((dict, bool)),
+        "required": _ListOf(str),
+        "$schema": str,
+    },
+    needs=("type",),
+)
+_HINTS: Final = dict.fromkeys(("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"), bool)
+_TOOL: Final[dict[str, Shape]] = {
+    "name": str,
+    "inputSchema": _SCHEMA,
+    "outputSchema": _Object({"$schema": str}),
+    "annotations": _Object({"title": str, **_HINTS}),
+    "execution": _Object({"taskSupport": frozenset({"required", "optional", "forbidden"})}),
 }
-_OF_KIND: Final[dict[str, dict[str, type | tuple[type, ...]]]] = {
-    "tools": {"inputSchema": dict, "outputSchema": dict, "execution": dict},
-    "resources": {"name": str, "mimeType": str, "size": (int, float)},
-    "templates": {"name": str, "mimeType": str},
-    "prompts": {"arguments": list},
+_TIME: Final = re.compile(
+    r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?"
+    r"(Z|[+-]([01]\d|2[0-3]):[0-5]\d)",
+    re.ASCII,
+)
+_AUDIENCE: Final = _Object(
+    {
+        "audience": _ListOf(frozenset({"user", "assistant"})),
+        "priority": _NUMBER,
+        "lastModified": _Matching(_TIME, "a date, a time and its offset"),
+    }
+)
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\ud800-\udfff]*", re.DOTALL)
+_RESOURCE: Final[dict[str, Shape]] = {
+    "uri": _Matching(_URI, "a URI with a scheme"),
+    "name": str,
+    "mimeType": str,
+    "size": _NUMBER,
+    "annotations": _AUDIENCE,
 }
-_WORDS: Final = {str: "a text", dict: "an object", list: "a list", (int, float): "a number"}
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_ANY_URI: Final = re.compile(r"[^\ud800-\udfff]+", re.DOTALL)
+_TEMPLATE: Final[dict[str, Shape]] = {
+    "uriTemplate": _Matching(_ANY_URI, "a URI template"),
+    "name": str,
+    "mimeType": str,
+    "annotations": _AUDIENCE,
+}
+_ARGUMENT: Final = _Object({"name": str, "title": str, "description": str, "required": bool}, needs=("name",))
+_PROMPT: Final[dict[str, Shape]] = {"name": str, "arguments": _ListOf(_ARGUMENT)}
+
+_SHAPES: Final = {
+    "tools": _Object({**_TOOL, **_SHARED}, needs=("name", "inputSchema")),
+    "resources": _Object({**_RESOURCE, **_SHARED}, needs=("uri", "name")),
+    "templates": _Object({**_TEMPLATE, **_SHARED}, needs=("uriTemplate", "name")),
+    "prompts": _Object({**_PROMPT, **_SHARED}, needs=("name",)),
+}
+"""What strict clients check before they accept a list: the TypeScript and Python SDKs taken together."""
+
+_WORDS: Final[dict[Any, str]] = {
+    str: "a text",
+    dict: "an object",
+    bool: "true or false",
+    _NUMBER: "a number",
+    (dict, bool): "a schema",
+}
 
 
 def defect(kind: Kind, item: Any) -> str | None:
     """Why a client would drop the whole list because of this item; None if it is sound.
 
-    Only what the specification's types forbid; unknown fields are fine. `null` is taken for absent.
+    Only what the specification's types forbid; unknown fields are fine. `null` is taken for absent: see `plain`.
     """
     if not isinstance(item, dict):
         return "it is not an object"
@@ -95,37 +175,109 @@ def defect(kind: Kind, item: Any) -> str | None:
         return f"its {kind.name_key} is not a text"
     if len(name) > MAX_NAME:
         return f"its {kind.name_key} is longer than {MAX_NAME:,} characters"
-    for key, expected in (_SHARED | _OF_KIND[kind.name]).items():
-        value = item.get(key)
-        if value is not None and (not isinstance(value, expected) or isinstance(value, bool)):
-            return f"its {key} is not {_WORDS[expected]}"
-    if any(not isinstance(icon, dict) for icon in item.get("icons") or ()):
-        return "its icons are not objects"
-    return _OWN_RULE[kind.name](item)
+    problem = _misfit(_SHAPES[kind.name], item, "")
+    if problem is not None:
+        return f"its {problem}"
+    return _out_of_range(kind, item)
 
 
-def _tool(item: dict[str, Any]) -> str | None:
-    schema = item.get("inputSchema")
-    if not isinstance(schema, dict) or schema.get("type") != "object":
-        return "its inputSchema is not a schema of type 'object'"
+def _out_of_range(kind: Kind, item: dict[str, Any]) -> str | None:
+    size = item.get("size")
+    if kind is RESOURCES and isinstance(size, float) and not size.is_integer():
+        return "its size is not a whole number"
+    priority = (item.get("annotations") or {}).get("priority")
+    if kind.capability == "resources" and priority is not None and not 0 <= priority <= 1:
+        return "its annotations.priority is not between 0 and 1"
     return None
 
 
-def _resource(item: dict[str, Any]) -> str | None:
-    if not isinstance(item.get("name"), str):
-        return "its name is not a text"
-    return None if _SCHEME.match(item["uri"]) else "its uri has no scheme"
+def _misfit(shape: Shape, value: Any, where: str) -> str | None:
+    """Which part of a value does not have its shape, and how; None if all of it has."""
+    if isinstance(shape, _Object):
+        if not isinstance(value, dict):
+            return f"{where} is not an object"
+        dot = f"{where}." if where else ""
+        for key, inner in shape.fields.items():
+            found = value.get(key)
+            if found is not None:
+                problem = _misfit(inner, found, dot + key)
+                if problem is not None:
+                    return problem
+            elif key in shape.needs:
+                return f"{dot}{key} is missing"
+        return None
+    if isinstance(shape, _ListOf):
+        if not isinstance(value, list):
+            return f"{where} is not a list"
+        return next(filter(None, (_misfit(shape.shape, one, f"{where}[{n}]") for n, one in enumerate(value))), None)
+    if isinstance(shape, _MapOf):
+        if not isinstance(value, dict):
+            return f"{where} is not an object"
+        return next(filter(None, (_misfit(shape.shape, one, f"{where}.{key}") for key, one in value.items())), None)
+    if isinstance(shape, _Matching):
+        fits = isinstance(value, str) and shape.pattern.fullmatch(value) is not None
+        return None if fits else f"{where} is not {shape.words}"
+    if isinstance(shape, frozenset):
+        fits = isinstance(value, str) and value in shape
+        return None if fits else f"{where} is not " + " or ".join(repr(word) for word in sorted(shape))
+    fits = isinstance(value, shape) and (shape is bool or shape == (dict, bool) or not isinstance(value, bool))
+    return None if fits and _is_finite(value) else f"{where} is not {_WORDS[shape]}"
 
 
-def _template(item: dict[str, Any]) -> str | None:
-    return None if isinstance(item.get("name"), str) else "its name is not a text"
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
-def _prompt(item: dict[str, Any]) -> str | None:
-    for argument in item.get("arguments") or ():
-        if not isinstance(argument, dict) or not isinstance(argument.get("name"), str):
-            return "its arguments are not objects with a name"
-    return None
+def plain(kind: Kind, item: dict[str, Any]) -> dict[str, Any]:
+    """The item without the `null`s that stand where the specification knows a field: strict clients refuse them.
+
+    Unknown fields keep theirs. The item itself is not changed; it is returned as it is where it has none.
+    """
+    found: dict[str, Any] = _without_nulls(_SHAPES[kind.name], item)
+    return found
 
 
-_OWN_RULE: Final = {"tools": _tool, "resources": _resource, "templates": _template, "prompts": _prompt}
+def _without_nulls(shape: Shape, value: Any) -> Any:
+    if isinstance(shape, _Object):
+        changed = {}
+        for key, inner in shape.fields.items():
+            if key in value:
+                found = value[key]
+                kept = None if found is None else _without_nulls(inner, found)
+                if kept is None or kept is not found:
+                    changed[key] = kept
+        if not changed:
+            return value
+        merged = {**value, **changed}
+        return {key: one for key, one in merged.items() if key not in changed or one is not None}
+    if isinstance(shape, _ListOf) and not isinstance(shape.shape, type | frozenset):
+        kept = [_without_nulls(shape.shape, one) for one in value]
+        return value if all(one is other for one, other in zip(kept, value, strict=True)) else kept
+    return value
+
+
+def for_handshake(tool: dict[str, Any]) -> dict[str, Any]:
+    """A sound tool as clients of the handshake revisions accept it: every schema describes an object, by objects.
+
+    An output schema of anything else is dropped, and a property's schema `true` or `false` is written as an object;
+    either would cost the client its whole list. Other kinds' items come back as they are.
+    """
+    changed: dict[str, Any] = {}
+    for key in ("inputSchema", "outputSchema"):
+        schema = tool.get(key)
+        if schema is None:
+            continue
+        if _misfit(_SCHEMA, schema, "") is not None:
+            changed[key] = None
+            continue
+        written = _without_nulls(_SCHEMA, schema)
+        properties = written.get("properties") or {}
+        if any(isinstance(one, bool) for one in properties.values()):
+            objects = {name: _AS_OBJECT[one] if isinstance(one, bool) else one for name, one in properties.items()}
+            written = {**written, "properties": objects}
+        if written is not schema:
+            changed[key] = written
+    return {k: v for k, v in {**tool, **changed}.items() if k not in changed or v is not None} if changed else tool
+
+
+_AS_OBJECT: Final[dict[bool, dict[str, Any]]] = {True: {}, False: {"not": {}}}

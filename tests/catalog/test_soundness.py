@@ -1,0 +1,148 @@
+"""What `defect` lets through is accepted by the SDK's own types, whole lists at a time; what it refuses says why."""
+
+import copy
+from typing import Any
+
+import mcp_types
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect, for_handshake, plain
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}, "b": True}, "required": ["a"]}
+ICON = {"src": "data:,", "mimeType": "image/png", "sizes": ["1x1"], "theme": "dark"}
+SHARED = {"title": "T", "description": "D", "icons": [ICON], "_meta": {"x/y": 1}, "future": {"x": None}}
+AUDIENCE = {"audience": ["user"], "priority": 0.5, "lastModified": "2025-01-12T15:00:58Z"}
+FULL: dict[Kind, dict[str, Any]] = {
+    TOOLS: {
+        "name": "n",
+        "inputSchema": SCHEMA,
+        "outputSchema": SCHEMA,
+        "annotations": {"title": "T", "readOnlyHint": True},
+        "execution": {"taskSupport": "optional"},
+        **SHARED,
+    },
+    RESOURCES: {"uri": "x://y", "name": "n", "mimeType": "a/b", "size": 3, "annotations": AUDIENCE, **SHARED},
+    TEMPLATES: {"uriTemplate": "x://{y}", "name": "n", "mimeType": "a/b", "annotations": AUDIENCE, **SHARED},
+    PROMPTS: {"name": "n", "arguments": [{"name": "a", "description": "d", "required": True}], **SHARED},
+}
+TYPES: dict[Kind, Any] = {
+    TOOLS: mcp_types.Tool,
+    RESOURCES: mcp_types.Resource,
+    TEMPLATES: mcp_types.ResourceTemplate,
+    PROMPTS: mcp_types.Prompt,
+}
+ODD: list[Any] = [
+    None,
+    7,
+    -1.5,
+    True,
+    "",
+    "text",
+    [],
+    [1],
+    [None],
+    {},
+    {"a": 1},
+    {"type": "array"},
+    "dark",
+    float("nan"),
+]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every member of every object and list."""
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [step for key, one in members for step in [(*path, key), *places(one, (*path, key))]]
+
+
+def changed(item: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    copied = copy.deepcopy(item)
+    inner: Any = copied
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return copied
+
+
+def has_known_null(kind: Kind, item: dict[str, Any]) -> bool:
+    return any(value is None for key, value in item.items() if key in FULL[kind] and key != "future")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_item_with_everything_in_it_is_sound_and_stays_as_it_is(kind: Kind) -> None:
+    assert defect(kind, FULL[kind]) is None
+    assert plain(kind, FULL[kind]) is FULL[kind]
+    TYPES[kind].model_validate(FULL[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(derandomize=True, max_examples=1000)
+@given(data=st.data())
+def test_what_is_let_through_is_accepted_by_the_sdk(kind: Kind, data: st.DataObject) -> None:
+    item = FULL[kind]
+    for _ in range(data.draw(st.integers(1, 3))):
+        item = changed(item, data.draw(st.sampled_from(places(item))), data.draw(st.sampled_from(ODD)))
+    before = copy.deepcopy(item)
+    if defect(kind, item) is None:
+        shown = plain(kind, item)
+        TYPES[kind].model_validate(shown)
+        assert not has_known_null(kind, shown)
+        assert defect(kind, shown) is None
+    assert repr(item) == repr(before)
+
+
+OFFSET = "its annotations.lastModified is not a date, a time and its offset"
+TASKS = "its execution.taskSupport is not 'forbidden' or 'optional' or 'required'"
+PATHS = [
+    (TOOLS, ("inputSchema", "type"), "array", "its inputSchema.type is not 'object'"),
+    (TOOLS, ("inputSchema",), None, "its inputSchema is missing"),
+    (TOOLS, ("inputSchema", "required"), [1], "its inputSchema.required[0] is not a text"),
+    (TOOLS, ("inputSchema", "properties", "a"), "text", "its inputSchema.properties.a is not a schema"),
+    (TOOLS, ("annotations", "readOnlyHint"), "yes", "its annotations.readOnlyHint is not true or false"),
+    (TOOLS, ("execution", "taskSupport"), 1, TASKS),
+    (TOOLS, ("icons", 0, "src"), None, "its icons[0].src is missing"),
+    (TOOLS, ("title",), ["T"], "its title is not a text"),
+    (RESOURCES, ("uri",), "no scheme", "its uri is not a URI with a scheme"),
+    (RESOURCES, ("uri",), "x:\ud800", "its uri is not a URI with a scheme"),
+    (RESOURCES, ("size",), True, "its size is not a number"),
+    (RESOURCES, ("size",), 1.5, "its size is not a whole number"),
+    (RESOURCES, ("annotations", "priority"), 2, "its annotations.priority is not between 0 and 1"),
+    (RESOURCES, ("annotations", "lastModified"), "today", OFFSET),
+    (TEMPLATES, ("annotations", "audience"), ["all"], "its annotations.audience[0] is not 'assistant' or 'user'"),
+    (PROMPTS, ("arguments", 0), "a", "its arguments[0] is not an object"),
+    (PROMPTS, ("arguments", 0, "name"), 1, "its arguments[0].name is not a text"),
+]
+
+
+@pytest.mark.parametrize(("kind", "path", "value", "reason"), PATHS)
+def test_the_reason_names_the_place(kind: Kind, path: tuple[Any, ...], value: Any, reason: str) -> None:
+    assert defect(kind, changed(FULL[kind], path, value)) == reason
+
+
+def test_nulls_where_the_specification_knows_a_field_go_and_those_of_unknown_fields_stay() -> None:
+    item = changed(FULL[TOOLS], ("annotations", "readOnlyHint"), None)
+    for path in (("title",), ("icons", 0, "theme"), ("inputSchema", "required"), ("outputSchema", "$schema")):
+        item = changed(item, path, None)
+    item["inputSchema"]["properties"]["a"]["default"] = None
+    shown = plain(TOOLS, item)
+    assert "title" not in shown
+    assert "theme" not in shown["icons"][0]
+    assert "required" not in shown["inputSchema"]
+    assert "$schema" not in shown["outputSchema"]
+    assert "readOnlyHint" not in shown["annotations"]
+    assert shown["inputSchema"]["properties"]["a"] == {"type": "string", "default": None}
+    assert shown["future"] == {"x": None}
+
+
+def test_handshake_clients_see_schemas_of_objects_only() -> None:
+    shown = for_handshake(FULL[TOOLS])
+    assert shown["inputSchema"]["properties"] == {"a": {"type": "string"}, "b": {}}
+    assert shown["outputSchema"] == shown["inputSchema"]
+    assert FULL[TOOLS]["inputSchema"]["properties"]["b"] is True
+    assert "outputSchema" not in for_handshake(changed(FULL[TOOLS], ("outputSchema", "type"), "array"))
+    assert "required" not in for_handshake(changed(FULL[TOOLS], ("outputSchema", "required"), None))["outputSchema"]
+    assert for_handshake(FULL[PROMPTS]) is FULL[PROMPTS]
+    bare = {"name": "n", "inputSchema": {"type": "object"}}
+    assert for_handshake(bare) is bare
