@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 from typing import Any
 
 from mcp_hub.cli import FAILED, OK
+from mcp_hub.cli.progress import outcomes
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.hub import Hub
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _check(config: Config, *, as_json: bool) -> int:
     async with Hub(config) as hub:
-        await _outcomes(hub, show=sys.stderr.isatty() and not as_json)
+        await outcomes(hub)
         facts = [_facts(hub, upstream) for upstream in hub.upstreams.values()]
         findings = [
             {
@@ -56,21 +56,6 @@ async def _check(config: Config, *, as_json: bool) -> int:
         if failed:
             print(f"failed: required and not available: {', '.join(failed)}")
     return FAILED if failed or forbidden else OK
-
-
-async def _outcomes(hub: Hub, *, show: bool) -> None:
-    if not show:
-        await hub.outcomes()
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("connecting") as status:
-        waiting = asyncio.ensure_future(hub.outcomes())
-        while not waiting.done():
-            missing = [u.server.id for u in hub.upstreams.values() if not u.settled.is_set()]
-            status.update(f"connecting to {len(missing)} of {len(hub.upstreams)}: {printable(', '.join(missing), 80)}")
-            await asyncio.wait({waiting}, timeout=0.2)
-        waiting.result()
 
 
 def _facts(hub: Hub, upstream: Upstream) -> dict[str, Any]:

@@ -53,8 +53,8 @@ def _listen(config: Config, options: argparse.Namespace) -> Listen:
         changes["host"] = options.host
     if options.port is not None:
         changes["port"] = options.port
-    if TOKEN_VARIABLE in os.environ:
-        changes["token"] = os.environ[TOKEN_VARIABLE]
+    if token := os.environ.get(TOKEN_VARIABLE):
+        changes["token"] = token
     try:
         return Listen.model_validate({**config.listen.model_dump(), **changes})
     except ValidationError as error:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from mcp_hub.cli import OK
+from mcp_hub.cli.progress import outcomes
 from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.kinds import TOOLS
@@ -27,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _tools(config: Config, *, as_json: bool) -> int:
     async with make_hub(config) as hub:
-        await hub.outcomes()
+        await outcomes(hub)
         entries = [hub.catalog.entry(TOOLS, name) for name in hub.catalog.names(TOOLS)]
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
     tools = [entry for entry in entries if entry is not None]
