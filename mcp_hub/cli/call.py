@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"--args is not JSON: {error}") from None
     if not isinstance(arguments, dict):
         raise ConfigError('--args must be a JSON object, such as \'{"text": "hello"}\'')
-    return run_loop(_call(load(options), options.name, arguments, as_json=options.json))
+    return run_loop(_call(load(options, quiet=True), options.name, arguments, as_json=options.json))
 
 
 async def _call(config: Config, name: str, arguments: dict[str, Any], *, as_json: bool) -> int:

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Exit 1 if a required server fails or the catalog has a conflict that the configuration forbids."""
-    return run_loop(_check(load(options), as_json=options.json))
+    return run_loop(_check(load(options, quiet=True), as_json=options.json))
 
 
 async def _check(config: Config, *, as_json: bool) -> int:

@@ -37,19 +37,23 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: everything")
 
 
-def set_up_logging(verbose: int) -> None:
-    """Log to stderr: warnings, with -v what happens, with -vv everything."""
+def set_up_logging(verbose: int, *, quiet: bool) -> None:
+    """Log to stderr: warnings (`quiet`: only errors), with -v what happens, with -vv everything."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Escaping())
     logger = logging.getLogger("mcp_hub")
     logger.handlers[:] = [handler]
     logger.propagate = False
-    logger.setLevel({0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG))
+    least = logging.ERROR if quiet else logging.WARNING
+    logger.setLevel({0: least, 1: logging.INFO}.get(verbose, logging.DEBUG))
 
 
-def load(options: argparse.Namespace) -> Config:
-    """The configuration the options name. Raises ConfigError; warnings go to stderr."""
-    set_up_logging(options.verbose)
+def load(options: argparse.Namespace, *, quiet: bool = False) -> Config:
+    """The configuration the options name. Raises ConfigError; warnings go to stderr.
+
+    `quiet` is for commands that print themselves what else would be logged of servers.
+    """
+    set_up_logging(options.verbose, quiet=quiet)
     path = options.config or default_path(Path.cwd(), os.environ)
     loaded = read_config(path, os.environ)
     for warning in loaded.warnings:

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List the tools of every server that answers within its deadlines."""
-    return run_loop(_tools(load(options), as_json=options.json))
+    return run_loop(_tools(load(options, quiet=True), as_json=options.json))
 
 
 async def _tools(config: Config, *, as_json: bool) -> int:
