@@ -26,7 +26,7 @@ from tests.peers.catalogue import (
     text_of,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("matrix")]
+pytestmark = pytest.mark.anyio
 
 HUB = [sys.executable, "-m", "mcp_hub", "serve"]
 CALLED = {"handshake": "everything_http", "modern": "time"}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.peers.catalogue import REAL_SERVERS, REVISION, Place, real_servers, run_client_on, text_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("real servers, directly")]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")
