@@ -16,6 +16,7 @@ from mcp_hub.wire.streams import Input, open_input, open_output
 MAX_LINE: Final = 64 * 1024 * 1024
 HIGH_WATER: Final = 8 * 1024 * 1024
 """Bytes the client may leave unread before no further request of its is read and notifications are dropped."""
+HURRIED_GRACE: Final = 0.2
 END_GRACE: Final = 1.0
 """Seconds for running requests and unread answers after stdin has closed. With what stopping upstreams may take,
 nothing is left 5 s after the client went."""
@@ -68,12 +69,14 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
 
     source = await open_input(stdin, data, end)
     await stop.wait()
-    dispatcher.hub.hurry()
     dispatcher.close()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(END_GRACE):
-            await duplex.drained()
-            await output.flush()
+    for grace in (END_GRACE, HURRIED_GRACE):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await duplex.drained()
+                await output.flush()
+                break
+        dispatcher.hub.hurry()  # who still waits for an upstream to start is answered with what is there
     if resuming is not None:
         resuming.cancel()
     duplex.close()

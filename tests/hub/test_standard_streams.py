@@ -138,3 +138,12 @@ async def test_a_client_that_reads_nothing_for_a_while_still_gets_every_answer(t
         process.stdin.close()
         assert await process.wait() == 0
     assert sorted(seen) == list(range(40))
+
+
+def test_what_waits_for_a_server_that_does_not_come_is_answered_before_the_end(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"silent": fake("--silent")}, list_wait=60)
+    command = [*HUB, "serve", "--config", str(config)]
+    done = subprocess.run(command, input=INPUT, capture_output=True, timeout=PATIENCE)
+    answers = {message["id"]: message for message in map(json.loads, done.stdout.splitlines())}
+    assert answers[2]["result"]["tools"] == []
+    assert answers[3]["error"]["code"] == -32602
