@@ -16,10 +16,11 @@ from mcp_hub.wire.streams import Input, open_input, open_output
 MAX_LINE: Final = 64 * 1024 * 1024
 HIGH_WATER: Final = 8 * 1024 * 1024
 """Bytes the client may leave unread before no further request of its is read and notifications are dropped."""
-HURRIED_GRACE: Final = 0.2
 END_GRACE: Final = 1.0
 """Seconds for running requests and unread answers after stdin has closed. With what stopping upstreams may take,
 nothing is left 5 s after the client went."""
+HURRIED_GRACE: Final = 0.2
+"""Seconds for the answers of those that waited for an upstream to start."""
 
 
 async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asyncio.Event) -> None:
