@@ -32,7 +32,9 @@ PEERS = HERE.parent.parent / ".peers"
 NODE = PEERS / "bin" / "node"
 NPM = PEERS / "node" / "node_modules"
 SERVERS = PEERS / "servers" / "bin"
+MCP1 = PEERS / "mcp1" / "bin" / "python"
 FASTMCP_SERVER = HERE / "servers" / "fastmcp_server.py"
+ONE_ERA_SERVER = HERE / "servers" / "one_era_server.py"
 LOOPBACK_ONLY = HERE / "servers" / "loopback_only.cjs"
 
 STARTED = 60.0
@@ -160,6 +162,28 @@ def _fastmcp(transport: Transport) -> RealServer:
     )
 
 
+def _one_era(era: Era, transport: Transport) -> RealServer:
+    name = f"{era}_only_{transport}"
+
+    def command() -> list[str]:
+        return [installed(MCP1) if era == "handshake" else sys.executable, str(ONE_ERA_SERVER), transport]
+
+    # The specification has SSE in the handshake era alone; the hub speaks the other over it only where it is told to.
+    pinned = {"era": "modern"} if (era, transport) == ("modern", "sse") else {}
+    return RealServer(
+        name=name,
+        transport=transport,
+        era=era,
+        tool="echo",
+        arguments=lambda _: {"text": "a word"},
+        expected=f"{name} heard a word",
+        entry=_spawned(lambda _: command(), NAME=lambda _: name)
+        if transport == "stdio"
+        else lambda place: {"url": place.urls[name], "transport": transport, **pinned},
+        start=None if transport == "stdio" else lambda port: (command(), {"PORT": str(port), "NAME": name}),
+    )
+
+
 _ALL = (
     _everything("stdio", "stdio"),
     _everything("sse", "sse"),
@@ -214,6 +238,12 @@ _ALL = (
     _fastmcp("sse"),
 )
 REAL_SERVERS: Mapping[str, RealServer] = {server.name: server for server in _ALL}
+"""What people run. Those of the modern era shake hands as well."""
+ONE_ERA_SERVERS: Mapping[str, RealServer] = {
+    f"{era}_only_{transport}": _one_era(era, transport) for era in REVISION for transport in TRANSPORTS
+}
+"""Of one era alone, on the SDK 1.x or 2.x; each has a tool that reports progress, a resource, a template, a prompt."""
+SERVERS_BY_NAME: Mapping[str, RealServer] = {**REAL_SERVERS, **ONE_ERA_SERVERS}
 
 
 @contextlib.asynccontextmanager
@@ -235,7 +265,7 @@ async def real_servers(tmp: Path, names: Sequence[str] = tuple(REAL_SERVERS)) ->
             await stack.enter_async_context(network_server(command, port, env, log=tmp / f"{server.name}.log"))
             place.urls[server.name] = f"http://127.0.0.1:{port}{server.path}"
 
-        outcomes = await asyncio.gather(*(start(REAL_SERVERS[name]) for name in names), return_exceptions=True)
+        outcomes = await asyncio.gather(*(start(SERVERS_BY_NAME[name]) for name in names), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -245,7 +275,7 @@ async def real_servers(tmp: Path, names: Sequence[str] = tuple(REAL_SERVERS)) ->
 def hub_config(place: Place, names: Sequence[str] = tuple(REAL_SERVERS)) -> Path:
     """A configuration file of the hub with the named servers, catalogs kept in a directory of its own."""
     config = {
-        "servers": {name: REAL_SERVERS[name].entry(place) for name in names},
+        "servers": {name: SERVERS_BY_NAME[name].entry(place) for name in names},
         "cache_dir": str(place.tmp / "cache"),
         "list_wait": 60,
     }
