@@ -5,22 +5,30 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import unicodedata
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any, Final, Literal
 
 from mcp_hub import names
 from mcp_hub.era import SERVER_INFO_KEY
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
-from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect
-from mcp_hub.wire.frames import Raw, encode
+from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect, for_handshake, plain
+from mcp_hub.names import UriPattern
+from mcp_hub.wire.frames import FrameError, Raw, decode, encode
 
 PAGE_SIZE: Final = 1000
 MAX_OWNERS: Final = 100_000
-MAX_URI: Final = 8192
+"""Names remembered of one generation, should an upstream make up new ones for ever."""
+MAX_URI: Final = 2048
 """Characters of a URI that is matched against templates; a longer one matches none."""
+MAX_TEMPLATES: Final = 256
+"""Templates of one upstream that a URI is matched against, the first in its own order."""
+MAX_DEPTH: Final = 100
+"""Levels in one item; the Python SDK cannot read a message of more than 200, and loses all of it."""
 
 OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
 Json = dict[str, Any]
@@ -39,8 +47,8 @@ class Route:
 class Item:
     """One listed thing on its way into the catalog.
 
-    `local` is its name before the namespace is put in front, which a policy may change; `wire` is the item as the
-    upstream listed it and is never mutated.
+    `local` is its name before the namespace is put in front, which a policy may change (of a template it counts for
+    nothing: its URIs have to lead back); `wire` is the item as the upstream listed it and is never mutated.
     """
 
     route: Route
@@ -76,6 +84,8 @@ class _Entry:
     exposed: str
     route: Route
     wire: Json
+    data: bytes
+    """`wire`, serialised."""
 
 
 class Catalog:
@@ -93,10 +103,8 @@ class Catalog:
         self._entries = entries
         self._index = {kind: {entry.exposed: entry for entry in entries[kind]} for kind in KINDS}
         self._exposed = {entry.route: entry.exposed for kind in KINDS for entry in entries[kind]}
-        self.owners: dict[tuple[Kind, str], str] = {
-            (kind, entry.exposed): entry.route.upstream for kind in KINDS for entry in entries[kind]
-        }
-        """The upstream every name was ever given to in this generation."""
+        self._owners = {(kind, entry.exposed): entry.route for kind in KINDS for entry in entries[kind]}
+        """What every name of this generation was last given to."""
         self._server_info = server_info
         self._ttl_ms = ttl_ms
         self._cache_scope = cache_scope
@@ -113,18 +121,18 @@ class Catalog:
     ) -> Catalog:
         """Merge the sources, which stand in configuration order: that decides who is first where names are equal.
 
-        `previous` is the catalog before this one: a name it gave to an upstream that still has it stays there.
+        `previous` is the catalog before this one in the same generation: no name of it, or of those before it, moves
+        to another upstream, unless `override` says so.
         """
-        merge = _Merge(on_conflict, previous)
-        for source in sources:
-            merge.add(source)
+        remembered = previous._owners if previous is not None else {}
+        entries, findings = _Merge(on_conflict, remembered).run(sources)
         contributing = [source for source in sources if source.items]
         ttl = min((source.ttl_ms for source in contributing), default=0)
         public = bool(contributing) and all(source.cache_scope == "public" for source in contributing)
-        entries, findings = merge.finish()
         catalog = cls(entries, findings, server_info or {}, ttl, "public" if public else "private")
-        if previous is not None:
-            catalog.owners = _newest({**previous.owners, **catalog.owners})
+        room = max(0, MAX_OWNERS - len(catalog._owners))
+        older = [pair for pair in remembered.items() if pair[0] not in catalog._owners]
+        catalog._owners = {**dict(older[len(older) - min(room, len(older)) :]), **catalog._owners}
         return catalog
 
     def __len__(self) -> int:
@@ -152,20 +160,38 @@ class Catalog:
     def _by_template(self, uri: str) -> Route | None:
         if len(uri) > MAX_URI:
             return None
+        upstream, original = names.original_uri(uri) or (None, uri)
         for pattern, entry in self._patterns:
-            if pattern.fullmatch(uri):
-                prefixed = names.original_uri(uri) if entry.exposed != entry.route.name else None
-                return Route(entry.route.upstream, RESOURCES, prefixed[1] if prefixed else uri)
+            # What the hub has put in front says whose URI it is; without it, only templates listed as they are count.
+            meant = entry.exposed == entry.route.name if upstream is None else entry.route.upstream == upstream
+            if meant and pattern.fullmatch(original) is not None:
+                return Route(entry.route.upstream, RESOURCES, original)
         return None
 
     @cached_property
-    def _patterns(self) -> list[tuple[Any, _Entry]]:
-        found = ((names.template_pattern(entry.exposed), entry) for entry in self._entries[TEMPLATES])
-        return [(pattern, entry) for pattern, entry in found if pattern is not None]
+    def _patterns(self) -> list[tuple[UriPattern, _Entry]]:
+        """Of several templates that match, the one that says most comes first: `{+any}` takes nothing from others."""
+        found: list[tuple[UriPattern, _Entry]] = []
+        counted: dict[str, int] = {}
+        for entry in self._entries[TEMPLATES]:
+            pattern = names.template_pattern(entry.route.name)
+            number = counted[entry.route.upstream] = counted.get(entry.route.upstream, 0) + 1
+            if pattern is not None and number <= MAX_TEMPLATES:
+                found.append((pattern, entry))
+        return sorted(found, key=lambda one: -one[0].literal)
 
     def exposed_uri(self, upstream: str, uri: str) -> str:
-        """The URI under which clients know a resource of `upstream`; itself unless it had to be told apart."""
-        return self._exposed.get(Route(upstream, RESOURCES, uri), uri)
+        """The URI under which clients know a resource of `upstream`, listed or not: itself unless it leads elsewhere.
+
+        A client that asks for what comes out never asks another upstream.
+        """
+        known = self._exposed.get(Route(upstream, RESOURCES, uri))
+        if known is not None:
+            return known
+        other = self.resolve(RESOURCES, uri)
+        foreign = uri.startswith(names.URI_PREFIX) if other is None else other.upstream != upstream
+        prefixed = names.expose_uri(upstream, uri)
+        return prefixed if foreign or (other is None and self._by_template(prefixed) is not None) else uri
 
     @cached_property
     def fingerprint(self) -> str:
@@ -177,12 +203,13 @@ class Catalog:
 
     @cached_property
     def _fingerprints(self) -> dict[Kind, str]:
-        return {
-            kind: hashlib.sha256(
-                encode([[e.exposed, e.route.upstream, e.route.name, e.wire] for e in self._entries[kind]])
-            ).hexdigest()
-            for kind in KINDS
-        }
+        found = {}
+        for kind in KINDS:
+            digest = hashlib.sha256(kind.name.encode())
+            for entry in self._entries[kind]:
+                digest.update(encode([entry.exposed, entry.route.upstream, entry.route.name]) + entry.data + b"\n")
+            found[kind] = digest.hexdigest()
+        return found
 
     def changed(self, other: Catalog) -> frozenset[Kind]:
         """The kinds whose lists differ between the two."""
@@ -193,7 +220,7 @@ class Catalog:
 
         Raises ProtocolError for a cursor that is not of this catalog.
         """
-        offset = self._offset(cursor) if cursor is not None else 0
+        offset = self._offset(kind, cursor) if cursor is not None else 0
         key = (kind.name, modern, offset)
         if key not in self._pages:
             self._pages[key] = Raw(encode(self._result(kind, modern, offset)))
@@ -202,127 +229,211 @@ class Catalog:
     def _result(self, kind: Kind, modern: bool, offset: int) -> Json:
         entries = self._entries[kind]
         shown = entries[offset : offset + PAGE_SIZE]
-        result: Json = {kind.result_key: [entry.wire if modern else _for_handshake(entry.wire) for entry in shown]}
+        result: Json = {kind.result_key: [Raw(entry.data if modern else _for_handshake(entry)) for entry in shown]}
         if offset + PAGE_SIZE < len(entries):
-            result["nextCursor"] = self._cursor(offset + PAGE_SIZE)
+            result["nextCursor"] = self._cursor(kind, offset + PAGE_SIZE)
         if modern:
             result.update(resultType="complete", ttlMs=self._ttl_ms, cacheScope=self._cache_scope)
             if self._server_info:
                 result["_meta"] = {SERVER_INFO_KEY: self._server_info}
         return result
 
-    def _cursor(self, offset: int) -> str:
-        return base64.urlsafe_b64encode(f"{self.fingerprint[:16]}:{offset}".encode()).decode()
+    def _cursor(self, kind: Kind, offset: int) -> str:
+        return base64.urlsafe_b64encode(f"{self._fingerprints[kind][:16]}:{offset}".encode()).decode()
 
-    def _offset(self, cursor: str) -> int:
+    def _offset(self, kind: Kind, cursor: str) -> int:
         try:
-            fingerprint, _, offset = base64.b64decode(cursor, altchars=b"-_", validate=True).decode().partition(":")
+            _, _, offset = base64.b64decode(cursor, altchars=b"-_", validate=True).decode().partition(":")
             number = int(offset)
         except (binascii.Error, ValueError):
-            fingerprint, number = "", 0
-        if fingerprint != self.fingerprint[:16] or number <= 0 or number % PAGE_SIZE:
+            number = 0
+        # Only what the hub itself gave out: anything else would be one more page to remember.
+        known = 0 < number < len(self._entries[kind]) and number % PAGE_SIZE == 0
+        if not known or cursor != self._cursor(kind, number):
             raise ProtocolError(INVALID_PARAMS, "Invalid cursor: the list may have changed; start again without one.")
         return number
 
 
-def _newest(owners: dict[tuple[Kind, str], str]) -> dict[tuple[Kind, str], str]:
-    """Bounded, should an upstream make up new names for ever."""
-    return owners if len(owners) <= MAX_OWNERS else dict(list(owners.items())[-MAX_OWNERS:])
+def _for_handshake(entry: _Entry) -> bytes:
+    wire = for_handshake(entry.wire)
+    return entry.data if wire is entry.wire else encode(wire)
 
 
-def _for_handshake(wire: Json) -> Json:
-    """Handshake revisions allow output schemas of objects only; another one would cost the client its whole list."""
-    schema = wire.get("outputSchema")
-    if schema is None or (isinstance(schema, dict) and schema.get("type") == "object"):
-        return wire
-    return {key: value for key, value in wire.items() if key != "outputSchema"}
+@dataclass(slots=True)
+class _Claim:
+    """One sound item and the name it would have if it were alone."""
+
+    order: int
+    source: Source
+    item: Item
+    wire: Json
+    data: bytes
+    wanted: str
+
+    @property
+    def route(self) -> Route:
+        return self.item.route
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the name is the pair itself, with nothing replaced or cut."""
+        prefix = f"{self.source.namespace}{names.SEPARATOR}" if self.source.namespace else ""
+        return self.wanted == prefix + self.item.local
 
 
 class _Merge:
-    """One build: takes sources in order, decides about equal names."""
+    """One build: all items are seen before any name is given, so the order in which they came decides nothing."""
 
-    def __init__(self, on_conflict: OnConflict, previous: Catalog | None) -> None:
+    def __init__(self, on_conflict: OnConflict, owners: Mapping[tuple[Kind, str], Route]) -> None:
         self._on_conflict = on_conflict
-        self._taken: dict[Kind, dict[str, _Entry]] = {kind: {} for kind in KINDS}
+        self._owners = owners
         self._findings: list[Finding] = []
-        self._owners: dict[tuple[Kind, str], str] = {} if previous is None else previous.owners
-        self._known: dict[Kind, set[Route]] = {kind: set() for kind in KINDS}
 
-    def add(self, source: Source) -> None:
-        for item in source.items:
-            kind = item.route.kind
-            problem = defect(kind, item.wire)
-            if problem is not None:
-                self._find(item, f"it is left out: {problem}")
-            elif item.route in self._known[kind]:
-                self._find(item, "it is listed twice by the same server; the first one is kept")
+    def run(self, sources: Sequence[Source]) -> tuple[dict[Kind, tuple[_Entry, ...]], tuple[Finding, ...]]:
+        claims: dict[Kind, dict[Route, _Claim]] = {kind: {} for kind in KINDS}
+        for source in sources:
+            for item in source.items:
+                if item.route in claims[item.route.kind]:
+                    self._find(item, "it is listed twice by the same server; the first one is kept")
+                elif (claim := self._claim(source, item)) is not None:
+                    claim.order = len(claims[item.route.kind])
+                    claims[item.route.kind][item.route] = claim
+        entries = {kind: self._settle(kind, list(claims[kind].values())) for kind in KINDS}
+        return entries, tuple(self._findings)
+
+    def _claim(self, source: Source, item: Item) -> _Claim | None:
+        kind, wire = item.route.kind, item.wire
+        problem = defect(kind, wire)
+        if problem is None:
+            known = plain(kind, wire)
+            try:
+                wire, data = _readable(known)
+            except FrameError as error:
+                problem = f"it cannot be passed on: {error}"
             else:
-                self._known[kind].add(item.route)
-                self._place(source, item)
-
-    def _place(self, source: Source, item: Item) -> None:
-        kind = item.route.kind
-        exposed = item.local if kind in (RESOURCES, TEMPLATES) else names.expose(source.namespace, item.local)
-        taken = self._taken[kind]
-        if exposed in taken:
-            self._conflict(source, item, exposed)
-            return
-        owner = self._owners.get((kind, exposed), item.route.upstream)
-        if owner != item.route.upstream and self._on_conflict != "override":
-            # Within a generation a name never moves to another upstream: who was served under it keeps it, also
-            # while it is away.
-            exposed = self._other_name(source, item)
-            self._find(item, f"{owner!r} is served under this name already; it is exposed as {exposed!r}")
-        taken[exposed] = _entry(exposed, item)
-
-    def _conflict(self, source: Source, item: Item, exposed: str) -> None:
-        kind, owner = item.route.kind, self._taken[item.route.kind][exposed].route.upstream
-        if kind in (RESOURCES, TEMPLATES) or self._on_conflict in ("rename", "prefix"):
-            other = self._other_name(source, item)
-            self._taken[kind][other] = _entry(other, item)
-            self._find(item, f"{owner!r} has the same name; it is exposed as {other!r}")
-        elif self._on_conflict == "override":
-            self._taken[kind][exposed] = _entry(exposed, item)
-            self._find(item, f"it takes the place of the one of {owner!r} (on_conflict: override)")
+                if wire is not known:
+                    self._find(item, "parts of its text are no characters; they are shown as U+FFFD")
+        if problem is not None:
+            self._find(item, f"it is left out: {problem}")
+            return None
+        if kind is RESOURCES:
+            wanted = item.local
+        elif kind is TEMPLATES:
+            wanted = item.route.name
         else:
-            severity = "error" if self._on_conflict == "raise" else "warning"
-            self._find(item, f"{owner!r} has the same name {exposed!r} and comes first; it is left out", severity)
+            wanted = names.expose(source.namespace, item.local)
+        return _Claim(0, source, item, wire, data, wanted)
 
-    def _other_name(self, source: Source, item: Item) -> str:
-        kind, taken = item.route.kind, self._taken[item.route.kind]
+    def _settle(self, kind: Kind, claims: list[_Claim]) -> tuple[_Entry, ...]:
+        groups: dict[str, list[_Claim]] = {}
+        for claim in claims:
+            groups.setdefault(claim.wanted, []).append(claim)
+        given: dict[str, _Claim] = {}
+        second: list[tuple[_Claim, str, str]] = []
+        for name, group in groups.items():
+            winner = self._winner(kind, name, group)
+            if winner is not None:
+                given[name] = winner
+            for claim in group:
+                if claim is not winner:
+                    second.extend((claim, *loss) for loss in self._loses(kind, name, claim, winner))
+        if kind in (TOOLS, PROMPTS):
+            self._warn_of_lookalikes(list(given.values()))
+        for claim, reason, severity in sorted(second, key=lambda loss: loss[0].order):
+            other = self._second_name(kind, claim, given)
+            given[other] = claim
+            self._find(claim.item, f"{reason}; it is exposed as {other!r}", severity)
+        ordered = sorted(given.items(), key=lambda pair: pair[1].order)
+        return tuple(_entry(exposed, claim) for exposed, claim in ordered)
+
+    def _winner(self, kind: Kind, name: str, group: list[_Claim]) -> _Claim | None:
+        """Who of those that want a name gets it; None if it belongs to an upstream that is not among them."""
+        uris = kind in (RESOURCES, TEMPLATES)
+        if uris and name.startswith(names.URI_PREFIX):
+            return None  # only the hub gives these out, or one upstream could stand in for another
+        override = self._on_conflict == "override" and not uris
+        owner = self._owners.get((kind, name))
+        upstream = (group[-1] if override else group[0]).route.upstream
+        if owner is not None and not override:
+            upstream = owner.upstream
+        candidates = [claim for claim in group if claim.route.upstream == upstream]
+        # Names of one upstream may become equal only by what the hub did to them.
+        held = [claim for claim in candidates if claim.route == owner]
+        unchanged = [claim for claim in candidates if claim.unchanged]
+        return next(iter(held + unchanged + candidates), None)
+
+    def _loses(self, kind: Kind, name: str, claim: _Claim, winner: _Claim | None) -> list[tuple[str, str]]:
+        """Why a claim gets a second name, and how bad that is; empty where the configuration says it is left out."""
+        uris = kind in (RESOURCES, TEMPLATES)
+        severity = "error" if self._on_conflict == "raise" and not uris else "warning"
+        owner = winner.route if winner is not None else self._owners.get((kind, name))
+        if owner is None:
+            return [("URIs that begin so are the hub's own", "warning")]
+        if owner.upstream == claim.route.upstream:
+            return [(f"{owner.name[:200]!r} of the same server is exposed as {name!r}", "warning")]
+        if winner is None or (winner.order > claim.order and self._on_conflict != "override"):
+            return [(f"{owner.upstream!r} is served under this name already", severity)]
+        same = f"{owner.upstream!r} has the same name"
+        if uris or self._on_conflict in ("rename", "prefix"):
+            return [(same, severity)]
+        if self._on_conflict == "override":
+            self._find(claim.item, f"{same} {name!r} and takes its place (on_conflict: override); it is left out")
+        else:
+            self._find(claim.item, f"{same} {name!r} and comes first; it is left out", severity)
+        return []
+
+    def _second_name(self, kind: Kind, claim: _Claim, given: Mapping[str, _Claim]) -> str:
+        upstream = claim.route.upstream
         if kind in (RESOURCES, TEMPLATES):
-            return names.expose_uri(source.upstream, item.route.name)
-        if self._on_conflict == "prefix":
-            prefixed = names.expose(source.upstream, item.local)
-            if prefixed not in taken:
-                return prefixed
-        attempt = 0
-        while (other := names.renamed(source.upstream, item.local, attempt)) in taken:
-            attempt += 1
-        return other
+            return names.expose_uri(upstream, claim.route.name)
+        own = claim.item.local
+        wishes = [names.expose(upstream, own)] if self._on_conflict == "prefix" else []
+        for attempt in count():
+            for name in (*wishes, names.renamed(upstream, own, attempt)):
+                if name not in given and self._owners.get((kind, name), claim.route) == claim.route:
+                    return name
+        raise AssertionError  # count() does not end
+
+    def _warn_of_lookalikes(self, claims: list[_Claim]) -> None:
+        seen: dict[str, _Claim] = {}
+        for claim in sorted(claims, key=lambda one: one.order):
+            other = seen.setdefault(names.lookalike(claim.source.namespace, claim.item.local), claim)
+            if other.route.upstream != claim.route.upstream:
+                problem = f"its name looks like {other.wanted!r} of {other.route.upstream!r}: only case or '_' differ"
+                self._find(claim.item, problem)
 
     def _find(self, item: Item, problem: str, severity: str = "warning") -> None:
         route = item.route
         self._findings.append(Finding(route.upstream, route.kind.unknown, route.name[:200], problem, severity))
 
-    def finish(self) -> tuple[dict[Kind, tuple[_Entry, ...]], tuple[Finding, ...]]:
-        entries = {kind: tuple(self._taken[kind].values()) for kind in KINDS}
-        for kind in (TOOLS, PROMPTS):
-            self._confusable(entries[kind])
-        return entries, tuple(self._findings)
 
-    def _confusable(self, entries: tuple[_Entry, ...]) -> None:
-        seen: dict[str, _Entry] = {}
-        for entry in entries:
-            folded = unicodedata.normalize("NFKC", entry.exposed).casefold()
-            other = seen.setdefault(folded, entry)
-            if other is not entry and other.route.upstream != entry.route.upstream:
-                route = entry.route
-                problem = f"its name differs from {other.exposed!r} of {other.route.upstream!r} only in case"
-                self._findings.append(Finding(route.upstream, route.kind.unknown, route.name[:200], problem))
+def _entry(exposed: str, claim: _Claim) -> _Entry:
+    key = claim.route.kind.name_key
+    if claim.wire[key] == exposed:
+        return _Entry(exposed, claim.route, claim.wire, claim.data)
+    wire = {**claim.wire, key: exposed}
+    return _Entry(exposed, claim.route, wire, encode(wire))
 
 
-def _entry(exposed: str, item: Item) -> _Entry:
-    key = item.route.kind.name_key
-    wire = item.wire if item.wire[key] == exposed else {**item.wire, key: exposed}
-    return _Entry(exposed, item.route, wire)
+_LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def _readable(wire: Json) -> tuple[Json, bytes]:
+    """An item that every client can read, and its JSON; the item itself where it is one. Raises FrameError."""
+    data = encode(wire)
+    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _is_deep(wire):
+        raise FrameError(f"nested deeper than {MAX_DEPTH} levels")
+    if _LONE_SURROGATE.search(data) is None:
+        return wire, data
+    # Half a character, as left by cutting a text in the middle: strict parsers lose the whole message to it.
+    text = json.dumps(wire, ensure_ascii=False).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    mended: Json = decode(text.encode())
+    return (wire, data) if mended == wire else (mended, encode(mended))
+
+
+def _is_deep(item: Json) -> bool:
+    level: list[Any] = [item]
+    for _ in range(MAX_DEPTH):
+        members = (inner for one in level for inner in (one.values() if isinstance(one, dict) else one))
+        level = [inner for inner in members if isinstance(inner, dict | list)]
+    return bool(level)

@@ -159,7 +159,7 @@ def test_an_invalid_item_is_left_out_with_its_reason_and_its_neighbours_stay(kin
 
 
 def test_unknown_fields_survive_and_nothing_that_came_in_is_changed() -> None:
-    wire = tool("t", future={"deep": [1, {"x": None}]}, description=None)
+    wire = tool("t", future={"deep": [1, {"x": None}]}, other=None)
     before = copy.deepcopy(wire)
     catalog = Catalog.build([source("s", wire)])
     assert page(catalog)["tools"] == [{**wire, "name": "s__t"}]

@@ -1,0 +1,217 @@
+"""One bad list is one bad list: nothing an upstream lists takes a name, a URI or the whole catalog from another."""
+
+import base64
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_hub.catalog import MAX_DEPTH, PAGE_SIZE, Catalog, Item, OnConflict, Route, Source
+from mcp_hub.errors import INVALID_PARAMS, ProtocolError
+from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.names import renamed
+from mcp_hub.wire.frames import decode
+
+STRATEGIES: tuple[OnConflict, ...] = ("keep_first", "raise", "override", "rename", "prefix")
+
+
+def listed(upstream: str, *named: str, kind: Kind = TOOLS, namespace: str = "", **more: Any) -> Source:
+    wires = [{"name": name, kind.name_key: name, "inputSchema": {"type": "object"}, **more} for name in named]
+    items = (Item(Route(upstream, kind, name), name, wire) for name, wire in zip(named, wires, strict=True))
+    return Source(upstream, namespace, tuple(items))
+
+
+def routes(catalog: Catalog, kind: Kind = TOOLS) -> dict[str, tuple[str, str]]:
+    found = {}
+    for name in catalog.names(kind):
+        route = catalog.resolve(kind, name)
+        assert route is not None
+        found[name] = (route.upstream, route.name)
+    return found
+
+
+def shown(catalog: Catalog, kind: Kind = TOOLS, *, modern: bool = True) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = decode(catalog.page(kind, modern=modern))[kind.result_key]
+    return items
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("named", [("a.b", "a_b"), ("a_b", "a.b"), ("a.b", "a/b", "a_b")])
+def test_no_tool_is_lost_because_the_hub_made_two_names_equal(strategy: OnConflict, named: tuple[str, ...]) -> None:
+    catalog = Catalog.build([listed("u", *named)], strategy)
+    found = routes(catalog)
+    assert {name for _, name in found.values()} == set(named)
+    assert found["a_b"] == ("u", "a_b")
+    assert len(catalog.findings) == len(named) - 1
+
+
+def test_a_name_stays_with_its_tool_when_the_server_lists_in_another_order() -> None:
+    first = Catalog.build([listed("u", "a.b", "a/b")])
+    again = Catalog.build([listed("u", "a/b", "a.b")], previous=first)
+    assert routes(first) == routes(again)
+
+
+def test_a_list_that_takes_a_second_name_of_another_does_not_get_it() -> None:
+    wanted = renamed("b", "x")
+    one = [listed("a", "x"), listed("b", "x"), listed("evil", wanted)]
+    for order in (one, [one[2], *one[:2]]):
+        found = routes(Catalog.build(order, "rename"))
+        assert found[wanted] == ("evil", wanted)
+        assert sorted(found.values()) == [("a", "x"), ("b", "x"), ("evil", wanted)]
+    before = Catalog.build(one[:2], "rename")
+    after = routes(Catalog.build(one, "rename", previous=before))
+    assert after[wanted] == ("b", "x")
+    assert len(after) == 3
+
+
+@pytest.mark.parametrize("kind", [RESOURCES, TEMPLATES])
+def test_no_upstream_can_list_a_uri_that_the_hub_gives_to_another(kind: Kind) -> None:
+    evil = listed("evil", "mcp-hub://b/file:///x", kind=kind)
+    catalog = Catalog.build([evil, listed("a", "file:///x", kind=kind), listed("b", "file:///x", kind=kind)])
+    assert routes(catalog, kind) == {
+        "mcp-hub://evil/mcp-hub://b/file:///x": ("evil", "mcp-hub://b/file:///x"),
+        "file:///x": ("a", "file:///x"),
+        "mcp-hub://b/file:///x": ("b", "file:///x"),
+    }
+
+
+def test_a_template_for_everything_takes_nothing_from_one_that_says_more() -> None:
+    greedy, exact = listed("greedy", "{+any}", kind=TEMPLATES), listed("exact", "db://rows/{id}", kind=TEMPLATES)
+    catalog = Catalog.build([greedy, exact])
+    assert catalog.resolve(RESOURCES, "db://rows/7") == Route("exact", RESOURCES, "db://rows/7")
+    assert catalog.resolve(RESOURCES, "db://other") == Route("greedy", RESOURCES, "db://other")
+    assert catalog.resolve(RESOURCES, "mcp-hub://exact/db://rows/7") == Route("exact", RESOURCES, "db://rows/7")
+    assert catalog.resolve(RESOURCES, "mcp-hub://nobody/db://rows/7") is None
+    assert catalog.resolve(RESOURCES, "db://rows/" + "7" * 10_000) is None
+
+
+def test_a_uri_an_upstream_mentions_never_leads_to_another_upstream() -> None:
+    rows = listed("b", "x://{id}", kind=TEMPLATES)
+    catalog = Catalog.build([listed("a", "x://1", kind=RESOURCES), rows, listed("c", "x://{id}", kind=TEMPLATES)])
+    assert catalog.exposed_uri("a", "x://1") == "x://1"
+    assert catalog.exposed_uri("b", "x://2") == "x://2"
+    for upstream in ("b", "c"):
+        exposed = catalog.exposed_uri(upstream, "x://1")
+        assert catalog.resolve(RESOURCES, exposed) == Route(upstream, RESOURCES, "x://1")
+    assert catalog.resolve(RESOURCES, catalog.exposed_uri("c", "x://2")) == Route("c", RESOURCES, "x://2")
+    assert catalog.resolve(RESOURCES, catalog.exposed_uri("d", "x://1")) is None
+    assert catalog.exposed_uri("d", "y://1") == "y://1"
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        value = {"a": value}
+    return value
+
+
+def test_an_item_too_deep_to_be_read_is_left_out_and_the_list_is_served() -> None:
+    for levels, number in ((MAX_DEPTH - 1, 2), (MAX_DEPTH, 1), (900, 1), (100_000, 1)):
+        catalog = Catalog.build([listed("u", "deep", _meta=nested(levels)), listed("v", "good")])
+        assert len(shown(catalog)) == number
+        assert ["cannot be passed on" in finding.problem for finding in catalog.findings] == [True] * (2 - number)
+    wide = listed("w", "wide", _meta={str(n): {} for n in range(1000)})
+    assert len(Catalog.build([wide])) == 1
+
+
+def test_half_a_character_is_shown_as_the_replacement_character() -> None:
+    source = listed("u", "t", description="cut \ud83d", future=["\ud83d\ude00", "\\ud83d"])
+    catalog = Catalog.build([source, listed("v", "\ud800")])
+    first, second = shown(catalog)
+    assert (first["description"], first["future"]) == ("cut �", ["😀", "\\ud83d"])
+    assert catalog.resolve(TOOLS, second["name"]) == Route("v", TOOLS, "\ud800")
+    assert source.items[0].wire["description"] == "cut \ud83d"
+    assert len(catalog.findings) == 2
+
+
+def test_what_only_looks_like_half_a_character_stays_as_it_is() -> None:
+    catalog = Catalog.build([listed("u", "t", description="write \\ud83d or \ufffd")])
+    assert shown(catalog)[0]["description"] == "write \\ud83d or \ufffd"
+    assert catalog.findings == ()
+
+
+def test_a_made_up_cursor_is_refused_and_nothing_is_remembered_of_it() -> None:
+    catalog = Catalog.build([listed("u", *(f"t{n}" for n in range(PAGE_SIZE + 1))), listed("v", "p", kind=PROMPTS)])
+    cursor = decode(catalog.page(TOOLS, modern=True))["nextCursor"]
+    mark = base64.urlsafe_b64decode(cursor).decode().partition(":")[0]
+    made_up = [
+        f"{mark}:{offset}" for offset in ("2000", "1_000", "+1000", "01000", "-1000", "0", "9" * 5000, "１０００")
+    ]
+    for text in made_up:
+        with pytest.raises(ProtocolError) as caught:
+            catalog.page(TOOLS, modern=True, cursor=base64.urlsafe_b64encode(text.encode()).decode())
+        assert caught.value.code == INVALID_PARAMS
+    with pytest.raises(ProtocolError):
+        catalog.page(PROMPTS, modern=True, cursor=cursor)
+    assert len(catalog._pages) == 1
+    assert catalog.page(TOOLS, modern=True, cursor=cursor) is catalog.page(TOOLS, modern=True, cursor=cursor)
+
+
+def test_a_cursor_outlives_a_change_of_another_list() -> None:
+    tools = listed("u", *(f"t{n}" for n in range(PAGE_SIZE + 1)))
+    before, after = Catalog.build([tools]), Catalog.build([tools, listed("v", "p", kind=PROMPTS)])
+    assert before.changed(after) == {PROMPTS}
+    cursor = decode(before.page(TOOLS, modern=False))["nextCursor"]
+    assert decode(after.page(TOOLS, modern=False, cursor=cursor))["tools"][0]["name"] == f"t{PAGE_SIZE}"
+
+
+@pytest.mark.parametrize("strategy", ["keep_first", "raise", "rename", "prefix"])
+def test_what_comes_later_is_decided_as_if_it_had_always_been_there(strategy: OnConflict) -> None:
+    a, b, c = (listed(upstream, "x", upstream) for upstream in "abc")
+    arrived = Catalog.build([a], strategy)
+    for sources in ([a, b], [a, b, c]):
+        arrived = Catalog.build(sources, strategy, previous=arrived)
+    assert arrived.fingerprint == Catalog.build([a, b, c], strategy).fingerprint
+    assert arrived.findings == Catalog.build([a, b, c], strategy).findings
+
+
+def test_where_equal_names_are_forbidden_they_are_an_error_whoever_came_first() -> None:
+    a, b = listed("a", "x"), listed("b", "x")
+    late = Catalog.build([a, b], "raise", previous=Catalog.build([b], "raise"))
+    assert [finding.severity for finding in late.findings] == ["error"]
+
+
+def test_what_overrides_stands_where_its_own_server_stands() -> None:
+    catalog = Catalog.build([listed("a", "x", "y"), listed("b", "z", "x")], "override")
+    assert list(routes(catalog).items()) == [("y", ("a", "y")), ("z", ("b", "z")), ("x", ("b", "x"))]
+
+
+NAMED = st.text(st.sampled_from("abAB._-/é "), min_size=1, max_size=4)
+SERVERS = st.lists(
+    st.tuples(st.sampled_from(["", "", "a", "a_", "A"]), st.lists(NAMED, max_size=5, unique=True)),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(derandomize=True, max_examples=300)
+@given(SERVERS, st.sampled_from(STRATEGIES), st.randoms(use_true_random=False))
+def test_in_every_order_of_arrival_names_are_unique_stay_and_lead_back(
+    servers: list[tuple[str, list[str]]], strategy: OnConflict, chance: random.Random
+) -> None:
+    sources = [listed(f"s{n}", *named, namespace=namespace) for n, (namespace, named) in enumerate(servers)]
+    arrived: set[int] = set()
+    catalog, served = Catalog.build([], strategy), {}
+    for n in chance.sample(range(len(sources)), len(sources)):
+        arrived.add(n)
+        catalog = Catalog.build([sources[i] for i in sorted(arrived)], strategy, previous=catalog)
+        found = routes(catalog)
+        assert len(set(found.values())) == len(found)
+        assert [item["name"] for item in shown(catalog)] == list(found)
+        if strategy != "override":
+            assert all(served.get(name, route) == route for name, route in found.items())
+        served.update(found)
+    wanted = {(f"s{n}", name) for n, (_, named) in enumerate(servers) for name in named}
+    if strategy in ("rename", "prefix"):
+        assert set(routes(catalog).values()) == wanted
+    again = Catalog.build(sources, strategy, previous=catalog)
+    assert again.fingerprint == catalog.fingerprint
+    assert again.changed(catalog) == frozenset()
+
+
+def test_every_kind_is_announced_on_its_own() -> None:
+    empty = Catalog.build([])
+    for kind in KINDS:
+        assert empty.changed(Catalog.build([listed("u", "x:y", kind=kind)])) == {kind}
