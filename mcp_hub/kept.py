@@ -6,6 +6,7 @@ What is kept is raw: policies run on it exactly as on a live answer. Whatever is
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import hmac
 import json
@@ -13,7 +14,7 @@ import logging
 import os
 import secrets
 import stat
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ FORMAT: Final = 1
 MAX_SIZE: Final = 64 * 1024 * 1024
 _KEY_FILE: Final = "key"
 _KEY_SIZE: Final = 32
+_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+"""What file systems without hard links answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +66,23 @@ class KeptCatalogs:
         try:
             data = self._read(self._path(server), MAX_SIZE)
         except (OSError, ValueError) as error:
-            log.debug("nothing kept of %s: %s", server.id, error)
+            # Nothing kept yet is the usual case; anything else in its place is worth a look.
+            level = logging.DEBUG if isinstance(error, FileNotFoundError) else logging.WARNING
+            log.log(level, "nothing kept of %s is used: %s", server.id, error)
             return None
-        return _checked(data)
+        kept = _checked(data)
+        if kept is None:
+            log.warning("what was kept of %s is damaged and is ignored", server.id)
+        return kept
 
     def save(self, server: Server, kept: Kept) -> None:
         """Keep it; a full or read-only disk costs only the next start its speed."""
         if not server.keep_catalog:
             return
         try:
-            data = encode({"format": FORMAT, **asdict(kept)})
+            data = encode({"format": FORMAT, **{field.name: getattr(kept, field.name) for field in fields(kept)}})
             if len(data) > MAX_SIZE:
-                log.debug("the catalog of %s is too large to be kept", server.id)
+                log.warning("the catalog of %s is larger than %d bytes and is not kept", server.id, MAX_SIZE)
                 return
             self._write(self._path(server), data)
         except (OSError, ValueError, FrameError) as error:
@@ -88,24 +96,35 @@ class KeptCatalogs:
     def _key(self) -> bytes:
         """The per-user random key: without it a file's name says nothing about the entry or its secrets."""
         if self._secret is None:
-            self._prepare()
             path = self._directory / _KEY_FILE
-            with contextlib.suppress(FileExistsError):
-                fresh = self._directory / f".{secrets.token_hex(8)}"
-                self._create(fresh, secrets.token_bytes(_KEY_SIZE))
-                try:
-                    os.link(fresh, path)  # complete or not there at all, whoever comes first
-                finally:
-                    fresh.unlink()
-            secret = self._read(path, _KEY_SIZE)
+            # Looked for before anything is written: on a disk that is full or read-only, what is kept still counts.
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _must_be_ours(self._directory.lstat(), self._directory, stat.S_ISDIR)
+            try:
+                secret = self._read(path, _KEY_SIZE)
+            except FileNotFoundError:
+                self._make_key(path)
+                secret = self._read(path, _KEY_SIZE)
             if len(secret) != _KEY_SIZE:
                 raise ValueError(f"{path} is not a key; delete it")
             self._secret = secret
         return self._secret
 
-    def _prepare(self) -> None:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _must_be_ours(self._directory.lstat(), self._directory, stat.S_ISDIR)
+    def _make_key(self, path: Path) -> None:
+        """Complete or not there at all; whoever comes first decides."""
+        secret = secrets.token_bytes(_KEY_SIZE)
+        fresh = self._fresh(secret)
+        try:
+            os.link(fresh, path)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            with contextlib.suppress(FileExistsError):
+                _create(path, secret)
+        finally:
+            fresh.unlink(missing_ok=True)
 
     def _read(self, path: Path, limit: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
@@ -117,18 +136,29 @@ class KeptCatalogs:
         return data
 
     def _write(self, path: Path, data: bytes) -> None:
-        fresh = self._directory / f".{secrets.token_hex(8)}"
-        self._create(fresh, data)
+        fresh = self._fresh(data)
         try:
             fresh.replace(path)
         except OSError:
             fresh.unlink(missing_ok=True)
             raise
 
-    def _create(self, path: Path, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+    def _fresh(self, data: bytes) -> Path:
+        """A new file beside the others, to be put into its place by the caller."""
+        path = self._directory / f".{secrets.token_hex(8)}"
+        _create(path, data)
+        return path
+
+
+def _create(path: Path, data: bytes) -> None:
+    """A new file with all of the data, or none."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(data)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _must_be_ours(status: os.stat_result, path: Path, is_type: Any) -> None:
