@@ -13,7 +13,7 @@ import mcp_hub
 
 ROOT = Path(mcp_hub.__file__).parent
 
-PURE = {"errors", "era", "names", "kinds", "text", "catalog", "routing_headers", "version"}
+PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_headers", "version"}
 """Import nothing above themselves and do no I/O."""
 
 ALLOWED = {
