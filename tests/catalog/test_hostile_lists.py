@@ -2,6 +2,7 @@
 
 import base64
 import random
+import time
 from typing import Any
 
 import pytest
@@ -86,6 +87,17 @@ def test_a_template_for_everything_takes_nothing_from_one_that_says_more() -> No
     assert catalog.resolve(RESOURCES, "mcp-hub://exact/db://rows/7") == Route("exact", RESOURCES, "db://rows/7")
     assert catalog.resolve(RESOURCES, "mcp-hub://nobody/db://rows/7") is None
     assert catalog.resolve(RESOURCES, "db://rows/" + "7" * 10_000) is None
+
+
+def test_templates_that_take_long_cost_their_own_upstream_only() -> None:
+    slow = listed("slow", *("x:" + "{a}aa" * 15 + f"{n}!" for n in range(300)), kind=TEMPLATES)
+    catalog = Catalog.build([slow, listed("fine", "x:{a}", kind=TEMPLATES)])
+    began = time.perf_counter()
+    for uri in ("x:" + "a" * 100, "x:" + "a" * 2000):
+        assert catalog.resolve(RESOURCES, uri) == Route("fine", RESOURCES, uri)
+    assert time.perf_counter() - began < 1
+    many = listed("many", *(f"x{n}:{{+a}}" for n in range(2000)), kind=TEMPLATES)
+    assert Catalog.build([many]).resolve(RESOURCES, "x1999:y") == Route("many", RESOURCES, "x1999:y")
 
 
 def test_a_uri_an_upstream_mentions_never_leads_to_another_upstream() -> None:

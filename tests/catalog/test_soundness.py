@@ -18,7 +18,7 @@ FULL: dict[Kind, dict[str, Any]] = {
     TOOLS: {
         "name": "n",
         "inputSchema": SCHEMA,
-        "outputSchema": SCHEMA,
+        "outputSchema": copy.deepcopy(SCHEMA),
         "annotations": {"title": "T", "readOnlyHint": True},
         "execution": {"taskSupport": "optional"},
         **SHARED,
