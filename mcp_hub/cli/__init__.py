@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from mcp_hub.cli.output import never_fail_to_print, nobody_reads
 from mcp_hub.errors import ConfigError, HubError
 from mcp_hub.version import VERSION
 
@@ -22,6 +23,7 @@ OK, FAILED, BAD_INPUT = 0, 1, 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0 fine, 1 something failed, 2 bad input. Entry point of `mcp-hub`."""
+    never_fail_to_print()
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="mcp-hub", description="One MCP server in front of all of yours.")
     parser.add_argument("--version", action="version", version=f"mcp-hub {VERSION}")
@@ -34,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         code: int = import_module(f"mcp_hub.cli.{options.command}").run(options)
+        sys.stdout.flush()  # here, where a reader that is gone can still be noticed
         return code
     except ConfigError as error:
         print(error, file=sys.stderr)
@@ -44,5 +47,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output is gone; there is nobody to tell
+        nobody_reads()
         return FAILED

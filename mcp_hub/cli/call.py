@@ -8,12 +8,17 @@ import json
 import sys
 from typing import Any
 
+from mcp_hub.catalog import Route
 from mcp_hub.cli import BAD_INPUT, FAILED, OK
+from mcp_hub.cli.output import json_text
+from mcp_hub.cli.progress import outcomes
 from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.era import Envelope
 from mcp_hub.errors import ConfigError, HubError, UnknownName, to_wire
+from mcp_hub.hub import Hub
 from mcp_hub.kinds import TOOLS
+from mcp_hub.names import SEPARATOR
 from mcp_hub.policy import Call
 from mcp_hub.text import printable
 
@@ -29,9 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Exit 0 for a result, 1 for an error result, 2 for an unknown tool or arguments that are no JSON object."""
     try:
-        arguments = json.loads(options.args)
+        arguments = json.loads(options.args, parse_constant=_no_number)
     except ValueError as error:
         raise ConfigError(f"--args is not JSON: {error}") from None
+    except RecursionError:
+        raise ConfigError("--args is nested too deeply") from None
     if not isinstance(arguments, dict):
         raise ConfigError('--args must be a JSON object, such as \'{"text": "hello"}\'')
     return run_loop(_call(load(options, quiet=True), options.name, arguments, as_json=options.json))
@@ -40,11 +47,9 @@ def run(options: argparse.Namespace) -> int:
 async def _call(config: Config, name: str, arguments: dict[str, Any], *, as_json: bool) -> int:
     async with make_hub(config) as hub:
         try:
-            route = await hub.route(TOOLS, name, "handshake")
+            route = await _route(hub, name)
         except UnknownName:
-            near = difflib.get_close_matches(name, hub.catalog.names(TOOLS), n=3, cutoff=0.5)
-            hint = f"; did you mean {' or '.join(near)}?" if near else "; `mcp-hub tools` lists them all"
-            print(f"there is no tool {printable(name)!r}{hint}", file=sys.stderr)
+            print(_unknown(hub, name), file=sys.stderr)
             return BAD_INPUT
         params = {"name": route.name, "arguments": arguments}
         call = Call(TOOLS.act_method, name, route, params, "handshake", Envelope())
@@ -54,24 +59,56 @@ async def _call(config: Config, name: str, arguments: dict[str, Any], *, as_json
             answer = to_wire(error, TOOLS.act_method, name)
     failed = "error" in answer or answer["result"].get("isError") is True
     if as_json:
-        print(json.dumps(answer.get("result", answer), indent=2, ensure_ascii=False))
+        print(json_text(answer.get("result", answer)))
     else:
         text = _readable(answer)
         print(text, file=sys.stderr if failed else sys.stdout)
     return FAILED if failed else OK
 
 
+def _no_number(word: str) -> None:
+    raise ValueError(f"it has no {word}")
+
+
+async def _route(hub: Hub, name: str) -> Route:
+    try:
+        return await hub.route(TOOLS, name, "handshake")
+    except UnknownName:
+        # It may be newer than what was kept.
+        await outcomes(hub)
+        return await hub.route(TOOLS, name, "handshake")
+
+
+def _unknown(hub: Hub, name: str) -> str:
+    """That there is no such tool, which ones may be meant, and whose it may be that is not there."""
+    known = hub.catalog.names(TOOLS)
+    near = [exposed for exposed in known if exposed.endswith(f"{SEPARATOR}{name}")][:3]
+    near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; `mcp-hub tools` lists them all"
+    lines = [f"there is no tool {printable(name)!r}{hint}"]
+    for upstream in hub.upstreams.values():
+        server = upstream.server
+        absent = upstream.error is not None or not server.enabled
+        if absent and name.startswith(f"{server.namespace}{SEPARATOR}" if server.namespace else ""):
+            reason = upstream.error or "it is switched off in the configuration"
+            lines.append(f"{server.id}: not there: {printable(reason, 2000)}")
+    return "\n".join(lines)
+
+
 def _readable(answer: dict[str, Any]) -> str:
     if "error" in answer:
         return f"error {answer['error'].get('code')}: {printable(str(answer['error'].get('message')), 4000)}"
-    content = answer["result"].get("content")
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(_block(block) for block in blocks if isinstance(block, dict))
+    content, structured = answer["result"].get("content"), answer["result"].get("structuredContent")
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    if not blocks and structured is not None:
+        return json_text(structured)
+    return "\n".join(map(_block, blocks))
 
 
 def _block(block: dict[str, Any]) -> str:
-    text = block.get("text")
+    text, data, uri = block.get("text"), block.get("data"), block.get("uri")
     if block.get("type") == "text" and isinstance(text, str):
         return "\n".join(printable(line, len(line)) for line in text.splitlines())
-    size = len(block.get("data") or "")
-    return f"[{printable(str(block.get('type')))}{f', {size} base64 characters' if size else ''}]"
+    size = f", {len(data)} base64 characters" if isinstance(data, str) else ""
+    where = f" {printable(uri)}" if isinstance(uri, str) else ""
+    return f"[{printable(str(block.get('type')))}{where}{size}]"

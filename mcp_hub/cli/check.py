@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
 from mcp_hub.cli import FAILED, OK
+from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
@@ -46,7 +46,7 @@ async def _check(config: Config, *, as_json: bool) -> int:
         forbidden = any(finding.severity == "error" for finding in hub.catalog.findings)
     failed = [fact["server"] for fact in facts if fact["required"] and fact["problem"] is not None]
     if as_json:
-        print(json.dumps({"servers": facts, "findings": findings, "failed": failed}, indent=2))
+        print(json_text({"servers": facts, "findings": findings, "failed": failed}))
     else:
         _print_table(facts)
         for finding in findings:

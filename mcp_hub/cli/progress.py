@@ -10,16 +10,26 @@ from mcp_hub.text import printable
 
 
 async def outcomes(hub: Hub) -> None:
-    """Wait for every upstream's first outcome; on a terminal stderr says for whom."""
+    """Wait until every upstream has been connected to or failed to be; on a terminal stderr says for whom.
+
+    Lazy ones too, and also those that are served from a kept catalog: what a person is shown is what is there now.
+    """
+    for upstream in hub.upstreams.values():
+        upstream.start_now()
+    waiting = asyncio.ensure_future(_all_tried(hub))
     if not sys.stderr.isatty():
-        await hub.outcomes()
+        await waiting
         return
     from rich.console import Console
 
     with Console(stderr=True).status("connecting") as status:
-        waiting = asyncio.ensure_future(hub.outcomes())
         while not waiting.done():
-            missing = [u.server.id for u in hub.upstreams.values() if not u.settled.is_set()]
+            missing = [u.server.id for u in hub.upstreams.values() if not u.tried.is_set()]
             status.update(f"connecting to {len(missing)} of {len(hub.upstreams)}: {printable(', '.join(missing), 80)}")
             await asyncio.wait({waiting}, timeout=0.2)
         waiting.result()
+
+
+async def _all_tried(hub: Hub) -> None:
+    for upstream in hub.upstreams.values():
+        await upstream.tried.wait()

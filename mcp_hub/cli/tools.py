@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import Any
 
 from mcp_hub.cli import OK
+from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
 from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
 from mcp_hub.config.models import Config
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List the tools of every server that answers within its deadlines."""
+    """List the tools as they are now, of a server that is not there those that were kept; stderr says which."""
     return run_loop(_tools(load(options, quiet=True), as_json=options.json))
 
 
@@ -33,10 +33,13 @@ async def _tools(config: Config, *, as_json: bool) -> int:
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
     tools = [entry for entry in entries if entry is not None]
     if as_json:
-        print(json.dumps(tools, indent=2, ensure_ascii=False))
+        print(json_text(tools))
     else:
+        width = max((len(tool["name"]) for tool in tools), default=0)
         for tool in tools:
-            print(f"{tool['name']:<40}  {_first_line(tool)}".rstrip())
+            print(f"{tool['name']:<{width}}  {_first_line(tool)}".rstrip())
+        if not tools:
+            print("no tools; `mcp-hub check` says what each server has", file=sys.stderr)
     for server, problem in problems.items():
         print(f"{server}: not there: {printable(problem, 2000)}", file=sys.stderr)
     return OK

@@ -36,6 +36,7 @@ parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM and 
 parser.add_argument("--grandchild", action="store_true", help="start a sleeping grandchild in its own session")
 parser.add_argument("--hang-if", help="never answer anything while this file exists")
 parser.add_argument("--more-if", help="list one more tool, `late`, while this file exists")
+parser.add_argument("--result", help="what every call of a tool is answered with, a JSON object")
 parser.add_argument("--record", help="append every received message to this file")
 options = parser.parse_args()
 
@@ -264,6 +265,8 @@ def handle(message: dict) -> None:
         answer = {"messages": [{"role": "user", "content": {"type": "text", "text": f"hello {who}"}}]}
     elif method == "completion/complete":
         answer = {"completion": {"values": [params["argument"]["value"] + "!", json.dumps(params["ref"])]}}
+    elif method == "tools/call" and options.result:
+        answer = json.loads(options.result)
     elif method == "tools/call":
         threading.Thread(
             target=call, args=(request_id, params["name"], params.get("arguments") or {}, meta), daemon=True
