@@ -128,8 +128,13 @@ class KeptCatalogs:
 
     def _read(self, path: Path, limit: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(descriptor, "rb") as file:
+        try:
+            # Before a file is made of it: for a directory that fails, and the descriptor stays open.
             _must_be_ours(os.fstat(descriptor), path, stat.S_ISREG)
+        except ValueError:
+            os.close(descriptor)
+            raise
+        with os.fdopen(descriptor, "rb") as file:
             data = file.read(limit + 1)
         if len(data) > limit:
             raise ValueError(f"{path} is larger than {limit:,} bytes")

@@ -23,7 +23,7 @@ def answering(**result: Any) -> dict[str, Any]:
     return {"up": fake("--result", json.dumps(result))}
 
 
-def called(directory: Path, servers: dict[str, Any], *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def called(directory: Path, servers: dict[str, Any], *options: str, **environ: Any) -> subprocess.CompletedProcess[str]:
     return run("call", "up__echo", *options, *config(directory, servers), **environ)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from mcp_hub.config.models import Server
+from mcp_hub.config.models import Deadlines, Server
 from mcp_hub.kept import Kept, KeptCatalogs
 
 LISTS: dict[str, list[Any]] = {"tools": [{"name": "t", "n": 10**25}], "resources": [], "templates": [], "prompts": []}
@@ -92,6 +93,39 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     file.unlink()
     file.symlink_to(target)
     assert store.load(entry()) is None
+
+
+def test_a_directory_in_the_place_of_a_file_is_left_alone_and_stays_closed(tmp_path: Path) -> None:
+    store, file = saved(tmp_path / "c")
+    file.unlink()
+    file.mkdir()
+    lowest = os.dup(0)
+    os.close(lowest)
+    for _ in range(3):
+        assert store.load(entry()) is None
+        store.save(entry(), KEPT)
+    again = os.dup(0)
+    os.close(again)
+    assert again == lowest, "a descriptor is still open"
+    assert file.is_dir()
+    assert len(list((tmp_path / "c").iterdir())) == 2
+
+
+OTHER: dict[str, Any] = {
+    "id": "t", "transport": "auto", "command": "y", "args": ("a",), "env": {"KEY": SecretStr("other")},
+    "cwd": Path("elsewhere"), "url": "http://x/", "headers": {"A": SecretStr("b")}, "tools_dir": Path("tools"),
+    "namespace": "n", "enabled": False, "disabled_reason": "why", "required": True, "lazy": True, "session": "call",
+    "max_sessions": 7, "era": "modern", "keep_catalog": False, "deadlines": Deadlines(call=5), "max_frame": 5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", Server.model_fields)
+def test_an_entry_that_differs_in_any_field_finds_nothing(tmp_path: Path, field: str) -> None:
+    store, _ = saved(tmp_path / "c")
+    # Not validated: also what does not fit together has to make a difference.
+    assert OTHER[field] != getattr(entry(), field)
+    assert store.load(entry().model_copy(update={field: OTHER[field]})) is None
+    assert store.load(entry()) == KEPT
 
 
 def test_a_directory_others_can_enter_is_not_used(tmp_path: Path) -> None:
