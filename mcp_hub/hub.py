@@ -56,7 +56,8 @@ class Hub:
         self.chain = Chain((Deadline(calls), Limits()), self._ask)
         self._catalog = Catalog.build((), config.on_conflict, server_info=self.info)
         self._dirty = False
-        self._listed = False
+        self._seen = False
+        """Whether a list was given out, or a call found its way by one."""
         self._patience_ends: float | None = None
         self._rebuild: asyncio.TimerHandle | None = None
         self._refresh: asyncio.TimerHandle | None = None
@@ -99,7 +100,7 @@ class Hub:
             self._patience_ends = time.monotonic() + self.config.list_wait
         await self._wait_for(list(self.upstreams.values()), self._patience_ends - time.monotonic())
         catalog = self.catalog
-        self._listed = True
+        self._seen = True
         return catalog
 
     async def missing(self) -> list[Upstream]:
@@ -154,12 +155,14 @@ class Hub:
         self._dirty = False
         sources = [self._source(upstream) for upstream in self.upstreams.values() if upstream.lists.items]
         previous = self._catalog
-        self._catalog = Catalog.build(sources, self.config.on_conflict, previous=previous, server_info=self.info)
+        # Until somebody has seen a name it may still change: who is first is the file's to say, not who came first.
+        seen = previous if self._seen else None
+        self._catalog = Catalog.build(sources, self.config.on_conflict, previous=seen, server_info=self.info)
         known = set(previous.findings)
         for finding in (finding for finding in self._catalog.findings if finding not in known):
             log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
         changed = self._catalog.changed(previous)
-        if changed and self._listed:
+        if changed and self._seen:
             for watcher in self._watchers:
                 watcher(changed)
 
@@ -181,6 +184,7 @@ class Hub:
             await self._wait_for(self._who_may_have(exposed), self._longest_connect())
             await self.settled_catalog()
             route = self.catalog.resolve(kind, exposed)
+        self._seen = True
         if route is None:
             code = RESOURCE_NOT_FOUND if kind is RESOURCES and era == "handshake" else INVALID_PARAMS
             data = {"uri": exposed} if kind is RESOURCES else None

@@ -214,3 +214,11 @@ async def test_a_hub_whose_required_server_is_missing_answers_at_once_then_says_
         assert await client.exited() == 1
         assert b"the required server 'needed' is not available" in client.stderr
         assert b"no licence" in client.stderr
+
+
+async def test_of_equal_names_the_first_in_the_file_wins_although_it_comes_last(tmp_path: Path) -> None:
+    servers = {"late": fake("--name", "late", "--start-delay", "1", namespace=""), "soon": fake(namespace="")}
+    async with hub(tmp_path, servers, list_wait=30) as client:
+        tools = (await client.request("tools/list"))["tools"]
+    assert tools[0]["name"] == "echo"
+    assert {tool["description"].rsplit(" ", 1)[1] for tool in tools} == {"late"}
