@@ -61,5 +61,7 @@ def _line(upstream: Upstream, names: list[str]) -> str:
     shown = ", ".join(names[:SHOWN_NAMES]) + more
     if upstream.state is State.READY or (names and upstream.error is None):
         return f"  {upstream.server.id}: {shown or 'no tools'}"
+    if upstream.state is State.DISABLED:
+        return f"  {upstream.server.id}: switched off: {printable(upstream.error or 'by the configuration', 600)}"
     reason = upstream.error or "still connecting; what it has is added when it comes"
     return f"  {upstream.server.id}: not there: {printable(reason, 600)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from typing import Any
 
 from mcp_hub.cli import FAILED, OK
@@ -16,6 +17,8 @@ from mcp_hub.kinds import KINDS, TOOLS
 from mcp_hub.text import printable
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.states import State
+
+SHOWN_WARNINGS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,13 +52,23 @@ async def _check(config: Config, *, as_json: bool) -> int:
         print(json_text({"servers": facts, "findings": findings, "failed": failed}))
     else:
         _print_table(facts)
-        for finding in findings:
-            print(
-                f"{finding['severity']}: {finding['server']}: {finding['kind']} {finding['name']}: {finding['problem']}"
-            )
+        _print_findings(findings)
         if failed:
             print(f"failed: required and not available: {', '.join(failed)}")
     return FAILED if failed or forbidden else OK
+
+
+def _print_findings(findings: list[dict[str, str]]) -> None:
+    """Everything the configuration forbids; of what is only a warning the first few of each server."""
+    told: Counter[str] = Counter()
+    for finding in findings:
+        server, severity = finding["server"], finding["severity"]
+        told[server] += severity == "warning"
+        if severity != "warning" or told[server] <= SHOWN_WARNINGS:
+            print(f"{severity}: {server}: {finding['kind']} {finding['name']}: {finding['problem']}")
+    for server, number in told.items():
+        if number > SHOWN_WARNINGS:
+            print(f"warning: {server}: {number - SHOWN_WARNINGS:,} more; --json has them all")
 
 
 def _facts(hub: Hub, upstream: Upstream) -> dict[str, Any]:

@@ -1,0 +1,117 @@
+"""Commands while they run: interrupted by the user, started on a network, next to servers that do not answer."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.test_commands import run
+from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "reached"),
+    [
+        (["check"], ["--silent"], b'"method"'),
+        (["tools"], ["--silent"], b'"method"'),
+        (["call", "up__sleep"], [], b'"tools/call"'),
+    ],
+)
+def test_an_interrupted_command_exits_130_and_shows_no_traceback(
+    tmp_path: Path, command: list[str], options: list[str], reached: bytes
+) -> None:
+    record = tmp_path / "record"
+    os.mkfifo(record)
+    # Opened for writing as well: it has no end while the server opens and closes it for every message.
+    heard = os.open(record, os.O_RDWR | os.O_NONBLOCK)
+    config = write_config(tmp_path, {"up": fake(*options, "--record", str(record))})
+    argv, pipe = [*HUB, *command, "--config", str(config)], subprocess.PIPE
+    process = subprocess.Popen(argv, stdout=pipe, stderr=pipe, start_new_session=True)
+    seen = b""
+    try:
+        while reached not in seen:
+            assert select.select([heard], [], [], PATIENCE)[0], f"the server heard only {seen!r}"
+            seen += os.read(heard, 65536)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        os.close(heard)
+        process.kill()
+        process.wait()
+    assert (process.returncode, out, err) == (130, b"", b"")
+
+
+async def announced(directory: Path, servers: dict[str, Any], *options: str, **environ: str) -> str:
+    config = write_config(directory, servers, list_wait="10s")
+    argv = [*HUB, "serve", *options, "--port", "0", "--config", str(config)]
+    async with spawned(argv, env=environ) as client:
+        last = f"\n  {list(servers)[-1]}: ".encode()
+        await client.until(lambda: last in client.stderr)
+        client.process.send_signal(signal.SIGTERM)
+        assert await client.exited() == 0
+        return client.stderr.decode()
+
+
+async def test_a_hub_on_a_network_says_where_it_is_and_what_it_serves(tmp_path: Path) -> None:
+    servers = {
+        "good": fake(),
+        "dead": {"command": "no-such-command"},
+        "dying": fake("--die", "\x1b[31mred"),
+        "off": fake(enabled=False),
+        "keyed": fake(env={"KEY": "${MCP_HUB_TEST_UNSET}"}),
+        "last": fake("--tools", "20"),
+    }
+    said = await announced(tmp_path, servers, "--sse")
+    for path in ("mcp", "sse"):
+        assert re.search(rf"^  http://127\.0\.0\.1:\d+/{path}$", said, re.MULTILINE)
+    assert re.search(r"claude mcp add --transport http hub http://127\.0\.0\.1:\d+/mcp$", said, re.MULTILINE)
+    assert "Serving 50 tools, 2 resources, 2 resource templates, 2 prompts:" in said
+    assert re.search(r"^  good: good__echo, .* … 7 more$", said, re.MULTILINE)
+    assert re.search(r"^  dead: not there: the command 'no-such-command' was not found", said, re.MULTILINE)
+    assert re.search(r"^  off: switched off: by the configuration$", said, re.MULTILINE)
+    assert re.search(r"^  keyed: switched off: .*MCP_HUB_TEST_UNSET", said, re.MULTILINE)
+    assert "\x1b" not in said
+
+
+async def test_the_token_is_not_among_the_lines_to_paste(tmp_path: Path) -> None:
+    token = "0123456789abcdef" * 3
+    said = await announced(tmp_path, {"up": fake()}, "--http", "--host", "0.0.0.0", MCP_HUB_TOKEN=token)
+    assert token not in said
+    assert '--header "Authorization: Bearer YOUR_TOKEN"' in said
+    assert "/sse" not in said
+    assert "http://0.0.0.0" not in said.split("Paste into a client:")[1]
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
+def test_an_address_that_is_not_of_this_machine_is_said_plainly(tmp_path: Path, host: str) -> None:
+    config = str(write_config(tmp_path, {}))
+    done = run("serve", "--http", "--host", host, "--port", "0", "--config", config, MCP_HUB_TOKEN="t" * 32)
+    assert done.returncode == 1
+    assert host in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_check_names_the_deadline_a_silent_server_missed_and_where_to_change_it(tmp_path: Path) -> None:
+    servers = {"mute": fake("--silent", deadlines={"connect": "1s"}), "good": fake()}
+    done = run("check", "--config", str(write_config(tmp_path, servers)))
+    assert done.returncode == 0
+    assert "mute: it did not answer the handshake within 1 s (setting: servers.mute.deadlines.connect)" in done.stdout
+    assert re.search(r"good +ok", done.stdout)
+
+
+def test_check_shows_the_first_of_many_warnings_and_every_conflict_that_is_forbidden(tmp_path: Path) -> None:
+    servers = {"loop": fake("--cursor-loop", namespace=""), "same": fake(namespace="")}
+    config = str(write_config(tmp_path, servers, on_conflict="raise"))
+    done = run("check", "--config", config)
+    assert done.returncode == 1
+    assert done.stdout.count("warning: loop: tool ") == 10
+    assert "warning: loop: 5 more; --json has them all\n" in done.stdout
+    assert done.stdout.count("error: same: tool ") == 15
+    assert run("check", "--json", "--config", config).stdout.count("listed twice") == 15
