@@ -1,12 +1,20 @@
 """From the second start on the list is complete at once, from what was kept of each upstream."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.client import RpcError, fake, hub
+from mcp_hub import hub as hubs
+from mcp_hub.config import read_config
+from mcp_hub.era import Envelope
+from mcp_hub.kept import KeptCatalogs
+from mcp_hub.kinds import KINDS, TOOLS
+from mcp_hub.policy import Call
+from mcp_hub.upstream.states import State
+from tests.fakes.client import PATIENCE, RpcError, fake, hub
 
 pytestmark = pytest.mark.anyio
 
@@ -87,3 +95,55 @@ async def test_nothing_kept_holds_a_secret(tmp_path: Path) -> None:
     assert len(files) == 2
     assert not any(b"canary-secret-value" in path.read_bytes() for path in files)
     assert any(len(json.loads(path.read_bytes())["lists"]["tools"]) == 15 for path in files if path.suffix == ".json")
+
+
+async def test_what_is_not_to_be_kept_is_waited_for_at_every_start(tmp_path: Path) -> None:
+    flag = tmp_path / "more"
+    servers = {"up": fake("--more-if", str(flag), keep_catalog=False)}
+    names = await first_run(tmp_path, servers)
+    assert not (tmp_path / "cache").exists()
+    flag.touch()
+    async with hub(tmp_path, servers) as client:
+        assert await client.tool_names() == [*names, "up__late"]
+        assert client.notifications == []
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_every_kind_is_kept_in_either_era(tmp_path: Path, modern: bool) -> None:
+    flag = tmp_path / "hang"
+    servers = {"up": fake("--hang-if", str(flag), "--era", "modern" if modern else "handshake")}
+    methods = [kind.list_method for kind in KINDS]
+
+    async def all_lists() -> list[Any]:
+        async with hub(tmp_path, servers, modern=modern) as client:
+            return [await client.request(method) for method in methods]
+
+    before = await all_lists()
+    flag.touch()
+    assert await all_lists() == before
+    assert all(result[kind.result_key] for kind, result in zip(KINDS, before, strict=True))
+
+
+async def test_a_damaged_catalog_is_as_good_as_none(tmp_path: Path) -> None:
+    servers = {"up": fake()}
+    names = await first_run(tmp_path, servers)
+    for path in (tmp_path / "cache").glob("*.json"):
+        path.write_bytes(path.read_bytes()[:-20])
+    assert await first_run(tmp_path, servers) == names
+    assert all(json.loads(path.read_bytes()) for path in (tmp_path / "cache").glob("*.json"))
+
+
+async def test_the_refresh_leaves_lazy_servers_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs, "REFRESH_AFTER", 0.0)
+    servers = {"lazy": fake(lazy=True), "eager": fake()}
+    await first_run(tmp_path, servers)
+    config = read_config(tmp_path / "servers.json").config
+    async with hubs.Hub(config, kept=KeptCatalogs(tmp_path / "cache")) as second, asyncio.timeout(PATIENCE):
+        lazy, eager = second.upstreams["lazy"], second.upstreams["eager"]
+        assert lazy.settled.is_set()
+        await eager.tried.wait()
+        assert (lazy.state, eager.state) == (State.IDLE, State.READY)
+        call = Call(TOOLS.act_method, "lazy__echo", await second.route(TOOLS, "lazy__echo", "handshake"),
+                    {"name": "echo", "arguments": {"text": "x"}}, "handshake", Envelope())  # fmt: skip
+        assert (await second.act(call))["content"][0]["text"] == "x"
+        assert lazy.state is State.READY

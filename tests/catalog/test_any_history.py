@@ -1,0 +1,90 @@
+"""Servers come, go and change their lists for as long as a hub runs: what a name led to it leads to, or to nothing."""
+
+import random
+import re
+from typing import Any
+
+import pytest
+
+from mcp_hub.catalog import PAGE_SIZE, Catalog, OnConflict, Source
+from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.wire.frames import decode
+from tests.catalog.test_hostile_lists import STRATEGIES, listed, routes, shown
+
+SERVERS = "abcd"
+NAMES = ("x", "y", "x.y", "x_y", "x/y", "X", "b__x", "a__x", "_x", "é")
+LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class History:
+    """One hub's life: after every step, some servers have come, gone or changed what they list."""
+
+    def __init__(self, seed: int, kind: Kind, strategy: OnConflict) -> None:
+        self.chance, self.kind, self.strategy = random.Random(seed), kind, strategy
+        self.namespaces = {server: self.chance.choice(["", "", server, "a", "a_"]) for server in SERVERS}
+        self.there: dict[str, Source] = {}
+        self.catalog = Catalog.build([], strategy)
+
+    def list_of(self, server: str) -> Source:
+        named = self.chance.sample(NAMES, self.chance.randint(0, 5))
+        if self.kind in (RESOURCES, TEMPLATES):
+            named = [f"u:{name}" for name in named] + ["mcp-hub://b/u:x"] * self.chance.choice([0, 0, 1])
+        return listed(server, *named, kind=self.kind, namespace=self.namespaces[server])
+
+    def step(self) -> list[Source]:
+        for server in SERVERS:
+            if self.chance.random() < 0.4:
+                self.there.pop(server, None)
+                if self.chance.random() < 0.7:
+                    self.there[server] = self.list_of(server)
+        sources = [self.there[server] for server in SERVERS if server in self.there]
+        self.catalog = Catalog.build(sources, self.strategy, previous=self.catalog)
+        return sources
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_in_any_history_names_never_move_and_nothing_is_left_out_in_silence(kind: Kind, strategy: OnConflict) -> None:
+    for seed in range(15):
+        history, served = History(seed, kind, strategy), dict[str, tuple[str, str]]()
+        for _ in range(12):
+            sources = history.step()
+            found = routes(history.catalog, kind)
+            if kind in (TOOLS, PROMPTS):
+                assert all(LEGAL.fullmatch(name) for name in found)
+            if strategy != "override":
+                assert {n: served[n][0] for n in found if n in served} == {n: found[n][0] for n in found if n in served}
+            served.update(found)
+            everything = {(item.route.upstream, item.route.name) for source in sources for item in source.items}
+            assert len(set(found.values())) == len(found)
+            left_out = everything - set(found.values())
+            assert left_out <= {(finding.upstream, finding.name) for finding in history.catalog.findings}
+            assert not left_out or (strategy not in ("rename", "prefix") and kind in (TOOLS, PROMPTS))
+            again = Catalog.build(sources, strategy, previous=history.catalog)
+            assert again.changed(history.catalog) == frozenset()
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_long_lists_of_every_kind_come_in_pages(kind: Kind, modern: bool) -> None:
+    named = [f"u:{n}" for n in range(PAGE_SIZE + 1)]
+    catalog = Catalog.build([listed("s", *named, kind=kind, namespace="s")])
+    first: dict[str, Any] = decode(catalog.page(kind, modern=modern))
+    last: dict[str, Any] = decode(catalog.page(kind, modern=modern, cursor=first["nextCursor"]))
+    assert (len(first[kind.result_key]), len(last[kind.result_key])) == (PAGE_SIZE, 1)
+    assert "nextCursor" not in last
+    listed_names = [item[kind.name_key] for item in first[kind.result_key] + last[kind.result_key]]
+    assert listed_names == list(catalog.names(kind))
+    assert [catalog.resolve(kind, name).name for name in listed_names] == named  # type: ignore[union-attr]
+
+
+def test_a_server_that_is_away_and_comes_back_finds_its_names_as_they_were() -> None:
+    history = [listed("a", "x", "y"), listed("b", "x", "y")]
+    both = Catalog.build(history)
+    alone = Catalog.build(history[1:], previous=both)
+    assert set(shown_names(alone)).isdisjoint(("x", "y"))
+    assert routes(Catalog.build(history, previous=alone)) == routes(both)
+
+
+def shown_names(catalog: Catalog) -> list[str]:
+    return [item["name"] for item in shown(catalog)]
