@@ -122,8 +122,12 @@ class Hub:
         unsettled = [upstream for upstream in upstreams if not upstream.settled.is_set()]
         if not unsettled or seconds <= 0 or self._hurried.is_set():
             return
-        waits = [asyncio.gather(*(upstream.settled.wait() for upstream in unsettled)), self._hurried.wait()]
-        tasks = {asyncio.ensure_future(wait) for wait in waits}
+
+        async def all_settled() -> None:
+            for upstream in unsettled:
+                await upstream.settled.wait()
+
+        tasks = {asyncio.ensure_future(wait) for wait in (all_settled(), self._hurried.wait())}
         try:
             await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -182,8 +186,7 @@ class Hub:
         route = self.catalog.resolve(kind, exposed)
         if route is None:
             await self._wait_for(self._who_may_have(exposed), self._longest_connect())
-            await self.settled_catalog()
-            route = self.catalog.resolve(kind, exposed)
+            route = self.catalog.resolve(kind, exposed) or (await self.settled_catalog()).resolve(kind, exposed)
         self._seen = True
         if route is None:
             code = RESOURCE_NOT_FOUND if kind is RESOURCES and era == "handshake" else INVALID_PARAMS
