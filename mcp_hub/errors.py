@@ -77,11 +77,15 @@ class CallError(HubError):
     rpc_code: ClassVar[int]
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, server: str | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, server: str | None = None, retry_after: float | None = None, executed: bool = True
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.server = server
         self.retry_after = retry_after
+        self.executed = executed
+        """False only where it is certain that the upstream never acted on the call."""
 
     def data(self, tool: str | None = None) -> dict[str, Any]:
         """The machine-readable half: `{code, server, tool, retryable, retry_after?}`."""
@@ -102,6 +106,12 @@ class ServerUnavailable(CallError):
     code, rpc_code, retryable = "server_unavailable", -32010, True
 
 
+class CircuitOpen(CallError):
+    """The upstream has failed so often that it is left alone for a while."""
+
+    code, rpc_code, retryable = "circuit_open", -32010, True
+
+
 class DeadlineExceeded(CallError):
     """A wait ended at its deadline."""
 
@@ -120,6 +130,12 @@ class Overloaded(CallError):
     code, rpc_code, retryable = "overloaded", -32013, True
 
 
+class GuardBlocked(CallError):
+    """The guard does not let this URL be used."""
+
+    code, rpc_code = "guard_blocked", -32014
+
+
 class PermissionDenied(CallError):
     """The upstream refused the hub's credentials."""
 
@@ -130,6 +146,12 @@ class InvalidParameters(CallError):
     """The arguments do not fit the tool."""
 
     code, rpc_code = "invalid_parameters", -32017
+
+
+class ToolFailed(CallError):
+    """A function of the user's that takes part in the call raised."""
+
+    code, rpc_code = "tool_error", -32019
 
 
 class CallCancelled(CallError):

@@ -26,8 +26,8 @@ from mcp_hub.config.models import (
     Server,
     SessionMode,
     Transport,
-    parse_size,
 )
+from mcp_hub.config.quantities import parse_size
 from mcp_hub.config.variables import Scope, expand_tree, told
 from mcp_hub.text import printable
 

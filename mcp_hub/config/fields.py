@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from mcp_hub.config.findings import Findings, KeyPath
-from mcp_hub.config.models import parse_duration
+from mcp_hub.config.quantities import parse_duration
 from mcp_hub.config.variables import Scope
 
 T = TypeVar("T")

@@ -18,7 +18,8 @@ from mcp_hub.config.entry import Reading, local_tools, read_entry
 from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS
-from mcp_hub.config.models import Config, Listen, OnConflict, Server, parse_size
+from mcp_hub.config.models import Config, Listen, OnConflict, Server
+from mcp_hub.config.quantities import parse_size
 from mcp_hub.config.variables import Scope, expand_tree
 from mcp_hub.errors import ConfigError
 

@@ -6,16 +6,36 @@ All durations are seconds, all sizes bytes.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
+
+from mcp_hub.config.quantities import Duration, Size
+from mcp_hub.config.rules import (
+    Breaker,
+    CallLog,
+    Fallback,
+    Filter,
+    Frozen,
+    Guard,
+    Limits,
+    PostProcess,
+    Profile,
+    Retry,
+    ToolRules,
+    ToolSet,
+    Validation,
+    Web,
+)
 
 Transport = Literal["stdio", "http", "sse", "auto"]
 """How an upstream is reached. `auto`: a URL without a type; streamable HTTP first, SSE when that answers 4xx."""
 
 SessionMode = Literal["shared", "client", "call"]
+Builtin = Literal["web", "browser"]
+TARGETS = ("command", "url", "tools_dir", "builtin")
+"""What an entry can lead to; it has exactly one of these."""
 OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
 EraPin = Literal["auto", "handshake", "modern"]
 
@@ -30,50 +50,8 @@ LIST_WAIT = 3.0
 """Some clients give up on `tools/list` after 5 s."""
 MAX_FRAME = 64 * 1024 * 1024
 
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?\s*")
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_SIZE = re.compile(r"\s*(\d+)\s*(B|KiB|MiB|GiB|KB|MB|GB)?\s*", re.IGNORECASE)
-_UNIT_BYTES = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
-
-def parse_duration(value: Any) -> float:
-    """Seconds from `30`, `1.5`, `"30"`, `"30s"`, `"500ms"`, `"20m"` or `"1h"`; ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError("a duration is a number of seconds or a text like '30s', '20m', '500ms'")
-    if isinstance(value, str):
-        match = _DURATION.fullmatch(value)
-        if match is None:
-            # The text is not quoted: it may have come out of a variable.
-            raise ValueError("not a duration; write 30, '30s', '20m' or '500ms'")
-        value = float(match[1]) * _UNIT_SECONDS[match[2] or "s"]
-    if not 0 < value < float("inf"):
-        raise ValueError("a duration must be greater than zero")
-    return float(value)
-
-
-def parse_size(value: Any) -> int:
-    """Bytes from `1048576`, `"64MiB"` or `"10MB"`; ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError("a size is a number of bytes or a text like '64MiB'")
-    if isinstance(value, str):
-        match = _SIZE.fullmatch(value)
-        if match is None:
-            raise ValueError("not a size; write 1048576, '64MiB' or '10MB'")
-        value = int(match[1]) * _UNIT_BYTES[(match[2] or "B").lower()]
-    if value <= 0:
-        raise ValueError("a size must be greater than zero")
-    return int(value)
-
-
-Duration = Annotated[float, BeforeValidator(parse_duration)]
-Size = Annotated[int, BeforeValidator(parse_size)]
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class Deadlines(_Frozen):
+class Deadlines(Frozen):
     """How long each kind of wait may take, in seconds."""
 
     connect: Duration = CONNECT_DEADLINE
@@ -83,10 +61,12 @@ class Deadlines(_Frozen):
     write: Duration = WRITE_DEADLINE
     """Until an upstream has taken one message off the pipe."""
     call: Duration = CALL_DEADLINE
-    """One call in total: waiting for the connection, the call itself, everything."""
+    """One call in total: waiting for the connection, the call itself, retries and fallback, everything."""
+    idle: Duration | None = None
+    """One call without progress; every progress notification starts it anew. None: only `call` counts."""
 
 
-class Server(_Frozen):
+class Server(Frozen):
     """One upstream."""
 
     id: str
@@ -118,19 +98,44 @@ class Server(_Frozen):
     max_frame: Size = MAX_FRAME
     """Largest message accepted from this upstream."""
 
+    builtin: Builtin | None = None
+    """An upstream the hub brings along."""
+    browser: bool = False
+    """Whether it is a browser: its callers are kept apart, and the guard reads all its arguments."""
+    profile: Path | None = None
+    """Of the built-in browser: where cookies and logins are kept; None: they end with the session."""
+    headless: bool = True
+    executable: Path | None = None
+    """Of the built-in browser: the Chromium to start; None: the one found."""
+    idle: Duration = 1800.0
+    """Of `session: client`: how long a caller's session is kept after its last call."""
+
+    tags: tuple[str, ...] = ()
+    filters: dict[str, Filter] = Field(default_factory=dict)
+    """Name of a kind (`tools`, `resources`, `prompts`) -> what of it may be reached."""
+    tools: dict[str, ToolRules] = Field(default_factory=dict)
+    """Pattern over original names -> what is special about these tools; all that match apply, the last word wins."""
+    validate_arguments: Validation | None = None
+    """None: strict for local and built-in tools, lenient for all others."""
+    max_result_bytes: Size | None = None
+    postprocess: tuple[PostProcess, ...] = ()
+    retry: Retry = Retry()
+    breaker: Breaker = Breaker()
+    limits: Limits = Limits()
+
     @model_validator(mode="after")
     def _complete(self) -> Server:
-        given = [name for name in ("command", "url", "tools_dir") if getattr(self, name) is not None]
+        given = [name for name in TARGETS if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) if given else "none of them"
-            raise ValueError(f"an entry has exactly one of 'command', 'url' and 'tools_dir'; this one has {found}")
+            raise ValueError(f"an entry has exactly one of {', '.join(TARGETS)}; this one has {found}")
         if (self.transport == "stdio") == (self.url is not None):
             other = "a 'command'" if self.transport == "stdio" else "a 'url'"
             raise ValueError(f"transport '{self.transport}' needs {other}")
         return self
 
 
-class Listen(_Frozen):
+class Listen(Frozen):
     """The network side of `serve --sse` and `serve --http`."""
 
     host: str = "127.0.0.1"
@@ -144,7 +149,7 @@ class Listen(_Frozen):
     max_body: Size = 4 * 1024 * 1024
 
 
-class Config(_Frozen):
+class Config(Frozen):
     """One configuration file."""
 
     path: Path | None = None
@@ -157,3 +162,11 @@ class Config(_Frozen):
     cache_dir: Path | None = None
     """Where catalogs are kept; None: the user's cache directory."""
     listen: Listen = Listen()
+    blacklist: tuple[tuple[str, str], ...] = ()
+    """(pattern over upstream ids, pattern over original names or URIs), of every kind."""
+    guard: Guard = Guard()
+    web: Web = Web()
+    fallback: Fallback = Fallback()
+    call_log: CallLog = CallLog()
+    tool_sets: tuple[ToolSet, ...] = ()
+    profiles: tuple[Profile, ...] = ()

@@ -33,7 +33,7 @@ class Words:
     def unavailable(self, reason: str | None) -> ServerUnavailable:
         """The error of a call that finds no connection."""
         text = f"The server {self._id!r} is not available: {reason or 'it is not running'}"
-        return ServerUnavailable(text, server=self._id)
+        return ServerUnavailable(text, server=self._id, executed=False)
 
     def call_error(self, error: LinkError) -> CallError:
         """The error of a call that the transport could not carry out."""
@@ -42,4 +42,4 @@ class Words:
             return ResultTooLarge(text, server=self._id)
         if isinstance(error, Unauthorized):
             return PermissionDenied(text, server=self._id)
-        return ServerUnavailable(text, server=self._id, retry_after=error.retry_after)
+        return ServerUnavailable(text, server=self._id, retry_after=error.retry_after, executed=error.executed)

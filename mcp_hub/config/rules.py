@@ -1,0 +1,161 @@
+"""The rules a file sets, as frozen models: what may be reached, how it looks, how hard the hub tries, what it records.
+
+All durations are seconds, all sizes bytes. Names of tools are patterns (`*`, `?`, `[...]`) over original names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mcp_hub.config.quantities import Duration, Size
+
+HF_MESSAGE = (
+    "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
+)
+SCRAPE_TOOLS = ("scrape", "scrape_website")
+
+Validation = Literal["strict", "lenient", "off"]
+FailureClass = Literal["transport", "timeout", "tool_error"]
+
+
+class Frozen(BaseModel):
+    """A model that never changes and never quotes its input."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class PostProcess(Frozen):
+    """One step that changes a result: a built-in by its name, or `module:function`."""
+
+    step: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    on_error: Literal["fail", "keep"] = "fail"
+    """`fail`: the call ends in `tool_error`, for the step may have been there to hide something."""
+
+
+class ToolRules(Frozen):
+    """What is special about some tools of one upstream; None and empty: nothing."""
+
+    name: str | None = None
+    """The name clients see instead, before the namespace is put in front."""
+    title: str | None = None
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    preset: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """Argument, or path of one (`options.limit`, `items[].token`) -> the value that is always sent."""
+    timeout: Duration | None = None
+    idle_timeout: Duration | None = None
+    validate_arguments: Validation | None = None
+    max_result_bytes: Size | None = None
+    postprocess: tuple[PostProcess, ...] = ()
+    retry: bool | None = None
+    """Whether a call may be repeated though it may have been executed; None: as the tool's annotations say."""
+
+
+class Filter(Frozen):
+    """Names of one kind that may be reached: all of `allow` (None: all there are) but those in `deny`."""
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+
+
+class Retry(Frozen):
+    """Repeating what failed, only where that cannot do harm."""
+
+    attempts: int = Field(default=2, ge=1, le=10)
+    """In all, the first one included."""
+    backoff: Duration = 0.5
+    """The longest wait before the second attempt; it doubles, and the real one is drawn between zero and it."""
+    max_backoff: Duration = 8.0
+    tools: tuple[str, ...] = ()
+    """Tools that may be repeated though their annotations do not say so."""
+    budget: float = Field(default=0.2, ge=0, le=1)
+    """Retries may be this share of the calls, so that they do not finish off a server in trouble."""
+
+
+class Breaker(Frozen):
+    """Not asking, for a while, an upstream whose transport keeps failing."""
+
+    failures: int = Field(default=5, ge=0)
+    """In a row, until it opens; 0: never."""
+    cooldown: Duration = 30.0
+
+
+class Limits(Frozen):
+    """Calls at once and per time; beyond them the answer is `overloaded`."""
+
+    at_once: int = Field(default=64, ge=1)
+    per_caller: int | None = Field(default=None, ge=1)
+    """Of `at_once`, how many one caller may have."""
+    waiting: int = Field(default=1024, ge=0)
+    rate: float | None = Field(default=None, gt=0)
+    """Calls per second, all callers together; as many may come at once."""
+    rate_per_caller: float | None = Field(default=None, gt=0)
+
+
+class Guard(Frozen):
+    """URLs that tools must not be used for."""
+
+    huggingface: bool = True
+    """Datasets and spaces of Hugging Face."""
+    tools: tuple[str, ...] = SCRAPE_TOOLS
+    """Guarded tools, as `tool` or `server/tool`. All tools of a browser are guarded as well."""
+    message: str = HF_MESSAGE
+    deny_urls: tuple[str, ...] = ()
+    """More URLs: `host`, `host/path`, `*.host/path*`."""
+    allow_urls: tuple[str, ...] = ()
+    """URLs that are let through whatever else says; same form."""
+    filter_results: tuple[str, ...] = ()
+    """Tools from whose JSON results guarded links are dropped, as `tool` or `server/tool`."""
+
+
+class Web(Frozen):
+    """How the hub itself fetches pages: for `builtin: web`, the fallback and the built-in browser."""
+
+    allow_addresses: tuple[str, ...] = ()
+    """Private targets that may be reached: `10.0.0.0/8`, `192.168.1.7`, `wiki.intranet`, `127.0.0.1:8000`."""
+    max_bytes: Size = 32 * 1024 * 1024
+    timeout: Duration = 60.0
+    """Fetching and converting one page."""
+    docintel_endpoint: str | None = None
+    """Azure Document Intelligence for MarkItDown; not passed when unset."""
+    javascript: bool = True
+    """Whether a page that holds nothing without JavaScript is opened in a browser."""
+
+
+class Fallback(Frozen):
+    """Fetching the page ourselves when an upstream's scrape fails."""
+
+    tools: tuple[str, ...] = SCRAPE_TOOLS
+    on: tuple[FailureClass, ...] = ("transport", "timeout")
+    timeout: Duration = 60.0
+    """The most an attempt of such a tool may take, so that time is left."""
+
+
+class CallLog(Frozen):
+    """One line per call."""
+
+    enabled: bool = True
+    file: Path | None = None
+    arguments: bool = True
+    """Whether a redacted, shortened copy of the arguments is in it."""
+
+
+class ToolSet(Frozen):
+    """A named list of tools: `server/tool` patterns, exposed names or original names."""
+
+    name: str
+    description: str = ""
+    tools: tuple[str, ...] = ()
+
+
+class Profile(Frozen):
+    """What one kind of user gets: tool sets and single tools, merged."""
+
+    name: str
+    tool_sets: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
