@@ -12,10 +12,9 @@ from mcp_hub import era as eras
 from mcp_hub.catalog import Catalog, Item, Route, Source
 from mcp_hub.config.models import Config
 from mcp_hub.era import Era
-from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import KINDS, RESOURCES, TEMPLATES, Kind
-from mcp_hub.policy import Call, Chain, Json
+from mcp_hub.policy import Call, Chain, Json, unknown_name
 from mcp_hub.policy.deadline import Deadline
 from mcp_hub.policy.limits import Limits
 from mcp_hub.upstream.connection import Upstream
@@ -189,9 +188,7 @@ class Hub:
             route = self.catalog.resolve(kind, exposed) or (await self.settled_catalog()).resolve(kind, exposed)
         self._seen = True
         if route is None:
-            code = RESOURCE_NOT_FOUND if kind is RESOURCES and era == "handshake" else INVALID_PARAMS
-            data = {"uri": exposed} if kind is RESOURCES else None
-            raise UnknownName(code, f"Unknown {kind.unknown}: {exposed}", data)
+            raise unknown_name(kind, exposed, era)
         return route
 
     async def reference(self, kind: Kind, exposed: str, era: Era) -> Route:

@@ -32,9 +32,10 @@ ALLOWED = {
     "upstream": {"pure", "config", "wire", "kept"},
     "local": {"pure", "wire"},
     "builtin": {"pure", "wire", "local"},
+    "records": {"pure"},
     "hub": {"pure", "config", "wire", "kept", "policy", "upstream"},
     "serve": {"pure", "config", "wire", "policy", "hub"},
-    "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin"},
+    "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"},
     "__init__": {"pure", "config", "local", "hub"},
     "__main__": {"cli"},
 }

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.era import Envelope, Era
+from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
+from mcp_hub.kinds import RESOURCES, Kind
 
 Json = dict[str, Any]
 
@@ -38,6 +40,13 @@ class Call:
 
 
 Next = Callable[[Call], Awaitable[Json]]
+
+
+def unknown_name(kind: Kind, exposed: str, era: Era) -> UnknownName:
+    """The one error for a name that does not exist, is hidden or is refused: nobody outside can tell them apart."""
+    code = RESOURCE_NOT_FOUND if kind is RESOURCES and era == "handshake" else INVALID_PARAMS
+    data = {"uri": exposed} if kind is RESOURCES else None
+    return UnknownName(code, f"Unknown {kind.unknown}: {exposed}", data)
 
 
 class Policy(Protocol):
