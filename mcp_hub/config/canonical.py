@@ -10,10 +10,9 @@ from mcp_hub.config.fields import Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.keys import (
     ALIASES,
-    ALLOW_LISTS,
     DEADLINES,
-    DENY_LISTS,
     ENTRY_KEYS,
+    FILTERS,
     RESTRICTIONS,
     TIMEOUTS,
     TRANSPORTS,
@@ -35,13 +34,17 @@ def canonical(values: Mapping[str, Any], at: KeyPath, dialect: Dialect, findings
                 _put(found, name, given, findings)
         elif key in TIMEOUTS:
             _put(found, *_timeout(key, value, place, dialect, findings), findings)
+        elif key in FILTERS:
+            _put(found, f"filters.{FILTERS[key]}", Given(value, place), findings)
+        elif key == "tools":
+            _put(found, "tools" if isinstance(value, dict) else "filters.tools.allow", Given(value, place), findings)
         elif key in ALIASES:
             _put(found, ALIASES[key], Given(value, place), findings)
         elif key in WITHOUT_EFFECT:
             if value:
                 findings.warning(place, f"has no effect: {WITHOUT_EFFECT[key]}")
         elif key not in ENTRY_KEYS and not is_remark(key):
-            findings.unknown(place, {"deadlines", "timeout", *ALIASES})
+            findings.unknown(place, {"deadlines", "timeout", "tools", *ALIASES, *FILTERS})
     return found
 
 
@@ -59,23 +62,11 @@ def restriction(values: Mapping[str, Any]) -> str | None:
 
     Serving it all the same would silently widen what can be reached.
     """
-    filters = [key for key in values if key in ALLOW_LISTS and _allows_less_than_all(values[key])]
-    filters += [key for key in values if key in DENY_LISTS and values[key]]
-    if filters:
-        named = ", ".join(f"'{key}'" for key in filters)
-        return f"tool filters ({named}) are not supported in this version, and without them more could be called"
     for key, what in RESTRICTIONS.items():
         value = values.get(key)
         if value is True or (isinstance(value, dict) and value.get("enabled") is True):
             return f"{what} ('{key}') cannot be kept by the hub"
     return None
-
-
-def _allows_less_than_all(rule: Any) -> bool:
-    if isinstance(rule, dict):
-        # Codex keeps its questions to the user per tool there, FastMCP its changes to tools.
-        return any(not isinstance(tool, dict) or tool.keys() - {"approval_mode"} for tool in rule.values())
-    return rule is not None and rule != ["*"] and rule != "*"
 
 
 def _deadlines(value: Any, at: KeyPath, findings: Findings) -> dict[str, Given]:
@@ -100,7 +91,9 @@ def _timeout(key: str, value: Any, at: KeyPath, dialect: Dialect, findings: Find
 
 def _put(found: dict[str, Given], name: str, given: Given, findings: Findings) -> None:
     before = found.setdefault(name, given)
-    if before is not given and _meaning(name, before) != _meaning(name, given):
+    if before.value is None:
+        found[name] = given
+    elif given.value is not None and before is not given and _meaning(name, before) != _meaning(name, given):
         findings.error(given.at, f"says the same thing as '{before.at[-1]}' in another way; keep one of them")
 
 

@@ -38,6 +38,8 @@ class Dialect:
     """`url` without a type is SSE, `timeout` is milliseconds."""
     off: Mapping[str, str] = field(default_factory=dict)
     """Entries that a rule elsewhere in the file holds back: id -> reason."""
+    refused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Tools that a rule elsewhere in the file refuses: id -> patterns."""
 
     @property
     def timeout_of_list(self) -> bool:
@@ -102,8 +104,8 @@ def find_entries(tree: Any, path: Path, findings: Findings) -> tuple[Dialect, li
         or any(_GEMINI_ENTRY & entry.values.keys() for entry in entries)
     )
     names = [entry.id for entry in entries]
-    off = {**_held_back(policy, names), **(_refused_tools(tree, names) if root == "mcp" else {})}
-    return Dialect(root, gemini, off), entries
+    refused = _refused_tools(tree, names) if root == "mcp" else {}
+    return Dialect(root, gemini, _held_back(policy, names), refused), entries
 
 
 def _holds_servers(value: Any) -> bool:
@@ -177,16 +179,27 @@ def _held_back(policy: Mapping[str, Any], names: Iterable[str]) -> dict[str, str
     return off
 
 
-def _refused_tools(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """opencode: `tools: {"NAME_*": false}` and `permission: {"NAME_*": deny}` refuse tools of servers."""
-    refused: list[tuple[str, str]] = []
+def _refused_tools(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """opencode: `tools: {"NAME_*": false}` and `permission: {"NAME_*": deny}` refuse tools of servers.
+
+    What a later rule allows again stays refused, unless it is the whole server: fewer tools than meant, never more.
+    """
+    refused: dict[str, tuple[str, ...]] = {}
     for key in ("tools", "permission"):
         rules = tree.get(key)
-        if isinstance(rules, dict):
-            refused += [(key, pattern) for pattern, rule in rules.items() if rule is False or rule == "deny"]
-    off: dict[str, str] = {}
-    for name in names:
-        for key, pattern in refused:
-            if pattern.startswith(f"{name}_") or fnmatchcase(f"{name}_", pattern) or pattern == name:
-                off[name] = f"'{key}' at the top of the file restricts its tools; tool filters are not supported yet"
-    return off
+        if not isinstance(rules, dict):
+            continue
+        for name in names:
+            patterns: list[str] = []
+            for pattern, rule in rules.items():
+                own = pattern[len(name) + 1 :] if pattern.startswith(f"{name}_") else None
+                if rule is False or rule == "deny":
+                    if own is not None:
+                        patterns.append(own or "*")
+                    elif pattern == name or fnmatchcase(f"{name}_", pattern):
+                        patterns.append("*")
+                elif own == "*":
+                    patterns.clear()
+            if patterns:
+                refused[name] = (*refused.get(name, ()), *patterns)
+    return refused

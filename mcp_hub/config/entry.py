@@ -21,6 +21,8 @@ from mcp_hub.config.keys import DEADLINES, FOREIGN_TRANSPORTS, SESSIONS, TRANSPO
 from mcp_hub.config.models import (
     CONNECT_DEADLINE_OF_INSTALLERS,
     INSTALLERS,
+    TARGETS,
+    Builtin,
     Deadlines,
     EraPin,
     Server,
@@ -28,6 +30,8 @@ from mcp_hub.config.models import (
     Transport,
 )
 from mcp_hub.config.quantities import parse_size
+from mcp_hub.config.rule_fields import read_rules
+from mcp_hub.config.rules import Filter, Validation
 from mcp_hub.config.variables import Scope, expand_tree, told
 from mcp_hub.text import printable
 
@@ -36,6 +40,11 @@ BROWSERS_AT_ONCE: Final = 8
 _BROWSERS: Final = re.compile(r"playwright[/-]mcp|mcp/playwright|chrome-devtools-mcp|puppeteer", re.IGNORECASE)
 """Packages and images whose callers must not see each other's pages and cookies."""
 _ERAS: Final = {era: era for era in get_args(EraPin)}
+_BUILTINS: Final = {name: name for name in get_args(Builtin)}
+_VALIDATIONS: Final[Mapping[str | bool, Validation]] = {
+    **{word: word for word in get_args(Validation)},
+    False: "off",  # YAML 1.1 reads `off` so
+}
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ def read_entry(raw: RawEntry, reading: Reading) -> Server | None:
         server = _parked(raw.id, foreign if on else None)
     else:
         values = _values(raw, fields, reading.dialect, unresolved)
+        values |= read_rules(fields, findings, raw.at)
+        _add_refused(values, reading.dialect.refused.get(raw.id, ()))
         reason = reason or told(unresolved, raw.at) or None
         if not findings.errors:
             server = _built(raw, values, on, reason, findings)
@@ -109,8 +120,11 @@ def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[Ke
     """The fields of the Server. What is wrong is in the findings, what has no value in `unresolved`."""
     command, args = _command(fields)
     url, tools_dir = fields.text("url"), fields.path("tools_dir")
-    browser = raw.id.lower() == "playwright" or any(
-        _BROWSERS.search(word) for word in (*args, command or "", url or "")
+    builtin = fields.choice("builtin", _BUILTINS)
+    browser = (
+        builtin == "browser"
+        or raw.id.lower() == "playwright"
+        or any(_BROWSERS.search(word) for word in (*args, command or "", url or ""))
     )
     values: dict[str, Any] = {
         "id": raw.id,
@@ -122,6 +136,10 @@ def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[Ke
         "url": url,
         "headers": read_headers(fields, unresolved),
         "tools_dir": tools_dir,
+        "builtin": builtin,
+        "browser": browser,
+        "profile": fields.path("profile"),
+        "executable": fields.path("executable"),
         "namespace": _namespace(raw.id, fields),
         "session": _session(fields, browser=browser),
         "deadlines": _deadlines(fields, installs=_installs(command, args)),
@@ -133,6 +151,10 @@ def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[Ke
         "era": fields.choice("era", _ERAS),
         "max_frame": fields.parsed("max_frame", parse_size),
         "max_sessions": fields.parsed("max_sessions", _count) or (BROWSERS_AT_ONCE if browser else None),
+        "headless": fields.flag("headless"),
+        "idle": fields.seconds("idle"),
+        "validate_arguments": fields.choice("validate_arguments", _VALIDATIONS),
+        "max_result_bytes": fields.parsed("max_result_bytes", parse_size),
     }
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not tools_dir.is_dir():
@@ -150,6 +172,13 @@ def _built(raw: RawEntry, values: dict[str, Any], on: bool, reason: str | None, 
         for at, text in plain_errors(error):
             findings.error((*raw.at, *at), text)
         return None
+
+
+def _add_refused(values: dict[str, Any], patterns: tuple[str, ...]) -> None:
+    """Tools that a rule elsewhere in the file refuses."""
+    if patterns:
+        before = values["filters"].get("tools", Filter())
+        values["filters"]["tools"] = before.model_copy(update={"deny": (*before.deny, *patterns)})
 
 
 def _parked(id: str, reason: str | None) -> Server:
@@ -194,13 +223,14 @@ def _transport(fields: Fields, dialect: Dialect, url: str | None) -> Transport |
 
 
 def _check_target(at: KeyPath, fields: Fields, url: str | None, transport: Transport | None) -> None:
-    named = [
-        name for name in ("command", "url", "tools_dir") if name in fields and fields.given[name].value is not None
-    ]
+    named = [name for name in TARGETS if name in fields and fields.given[name].value is not None]
     if len(named) != 1:
         found = " and ".join(f"'{fields.given[name].at[-1]}'" for name in named) if named else "none of them"
-        fields.error(at, f"needs exactly one of 'command', 'url' and 'tools_dir', but has {found}")
+        *others, last = (f"'{name}'" for name in TARGETS)
+        fields.error(at, f"needs exactly one of {', '.join(others)} and {last}, but has {found}")
         return
+    if named[0] != "builtin" and (key := next((k for k in ("profile", "headless", "executable") if k in fields), None)):
+        fields.error(fields.given[key].at, "is for an entry with 'builtin: browser'")
     if transport is not None and (transport == "stdio") != (named[0] != "url") and "transport" in fields:
         needed = "'command'" if transport == "stdio" else "'url'"
         fields.error(fields.given["transport"].at, f"says '{transport}', which needs a {needed}")

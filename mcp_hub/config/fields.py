@@ -101,12 +101,13 @@ class Fields:
         self.error(given.at, "must be true or false")
         return None
 
-    def choice(self, name: str, words: Mapping[str, T]) -> T | None:
+    def choice(self, name: str, words: Mapping[str | bool, T] | Mapping[str, T]) -> T | None:
         if (given := self._get(name)) is None:
             return None
-        if isinstance(given.value, str) and given.value in words:
-            return words[given.value]
-        self.error(given.at, f"must be one of {', '.join(words)}")
+        known: Mapping[Any, T] = words
+        if isinstance(given.value, str | bool) and given.value in known:
+            return known[given.value]
+        self.error(given.at, f"must be one of {', '.join(word for word in known if isinstance(word, str))}")
         return None
 
     def parsed(self, name: str, parse: Callable[[Any], T]) -> T | None:

@@ -35,10 +35,21 @@ ALIASES: Final = {
     "keep_catalog": "keep_catalog",
     "max_frame": "max_frame",
     "tools_dir": "tools_dir",
+    "builtin": "builtin",
+    "profile": "profile", "headless": "headless", "executable": "executable", "idle": "idle",
+    "tags": "tags",
+    "preset": "preset", "presets": "preset", "preset_kwargs": "preset", "preset_kwargs_mapping": "preset",
+    "toolDescriptionOverrides": "descriptions",
+    "validate_arguments": "validate_arguments",
+    "max_result_bytes": "max_result_bytes",
+    "postprocess": "postprocess", "postprocess_func": "postprocess",
+    "retry": "retry",
+    "breaker": "breaker",
+    "limits": "limits",
 }  # fmt: skip
 """Key as written -> key as read by `entry.py`."""
 
-DEADLINES: Final = ("connect", "list", "write", "call")
+DEADLINES: Final = ("connect", "list", "write", "call", "idle")
 TIMEOUTS: Final = {
     "timeout": ("call", None),
     "tool_timeout_sec": ("call", 1.0),
@@ -46,11 +57,13 @@ TIMEOUTS: Final = {
     "startup_timeout_sec": ("connect", 1.0),
     "startup_timeout_ms": ("connect", 0.001),
     "connectionTimeout": ("connect", 0.001),
+    "idle_timeout": ("idle", 1.0),
 }
 """Key as written -> (the deadline it means, seconds in its unit; None: that depends on the dialect)."""
 
 DEFAULTS: Final = frozenset({
     "required", "lazy", "session", "max_sessions", "era", "keep_catalog", "max_frame", "deadlines", *TIMEOUTS,
+    "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits", "idle",
 })  # fmt: skip
 """What `defaults` may say for all entries. Not env and headers: a secret belongs to one entry."""
 
@@ -69,17 +82,23 @@ SESSIONS: Final[Mapping[str, SessionMode]] = {
     "call": "call", "per_call": "call",
 }  # fmt: skip
 
-ALLOW_LISTS: Final = frozenset({
-    "includeTools", "include_tools", "enabledTools", "enabled_tools", "allowedTools", "allowed_tools",
-    "enable_tools", "enable_funcs", "include_tags", "includeTags", "tools",
-})  # fmt: skip
-"""Present means: nothing else. Even an empty one refuses something."""
-DENY_LISTS: Final = frozenset({
-    "excludeTools", "exclude_tools", "disabledTools", "disabled_tools", "disallowedTools", "disallowed_tools",
-    "disable_tools", "disable_funcs", "exclude_tags", "excludeTags", "disabledResources", "disabledPrompts",
-    "tool_blacklist", "blacklist",
-})  # fmt: skip
-"""Refuse something unless they are empty: several clients write an empty one into every entry."""
+FILTERS: Final = {
+    **dict.fromkeys((
+        "enable_tools", "enable_funcs", "includeTools", "include_tools", "enabledTools", "enabled_tools",
+        "allowedTools", "allowed_tools",
+    ), "tools.allow"),
+    **dict.fromkeys((
+        "disable_tools", "disable_funcs", "excludeTools", "exclude_tools", "disabledTools", "disabled_tools",
+        "disallowedTools", "disallowed_tools", "tool_blacklist", "blacklist",
+    ), "tools.deny"),
+    **dict.fromkeys(("enable_resources", "enabledResources"), "resources.allow"),
+    **dict.fromkeys(("disable_resources", "disabledResources"), "resources.deny"),
+    **dict.fromkeys(("enable_prompts", "enabledPrompts"), "prompts.allow"),
+    **dict.fromkeys(("disable_prompts", "disabledPrompts"), "prompts.deny"),
+    **dict.fromkeys(("include_tags", "includeTags"), "tools.allow_tags"),
+    **dict.fromkeys(("exclude_tags", "excludeTags"), "tools.deny_tags"),
+}  # fmt: skip
+"""Key as written -> what it filters and how. A list under `tools` allows, a mapping there has rules for tools."""
 
 RESTRICTIONS: Final = {
     "sandboxEnabled": "the sandbox of VS Code",
@@ -93,14 +112,13 @@ WITHOUT_EFFECT: Final = {
     "authProviderType": "OAuth is not supported in this version; use headers or api_key",
     "headersHelper": "nothing is executed to make headers; use headers with ${VAR} or ${file:PATH}",
     "inheritParentEnv": "a server gets a small environment only; name what it needs under env",
-    "toolDescriptionOverrides": "the descriptions of tools are not changed",
     "extra_headers": "headers of a caller are never passed on",
 }
 """Known keys whose absence the user may notice: a warning each."""
 
 HARMLESS: Final = frozenset({
     "$schema", "name", "id", "title", "displayName", "description", "icon", "icons", "iconUrl", "version", "gallery",
-    "dev", "inputs", "source", "settings", "metadata", "tags", "group", "category", "notes", "comment", "registry",
+    "dev", "inputs", "source", "settings", "metadata", "group", "category", "notes", "comment", "registry",
     "trust", "autoApprove", "alwaysAllow", "auto_approve", "approval_mode", "default_tools_approval_mode", "alwaysLoad",
     "keep_alive", "keepAlive", "sse_read_timeout", "restartOnExit", "maxRestarts", "restartDelay", "watchPaths",
     "envFilter", "sandbox", "created", "updated", "targetAudience", "targetServiceAccount", "scopes",
@@ -110,11 +128,13 @@ HARMLESS: Final = frozenset({
 """Known keys of other hosts that concern their windows, their questions to the user or their bookkeeping."""
 
 ENTRY_KEYS: Final = frozenset(
-    {"deadlines", *TIMEOUTS, *ALIASES, *ALLOW_LISTS, *DENY_LISTS, *RESTRICTIONS, *WITHOUT_EFFECT, *HARMLESS}
+    {"deadlines", "tools", *TIMEOUTS, *ALIASES, *FILTERS, *RESTRICTIONS, *WITHOUT_EFFECT, *HARMLESS}
 )
 
 ROOT_KEYS: Final = frozenset({
     "tools_dir", "on_conflict", "list_wait", "cache_dir", "listen", "defaults", "serverDefaults",
+    "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
+    "profiles",
 })  # fmt: skip
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
 

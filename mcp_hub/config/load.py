@@ -20,6 +20,7 @@ from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS
 from mcp_hub.config.models import Config, Listen, OnConflict, Server
 from mcp_hub.config.quantities import parse_size
+from mcp_hub.config.root_rules import read_root_rules
 from mcp_hub.config.variables import Scope, expand_tree
 from mcp_hub.errors import ConfigError
 
@@ -145,6 +146,7 @@ def _config(
         "list_wait": fields.seconds("list_wait"),
         "cache_dir": fields.path("cache_dir"),
         "listen": _listen(fields, findings),
+        **read_root_rules(given, ids | ({LOCAL_TOOLS} if tools_dir is not None else set()), scope, findings),
     }
     try:
         return Config(

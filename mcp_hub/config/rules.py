@@ -60,6 +60,9 @@ class Filter(Frozen):
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
+    allow_tags: tuple[str, ...] | None = None
+    """Only what has one of these tags."""
+    deny_tags: tuple[str, ...] = ()
 
 
 class Retry(Frozen):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_hub.config.rules import Filter, ToolRules
 from tests.config.written import only, plain, read, refused, servers
 
 
@@ -216,7 +217,8 @@ def test_opencode(tmp_path: Path) -> None:
     assert plain(everything.env) == {"MY_ENV_VAR": "my_env_var_value"}
     assert found["context7"].transport == "auto"
     assert plain(found["context7"].headers) == {"CONTEXT7_API_KEY": "c", "X-More": "m"}
-    assert "'tools'" in (found["held"].disabled_reason or "")
+    assert (found["held"].enabled, found["held"].filters["tools"].deny) == (True, ("*",))
+    assert not found["everything"].filters
     assert "UNSET is not set" in (found["unset"].disabled_reason or "")
 
 
@@ -241,7 +243,7 @@ def test_cline_and_roo(tmp_path: Path) -> None:
     assert (a.enabled, a.disabled_reason, a.deadlines.call) == (False, None, 60)
     assert (b.transport, b.deadlines.call) == ("http", 3600)
     assert c.deadlines.call == 60
-    assert "'disabledTools'" in (c.disabled_reason or "")
+    assert (c.enabled, c.filters["tools"].deny) == (True, ("rm",))
     assert any("is taken for milliseconds" in warning for warning in loaded.warnings)
 
 
@@ -269,13 +271,17 @@ def test_fastmcp(tmp_path: Path) -> None:
       "assistant": {"command": "python", "args": ["./a.py"], "transport": "stdio", "keep_alive": false, "icon": "i"},
       "old": {"url": "https://old.example/sse/"},
       "tagged": {"command": "x", "include_tags": ["a"]},
-      "changed": {"command": "x", "tools": {"add": {"name": "plus"}}}
+      "changed": {"command": "x", "tools": {
+        "add": {"name": "plus", "arguments": {"key": {"hide": true, "default": "k"}}}, "sub": {"enabled": false}
+      }}
     }}
     """
     found = servers(tmp_path, text, "fastmcp.json")
     assert [found[name].transport for name in ("weather", "assistant", "old")] == ["http", "stdio", "sse"]
     assert plain(found["weather"].headers) == {"Authorization": "Bearer token"}
-    assert [name for name, server in found.items() if not server.enabled] == ["tagged", "changed"]
+    assert found["tagged"].filters["tools"].allow_tags == ("a",)
+    assert found["changed"].tools["add"] == ToolRules(name="plus", preset={"key": "k"})
+    assert found["changed"].filters["tools"].deny == ("sub",)
 
 
 def test_one_mcp(tmp_path: Path) -> None:
@@ -374,23 +380,40 @@ def test_a_transport_only_another_host_has_switches_its_entry_off(tmp_path: Path
     assert (server.enabled, server.disabled_reason) == (False, "the transport 'ws' is not supported")
 
 
-FILTERS = ["includeTools", "excludeTools", "enabled_tools", "disabled_tools", "allowed_tools", "disallowed_tools"]
+ALLOWING = ["includeTools", "enabled_tools", "allowed_tools", "allowedTools", "enable_tools", "enable_funcs", "tools"]
+REFUSING = ["excludeTools", "disabled_tools", "disallowed_tools", "disabledTools", "disable_tools", "disable_funcs"]
 
 
-@pytest.mark.parametrize("key", [*FILTERS, "disabledTools", "allowedTools", "exclude_tags", "tools"])
-def test_a_tool_filter_switches_only_its_server_off(tmp_path: Path, key: str) -> None:
-    found = servers(tmp_path, f"servers: {{a: {{command: x, {key}: [t]}}, b: {{command: x}}}}")
-    assert f"'{key}'" in (found["a"].disabled_reason or "")
-    assert found["b"].enabled
+@pytest.mark.parametrize("key", ALLOWING)
+def test_an_allow_list_of_any_dialect_allows_only_what_it_names(tmp_path: Path, key: str) -> None:
+    server = only(tmp_path, f"servers: {{a: {{command: x, {key}: [t]}}}}")
+    assert (server.enabled, server.filters) == (True, {"tools": Filter(allow=("t",))})
+
+
+@pytest.mark.parametrize("key", REFUSING)
+def test_a_deny_list_of_any_dialect_refuses_what_it_names(tmp_path: Path, key: str) -> None:
+    server = only(tmp_path, f"servers: {{a: {{command: x, {key}: [t]}}}}")
+    assert (server.enabled, server.filters) == (True, {"tools": Filter(deny=("t",))})
+
+
+@pytest.mark.parametrize(("key", "kind"), [("disabledResources", "resources"), ("disabledPrompts", "prompts")])
+def test_other_kinds_have_filters_too(tmp_path: Path, key: str, kind: str) -> None:
+    assert only(tmp_path, f"servers: {{a: {{command: x, {key}: [t]}}}}").filters == {kind: Filter(deny=("t",))}
 
 
 def test_a_filter_that_refuses_nothing_is_no_filter(tmp_path: Path) -> None:
-    found = servers(tmp_path, "servers: {a: {command: x, disabledTools: [], tools: ['*'], includeTools: null}}")
-    assert found["a"].enabled
+    server = only(tmp_path, "servers: {a: {command: x, disabledTools: [], tools: ['*'], includeTools: null}}")
+    assert server.filters.get("tools", Filter()) == Filter()
 
 
 def test_an_empty_allow_list_allows_nothing(tmp_path: Path) -> None:
-    assert not only(tmp_path, "servers: {a: {command: x, enabled_tools: []}}").enabled
+    server = only(tmp_path, "servers: {a: {command: x, enabled_tools: []}}")
+    assert server.filters["tools"].allow == ()
+
+
+def test_a_switch_by_which_its_own_host_holds_an_entry_back_keeps_it_off(tmp_path: Path) -> None:
+    server = only(tmp_path, "servers: {a: {command: x, sandboxEnabled: true}}")
+    assert "sandbox" in (server.disabled_reason or "")
 
 
 def test_two_roots_are_refused_with_both_names(tmp_path: Path) -> None:

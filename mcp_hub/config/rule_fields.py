@@ -1,0 +1,198 @@
+"""Rules read from a file: shorthands unfolded, unknown keys told of, what does not fit a finding at its own place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from mcp_hub.config.canonical import only_known
+from mcp_hub.config.fields import Fields, Given, plain_errors
+from mcp_hub.config.findings import Findings, KeyPath
+from mcp_hub.config.rules import Breaker, Filter, Limits, PostProcess, Retry, ToolRules
+
+M = TypeVar("M", bound=BaseModel)
+
+OFF: Final[Mapping[type[BaseModel], dict[str, Any]]] = {
+    Retry: {"attempts": 1},
+    Breaker: {"failures": 0},
+}
+"""What `off` means for a rule that is always there."""
+_NUMBER: Final[Mapping[type[BaseModel], str]] = {Retry: "attempts", Breaker: "failures", Limits: "at_once"}
+"""The field that a plain number stands for."""
+
+
+def read_model(
+    model: type[M], value: Any, at: KeyPath, findings: Findings, off: Mapping[str, Any] | None = None
+) -> M | None:
+    """`value` as a model. `off` (or false) is `off`, a number the model's main field; None where it does not fit."""
+    off = OFF.get(model) if off is None else off
+    if (value is False or value == "off") and off is not None:
+        value = dict(off)
+    elif isinstance(value, int) and not isinstance(value, bool) and model in _NUMBER:
+        value = {_NUMBER[model]: value}
+    elif value is True and off is not None:
+        value = {}
+    if not isinstance(value, dict):
+        shorthand = " or 'off'" if off is not None else ""
+        findings.error(at, f"must be a mapping with {', '.join(model.model_fields)}{shorthand}")
+        return None
+    known = only_known(value, model.model_fields, at, findings)
+    try:
+        return model.model_validate({key: _listed(model, key, one) for key, one in known.items() if one is not None})
+    except ValidationError as error:
+        for inner, text in plain_errors(error):
+            findings.error((*at, *inner), text)
+        return None
+
+
+def _listed(model: type[BaseModel], key: str, value: Any) -> Any:
+    """One text where a list of texts is meant."""
+    annotation = str(model.model_fields[key].annotation)
+    return [value] if isinstance(value, str) and annotation.startswith("tuple[") else value
+
+
+def read_filters(fields: Fields) -> dict[str, Filter]:
+    """{kind: Filter} of `enable_*` and `disable_*` in every dialect."""
+    found: dict[str, Filter] = {}
+    for kind in ("tools", "resources", "prompts"):
+        values: dict[str, tuple[str, ...]] = {}
+        for half in ("allow", "deny", "allow_tags", "deny_tags"):
+            name = f"filters.{kind}.{half}"
+            if name not in fields or fields.given[name].value is None:
+                continue
+            given = fields.given[name]
+            if given.value == "*" and half == "allow":
+                continue
+            texts = fields.texts(name)
+            if half != "allow" or texts != ("*",):
+                values[half] = texts
+        both = set(values.get("allow", ())) & set(values.get("deny", ()))
+        if both:
+            at = fields.given[f"filters.{kind}.deny"].at
+            fields.error(at, f"refuses {', '.join(sorted(both))}, which is allowed here as well; keep one of them")
+        if values:
+            found[kind] = Filter(**values)
+    return found
+
+
+def read_steps(value: Any, at: KeyPath, findings: Findings) -> tuple[PostProcess, ...]:
+    """`postprocess`: one step or a list of them, each a name or a mapping."""
+    steps = []
+    many = isinstance(value, list)
+    for index, one in enumerate(value if many else [value]):
+        place = (*at, index) if many else at
+        step = read_model(PostProcess, {"step": one} if isinstance(one, str) else one, place, findings)
+        if step is not None and not _is_step(step.step):
+            findings.error(place, "must be truncate, select_text, json or 'module:function'")
+        elif step is not None:
+            steps.append(step)
+    return tuple(steps)
+
+
+def _is_step(step: str) -> bool:
+    module, colon, function = step.partition(":")
+    if not colon:
+        return step in ("truncate", "select_text", "json")
+    return all(part.isidentifier() for part in module.split(".")) and function.isidentifier()
+
+
+_TOOL_ALIASES: Final = {"rename": "name", "disabled": "enabled", "description_override": "description"}
+_OF_OTHERS: Final = frozenset({"approval_mode", "meta", "annotations", "enabled", "arguments"})
+
+
+def read_tools(
+    value: Mapping[str, Any], presets: Mapping[str, Any] | None, at: KeyPath, findings: Findings
+) -> tuple[dict[str, ToolRules], tuple[str, ...]]:
+    """({pattern: rules}, names that are switched off) of the mapping `tools`.
+
+    FastMCP's transforms are understood as far as they mean a rule of ours: `enabled: false`, and arguments that are
+    hidden behind a default.
+    """
+    found: dict[str, ToolRules] = {}
+    off: list[str] = []
+    for name, rules in value.items():
+        place = (*at, name)
+        if rules is None:
+            continue
+        if not isinstance(rules, dict):
+            findings.error(place, f"must be a mapping with {', '.join(ToolRules.model_fields)}")
+            continue
+        if rules.get("enabled") is False:
+            off.append(name)
+        values = {key: one for key, one in rules.items() if key not in _OF_OTHERS and one is not None}
+        hidden = _hidden_arguments(rules.get("arguments"), (*place, "arguments"), findings)
+        if hidden:
+            values["preset"] = {**hidden, **_mapping(values.get("preset"), (*place, "preset"), findings)}
+        if "postprocess" in values:
+            values["postprocess"] = read_steps(values["postprocess"], (*place, "postprocess"), findings)
+        rule = read_model(ToolRules, values, place, findings)
+        if rule is not None and rule != ToolRules():
+            found[name] = rule
+    for name, arguments in (presets or {}).items():
+        preset = _mapping(arguments, ("preset", name), findings)
+        before = found.get(name, ToolRules())
+        found[name] = before.model_copy(update={"preset": {**before.preset, **preset}})
+    return found, tuple(off)
+
+
+def _hidden_arguments(value: Any, at: KeyPath, findings: Findings) -> dict[str, Any]:
+    hidden: dict[str, Any] = {}
+    for name, change in _mapping(value, at, findings).items():
+        if isinstance(change, dict) and change.get("hide") is True and "default" in change:
+            hidden[name] = change["default"]
+        elif change:
+            findings.error((*at, name), "only {hide: true, default: VALUE} is supported: it becomes a preset")
+    return hidden
+
+
+def _mapping(value: Any, at: KeyPath, findings: Findings) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        findings.error(at, "must be a mapping of arguments to values")
+        return {}
+    return value
+
+
+def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any]:
+    """The fields of a Server that are rules; what the entry does not say is absent."""
+    values: dict[str, Any] = {"filters": read_filters(fields)}
+    presets = fields.mapping("preset")
+    tools = _given(fields, "tools")
+    off: tuple[str, ...] = ()
+    if tools is not None or presets:
+        written = tools.value if tools is not None else {}
+        place = tools.at if tools is not None else at
+        plain = {name: given.value for name, given in (presets or {}).items()}
+        values["tools"], off = read_tools(written, plain, place, findings)
+    descriptions = fields.mapping("descriptions") or {}
+    for name in descriptions:
+        rule = values.setdefault("tools", {}).get(name, ToolRules())
+        text = fields.inner(descriptions).text(name)
+        if rule.description is None and text is not None:
+            values["tools"][name] = rule.model_copy(update={"description": text})
+    if off:
+        before = values["filters"].get("tools", Filter())
+        values["filters"]["tools"] = before.model_copy(update={"deny": (*before.deny, *off)})
+    if "tags" in fields:
+        values["tags"] = _tags(fields)
+    if (given := _given(fields, "postprocess")) is not None:
+        values["postprocess"] = read_steps(given.value, given.at, findings)
+    for name, model in (("retry", Retry), ("breaker", Breaker), ("limits", Limits)):
+        if (given := _given(fields, name)) is not None:
+            values[name] = read_model(model, given.value, given.at, findings)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _tags(fields: Fields) -> tuple[str, ...]:
+    given = fields.given["tags"]
+    if isinstance(given.value, str):
+        return (given.value,)
+    return fields.texts("tags")
+
+
+def _given(fields: Fields, name: str) -> Given | None:
+    given = fields.given.get(name)
+    return None if given is None or given.value is None else given
