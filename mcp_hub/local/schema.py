@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from typing_extensions import is_typeddict
 
 from mcp_hub.local.registry import Mark
+from mcp_hub.local.results import ToolResult
 from mcp_hub.wire.frames import encode
 
 _SKIPPED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -124,7 +125,7 @@ def _output_schema(hint: Any) -> dict[str, Any] | None:
     """The schema of what a function returns, where that is always an object; None for anything else."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
-    if get_origin(hint) is dict and get_args(hint)[:1] != (str,):
+    if hint is ToolResult or (get_origin(hint) is dict and get_args(hint)[:1] != (str,)):
         return None
     is_object = (
         is_dataclass(hint)

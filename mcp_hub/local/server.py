@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
@@ -27,14 +28,22 @@ from mcp_hub.wire.link import RequestId
 THREADS: Final = 32
 MAX_LINE: Final = 64 * 1024 * 1024
 _CHUNK: Final = 256 * 1024
-_INFO: Final = {"name": "mcp-hub local tools", "version": VERSION}
 _CAPABILITIES: Final[dict[str, Any]] = {"tools": {}}
 
 
 class LocalServer:
     """Serves `tools` on two descriptors until the input ends."""
 
-    def __init__(self, tools: dict[str, LocalTool], left_out: list[str], stdin: int, stdout: int) -> None:
+    def __init__(
+        self,
+        tools: dict[str, LocalTool],
+        left_out: list[str],
+        stdin: int,
+        stdout: int,
+        *,
+        name: str = "mcp-hub local tools",
+    ) -> None:
+        self._info = {"name": name, "version": VERSION}
         self._tools = tools
         self._left_out = left_out
         self._stdin = stdin
@@ -57,6 +66,13 @@ class LocalServer:
         while data := os.read(self._stdin, _CHUNK):
             for line in reader.feed(data):
                 self._take(line)
+
+    def finish(self, closing: Coroutine[Any, Any, None], seconds: float) -> None:
+        """After `serve`: run `closing` on the loop of the async functions, for so long. What it raises is printed."""
+        try:
+            asyncio.run_coroutine_threadsafe(closing, self._loop).result(seconds)
+        except Exception as error:
+            print(f"closing: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
     def _take(self, line: bytes | Oversized) -> None:
         try:
@@ -102,7 +118,7 @@ class LocalServer:
 
     def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
         version = eras.negotiated(params.get("protocolVersion"))
-        return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": _INFO}
+        return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": self._info}
 
     def _discover(self, params: dict[str, Any]) -> dict[str, Any]:
         versions = [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)]

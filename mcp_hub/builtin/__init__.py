@@ -1,0 +1,5 @@
+"""The upstreams the hub brings along, each a child process: `python -m mcp_hub.builtin web|browser`.
+
+Their settings come as JSON in the environment variable `MCP_HUB_BUILTIN`. What they fetch is chosen by whoever calls
+them, so none of it happens in the hub's own process.
+"""

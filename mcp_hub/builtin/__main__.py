@@ -1,0 +1,46 @@
+"""`python -m mcp_hub.builtin web|browser`: serve one of them over stdio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from mcp_hub.wire.streams import claim
+
+NAMES: Final = ("web", "browser")
+CLOSE_WAIT: Final = 3.0
+"""Seconds for closing what is open after stdin has ended; the hub's own patience ends at about the same time."""
+
+
+def main() -> None:
+    """Serve until stdin ends, close what is open, then leave, whatever still runs."""
+    stdin, stdout = claim()  # before anything of a library's can print
+    from mcp_hub.builtin.settings import Settings
+    from mcp_hub.local.registry import mark_of
+    from mcp_hub.local.schema import LocalTool
+    from mcp_hub.local.server import LocalServer
+
+    name = sys.argv[1] if len(sys.argv) == 2 else ""
+    if name not in NAMES:
+        sys.exit(f"usage: python -m mcp_hub.builtin {'|'.join(NAMES)}")
+    try:
+        settings = Settings.from_environ(os.environ)
+    except ValueError as error:
+        sys.exit(str(error))
+    module = import_module(f"mcp_hub.builtin.{name}")
+    functions: Sequence[Callable[..., Any]] = module.tools(settings)
+    tools = [LocalTool(function, mark) for function in functions if (mark := mark_of(function)) is not None]
+    server = LocalServer({tool.name: tool for tool in tools}, [], stdin, stdout, name=f"mcp-hub {name}")
+    server.serve()
+    close: Callable[[], Coroutine[Any, Any, None]] | None = getattr(module, "close", None)
+    if close is not None:
+        server.finish(asyncio.wait_for(close(), CLOSE_WAIT), CLOSE_WAIT + 0.5)
+    sys.stderr.flush()
+    os._exit(0)  # a thread that never returns must not keep the process
+
+
+main()

@@ -1,0 +1,58 @@
+"""What a built-in upstream is told by the hub that starts it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from mcp_hub.address_rules import AddressRules
+from mcp_hub.url_rules import UrlRules
+
+VARIABLE: Final = "MCP_HUB_BUILTIN"
+"""The environment variable that has the settings, as JSON."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The rules of the guard and of `web`, and the entry's own settings where it is the browser."""
+
+    url_rules: UrlRules = field(default_factory=UrlRules)
+    address_rules: AddressRules = field(default_factory=AddressRules)
+    max_bytes: int = 32 * 1024 * 1024
+    """Of one page, after decompression."""
+    timeout: float = 60.0
+    """Seconds for fetching and converting one page."""
+    docintel_endpoint: str | None = None
+    """Azure Document Intelligence for MarkItDown; None: not passed at all."""
+    javascript: bool = True
+    """Whether a page that holds nothing without JavaScript is opened in a browser."""
+    profile: str | None = None
+    """Directory in which the browser keeps cookies and logins; None: they end with it."""
+    headless: bool = True
+    executable: str | None = None
+    """The Chromium to start; None: the one found."""
+
+    def to_json(self) -> dict[str, Any]:
+        """An object that `from_json` makes the same settings of."""
+        data = {setting.name: getattr(self, setting.name) for setting in fields(self)}
+        return {**data, "url_rules": self.url_rules.to_json(), "address_rules": self.address_rules.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Settings:
+        """The settings in an object; what is missing has its default. Raises TypeError for a key it does not know."""
+        given = dict(data)
+        if "url_rules" in given:
+            given["url_rules"] = UrlRules.from_json(given["url_rules"])
+        if "address_rules" in given:
+            given["address_rules"] = AddressRules.from_json(given["address_rules"])
+        return cls(**given)
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Settings:
+        """The settings in `VARIABLE`; all defaults if it is not set. Raises ValueError if it has something else."""
+        try:
+            return cls.from_json(json.loads(environ.get(VARIABLE) or "{}"))
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
+            raise ValueError(f"{VARIABLE} must be the JSON of these settings: {error}") from None
