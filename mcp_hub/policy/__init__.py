@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from mcp_hub.catalog import Item, Route
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
-from mcp_hub.kinds import RESOURCES, Kind
+from mcp_hub.kinds import RESOURCES, TEMPLATES, Kind
 
 Json = dict[str, Any]
 
@@ -36,7 +36,18 @@ class Call:
     caller: Hashable | None = None
     on_progress: Callable[[Json], None] | None = None
     notes: list[str] = field(default_factory=list)
-    """What the policies did, for `--explain` and the log."""
+    """What the policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
+    attempts: int = 0
+    """How often the upstream was asked."""
+    fallback: str | None = None
+    """What answered in the upstream's place."""
+    refused_by: str | None = None
+    """The rule that did not let the call through."""
+
+    @property
+    def kind(self) -> Kind:
+        """What the caller asked for: to it, a resource found by a template is a resource."""
+        return RESOURCES if self.route.kind is TEMPLATES else self.route.kind
 
 
 Next = Callable[[Call], Awaitable[Json]]

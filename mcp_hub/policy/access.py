@@ -1,0 +1,131 @@
+"""What may be reached at all: the blacklist, the filters of each server, and what the user has chosen to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from mcp_hub.catalog import Item, Route
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.rules import Filter
+from mcp_hub.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS
+from mcp_hub.policy import Call, Json, Next, unknown_name
+from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, spellings
+from mcp_hub.policy.selection import EVERYTHING, Selection
+
+_KINDS_OF_FILTERS: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
+
+
+class _Names:
+    """One filter, compiled."""
+
+    def __init__(self, filter: Filter, *, uris: bool) -> None:
+        self._allow = Patterns(filter.allow) if filter.allow is not None else None
+        self._deny = Patterns(filter.deny)
+        self.allow_tags = frozenset(filter.allow_tags) if filter.allow_tags is not None else None
+        self.deny_tags = frozenset(filter.deny_tags)
+        self._uris = uris
+
+    def refuses(self, name: str) -> bool:
+        names = spellings(name) if self._uris else (name,)
+        if any(self._deny.match(one) for one in names):
+            return True
+        return self._allow is not None and not all(self._allow.match(one) for one in names)
+
+    def refuses_tags(self, tags: frozenset[str]) -> bool:
+        return bool(tags & self.deny_tags) or (self.allow_tags is not None and not tags & self.allow_tags)
+
+
+class Access:
+    """Hides and refuses by one and the same decision, from the upstream's id and the original name.
+
+    What is refused answers as what does not exist. `why` tells the user which rule it was, and nobody else.
+    """
+
+    def __init__(self, config: Config, selection: Selection = EVERYTHING) -> None:
+        self._blacklist = [(Patterns((server,)), Patterns((name,))) for server, name in config.blacklist]
+        self._servers: dict[str, Server] = {server.id: server for server in config.servers}
+        self._filters = {
+            (server.id, kind): _Names(server.filters[name], uris=name == "resources")
+            for server in config.servers
+            for kind, name in _KINDS_OF_FILTERS.items()
+            if name in server.filters
+        }
+        self._selection = selection
+        self._tags: dict[str, dict[Route, frozenset[str]]] = {}
+        self._chosen: dict[str, bool] = {}
+        """Whether anything of an upstream was chosen, so that its resources and prompts are served too."""
+        self._decided: dict[Route, str | None] = {}
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Only what may be reached."""
+        if not items:
+            return items
+        upstream = items[0].route.upstream
+        server = self._servers[upstream]
+        self._tags[upstream] = {
+            item.route: tags for item in items if (tags := tags_of(server, item.route, item.wire))
+        }
+        self._decided = {route: why for route, why in self._decided.items() if route.upstream != upstream}
+        self._chosen[upstream] = any(
+            item.route.kind is TOOLS and self._selection.has(server, item.route.name, self._tags_of(item.route))
+            for item in items
+        )
+        return [item for item in items if self.why(item.route) is None]
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        """Raises UnknownName for what is hidden."""
+        why = self.why(call.route)
+        if why is not None:
+            call.refused_by = why
+            raise unknown_name(call.kind, call.exposed, call.era)
+        return await call_next(call)
+
+    def why(self, route: Route) -> str | None:
+        """The rule that keeps a route from being reached; None if it may be."""
+        if route in self._decided:
+            return self._decided[route]
+        if len(self._decided) >= MAX_REMEMBERED:
+            self._decided.clear()
+        why = self._decided[route] = self._decide(route)
+        return why
+
+    def _decide(self, route: Route) -> str | None:
+        server = self._servers[route.upstream]
+        uris = route.kind in (RESOURCES, TEMPLATES)
+        names = spellings(route.name) if uris else (route.name,)
+        for servers, patterns in self._blacklist:
+            if servers.match(route.upstream) and any(patterns.match(name) for name in names):
+                return "blacklist"
+        filter = self._filters.get((route.upstream, route.kind))
+        if filter is not None and filter.refuses(route.name):
+            return f"servers.{route.upstream}: filter of {_KINDS_OF_FILTERS[route.kind]}"
+        if filter is not None and filter.refuses_tags(self._tags_of(route)):
+            return f"servers.{route.upstream}: filter of tags"
+        if self._selection is EVERYTHING:
+            return None
+        if self._selection.has(server, route.name, self._tags_of(route)):
+            return None
+        beside = route.kind is not TOOLS and self._chosen.get(route.upstream, False)
+        return None if beside else f"not in {self._selection.name}"
+
+    def _tags_of(self, route: Route) -> frozenset[str]:
+        known = self._tags.get(route.upstream, {}).get(route)
+        return known if known is not None else frozenset(self._servers[route.upstream].tags)
+
+
+def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
+    """The tags of an item: its server's, its tool's in the configuration, and those it lists itself."""
+    tags = set(server.tags)
+    if route.kind is TOOLS:
+        for pattern, rules in server.tools.items():
+            if rules.tags and Patterns((pattern,)).match(route.name):
+                tags.update(rules.tags)
+    meta = wire.get("_meta") if isinstance(wire, dict) else None
+    if isinstance(meta, Mapping):
+        for key in ("fastmcp", "_fastmcp", "mcp-hub"):
+            listed = meta.get(key)
+            own = listed.get("tags") if isinstance(listed, dict) else None
+            if isinstance(own, list):
+                tags.update(tag for tag in own if isinstance(tag, str))
+    return frozenset(tags)

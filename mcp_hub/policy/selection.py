@@ -1,0 +1,88 @@
+"""What of the configuration is served: tool sets, a profile, tags."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from mcp_hub import names
+from mcp_hub.config.models import Config, Server
+from mcp_hub.errors import ConfigError
+from mcp_hub.policy.patterns import Patterns
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Tools that are members of `members` or have one of `member_tags`, and all have one of `tags`.
+
+    A member is `server/tool` (a pattern), an exposed name, or an original name. None: no restriction.
+    """
+
+    name: str = "everything"
+    members: tuple[str, ...] | None = None
+    member_tags: frozenset[str] = frozenset()
+    tags: frozenset[str] | None = None
+
+    def has(self, server: Server, name: str, tags: Collection[str]) -> bool:
+        """Whether a tool of an upstream, by its original name, was chosen."""
+        if self.tags is not None and self.tags.isdisjoint(tags):
+            return False
+        if self.members is None or not self.member_tags.isdisjoint(tags):
+            return True
+        return is_named(self._patterns, server, name)
+
+    @cached_property
+    def _patterns(self) -> Patterns:
+        return Patterns(self.members or ())
+
+
+EVERYTHING: Final = Selection()
+
+
+def is_named(patterns: Patterns, server: Server, name: str) -> bool:
+    """Whether a member of a tool set means this tool."""
+    local = next((rules.name for pattern, rules in server.tools.items() if pattern == name and rules.name), name)
+    spelled = (f"{server.id}/{name}", names.expose(server.namespace, local), names.expose(server.namespace, name), name)
+    return any(patterns.match(one) for one in (*spelled, local))
+
+
+def select(
+    config: Config, profile: str | None = None, tool_sets: Sequence[str] = (), tags: Sequence[str] = ()
+) -> Selection:
+    """The selection the names mean: of several tool sets and a profile the union, of which only what has a tag.
+
+    Raises ConfigError for a name that the configuration does not have.
+    """
+    if profile is None and not tool_sets and not tags:
+        return EVERYTHING
+    sets = {one.name: one for one in config.tool_sets}
+    members: list[str] = []
+    member_tags: list[str] = []
+    chosen = list(tool_sets)
+    if profile is not None:
+        profiles = {one.name: one for one in config.profiles}
+        if profile not in profiles:
+            raise ConfigError(f"there is no profile {profile!r}; {_there_are('profiles', profiles)}")
+        chosen += profiles[profile].tool_sets
+        members += profiles[profile].tools
+        member_tags += profiles[profile].tags
+    for name in chosen:
+        if name not in sets:
+            raise ConfigError(f"there is no tool set {name!r}; {_there_are('tool_sets', sets)}")
+        members += sets[name].tools
+    parts = [f"profile {profile!r}" if profile is not None else "", *(f"tool set {name!r}" for name in tool_sets)]
+    parts += [f"tag {tag!r}" for tag in tags]
+    limited = profile is not None or bool(tool_sets)
+    return Selection(
+        name=" + ".join(filter(None, parts)),
+        members=tuple(dict.fromkeys(members)) if limited else None,
+        member_tags=frozenset(member_tags),
+        tags=frozenset(tags) if tags else None,
+    )
+
+
+def _there_are(key: str, known: Iterable[str]) -> str:
+    listed = ", ".join(known)
+    return f"the configuration has these under '{key}': {listed}" if listed else f"the configuration has no '{key}'"
