@@ -1,0 +1,36 @@
+"""How things look to clients: other names, titles and descriptions of tools."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from mcp_hub.catalog import Item
+from mcp_hub.config.models import Server
+from mcp_hub.kinds import TOOLS
+from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy.patterns import RulesOfTools
+
+
+class Presentation:
+    """Puts `name`, `title` and `description` of the configuration in the place of the server's own."""
+
+    def __init__(self, servers: Mapping[str, Server]) -> None:
+        self._rules = RulesOfTools(servers)
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The same items under other names, with other words."""
+        return [self._shown(item) for item in items]
+
+    def _shown(self, item: Item) -> Item:
+        rules = self._rules(item.route)
+        if item.route.kind is not TOOLS or not isinstance(item.wire, dict):
+            return item
+        words = {key: text for key in ("title", "description") if (text := getattr(rules, key)) is not None}
+        if rules.name is None and not words:
+            return item
+        return dataclasses.replace(item, local=rules.name or item.local, wire={**item.wire, **words})
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        """Nothing: names are mapped back by the catalog."""
+        return await call_next(call)
