@@ -6,17 +6,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from mcp_hub import era as eras
+from mcp_hub import names
 from mcp_hub.catalog import Catalog, Item, Route, Source
+from mcp_hub.chain import make_rules
 from mcp_hub.config.models import Config
 from mcp_hub.era import Era
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import KINDS, RESOURCES, TEMPLATES, Kind
-from mcp_hub.policy import Call, Chain, Json, unknown_name
-from mcp_hub.policy.deadline import Deadline
-from mcp_hub.policy.limits import Limits
+from mcp_hub.own_servers import OwnServers, built_in_settings
+from mcp_hub.policy import Call, Json, unknown_name
+from mcp_hub.policy.selection import EVERYTHING, Selection
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.version import VERSION
@@ -40,19 +43,26 @@ class Hub:
     """
 
     def __init__(
-        self, config: Config, *, environ: Mapping[str, str] | None = None, kept: KeptCatalogs | None = None
+        self,
+        config: Config,
+        *,
+        environ: Mapping[str, str] | None = None,
+        kept: KeptCatalogs | None = None,
+        selection: Selection = EVERYTHING,
     ) -> None:
         self.config = config
         self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
         self.children = Children()
-        dialer = Dialer(self.children, environ)
+        dialer = Dialer(self.children, environ, partial(built_in_settings, config))
         starts = asyncio.Semaphore(STARTS_AT_ONCE)
         self.upstreams: dict[str, Upstream] = {
             server.id: Upstream(server, dialer, self.info, starts, kept, self._upstream_changed)
             for server in config.servers
         }
-        calls = {server.id: server.deadlines.call for server in config.servers}
-        self.chain = Chain((Deadline(calls), Limits()), self._ask)
+        self.own = OwnServers(
+            config, self.upstreams, lambda server: Upstream(server, dialer, self.info, starts, None, lambda: None)
+        )
+        self.rules = make_rules(config, selection, self._ask)
         self._catalog = Catalog.build((), config.on_conflict, server_info=self.info)
         self._dirty = False
         self._seen = False
@@ -77,7 +87,8 @@ class Hub:
         for timer in (self._rebuild, self._refresh):
             if timer is not None:
                 timer.cancel()
-        await asyncio.gather(*(upstream.stop() for upstream in self.upstreams.values()), return_exceptions=True)
+        stopping = (upstream.stop() for upstream in self.upstreams.values())
+        await asyncio.gather(*stopping, self.own.close(), return_exceptions=True)
         await self.children.close()
 
     def _wake_all(self) -> None:
@@ -109,12 +120,6 @@ class Hub:
             upstream.start_now()
             await upstream.tried.wait()
         return [upstream for upstream in required if upstream.error is not None]
-
-    async def outcomes(self) -> None:
-        """Return when every upstream has connected or failed once; bounded by their deadlines."""
-        for upstream in self.upstreams.values():
-            upstream.wake()
-        await asyncio.gather(*(upstream.settled.wait() for upstream in self.upstreams.values()))
 
     async def _wait_for(self, upstreams: list[Upstream], seconds: float) -> None:
         """Wait until all of them are settled, the time is over, or there is no time to wait any more."""
@@ -176,7 +181,7 @@ class Hub:
                 name = wire.get(kind.name_key) if isinstance(wire, dict) else None
                 text = name if isinstance(name, str) else ""
                 items.append(Item(Route(upstream.server.id, kind, text), text, wire))
-        return Source(upstream.server.id, upstream.server.namespace, self.chain.shape(items))
+        return Source(upstream.server.id, upstream.server.namespace, self.rules.chain.shape(items))
 
     # --- names and calls ---------------------------------------------------------------------------------------
 
@@ -199,6 +204,19 @@ class Hub:
                 return template
         return await self.route(kind, exposed, era)
 
+    def why(self, kind: Kind, exposed: str) -> str | None:
+        """The rule that hides a name, for the user of the hub and the log; None if nothing here has it."""
+        for upstream in self.upstreams.values():
+            server = upstream.server
+            for wire in upstream.lists.items.get(kind, ()):
+                name = wire.get(kind.name_key) if isinstance(wire, dict) else None
+                if not isinstance(name, str):
+                    continue
+                shown = (name, names.expose(server.namespace, name), f"{server.id}/{name}")
+                if exposed in shown and (reason := self.rules.access.why(Route(server.id, kind, name))) is not None:
+                    return reason
+        return None
+
     def _who_may_have(self, exposed: str) -> list[Upstream]:
         """Upstreams still starting whose namespace the name begins with: worth waiting for longer than a list is."""
         return [u for u in self.upstreams.values() if u.server.namespace and exposed.startswith(u.server.namespace)]
@@ -208,10 +226,14 @@ class Hub:
 
     async def act(self, call: Call) -> Json:
         """The result of one call in its caller's era. Raises ProtocolError and CallError."""
-        return await self.chain.run(call)
+        result = await self.rules.chain.run(call)
+        if call.era == "modern" and "resultType" not in result:
+            result = {**result, "resultType": "complete"}  # it is the hub's own
+        return result
 
     async def _ask(self, call: Call) -> Json:
         upstream = self.upstreams[call.route.upstream]
+        call.attempts += 1
         envelope = call.envelope if call.era == "modern" else None
         result = await upstream.request(
             call.method, call.params, caller=call.caller, envelope=envelope, on_progress=call.on_progress

@@ -11,10 +11,12 @@ import sys
 from collections.abc import AsyncIterator
 
 from mcp_hub.cli import FAILED, OK
+from mcp_hub.cli.selecting import add_selection_arguments, chosen
 from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Hub
+from mcp_hub.policy.selection import Selection
 from mcp_hub.serve.dispatcher import Dispatcher
 from mcp_hub.text import printable
 
@@ -22,8 +24,9 @@ TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub serve [--config F] [--sse | --http] [--host H] [--port P]`."""
+    """`mcp-hub serve [--config F] [--sse | --http] [--host H] [--port P] [--profile P] [--tool-set S] [--tag T]`."""
     add_config_arguments(parser)
+    add_selection_arguments(parser)
     over = parser.add_mutually_exclusive_group()
     over.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")
     over.add_argument("--http", action="store_true", help="over a network: /mcp alone")
@@ -36,13 +39,14 @@ def run(options: argparse.Namespace) -> int:
     network = options.sse or options.http
     if network:
         config = load(options)
-        return run_loop(_network(config, _listen(config, options), sse=options.sse))
+        return run_loop(_network(config, chosen(options, config), _listen(config, options), sse=options.sse))
     if options.host is not None or options.port is not None:
         raise ConfigError("--host and --port need --sse or --http; without one of them the hub serves over stdio")
     from mcp_hub.wire.streams import claim
 
     stdin, stdout = claim()  # before anything can print
-    return run_loop(_stdio(load(options), stdin, stdout))
+    config = load(options)
+    return run_loop(_stdio(config, chosen(options, config), stdin, stdout))
 
 
 def _listen(config: Config, options: argparse.Namespace) -> Listen:
@@ -62,16 +66,16 @@ def _listen(config: Config, options: argparse.Namespace) -> Listen:
         raise ConfigError(f"--{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
-async def _stdio(config: Config, stdin: int, stdout: int) -> int:
+async def _stdio(config: Config, selection: Selection, stdin: int, stdout: int) -> int:
     from mcp_hub.serve.stdio import serve_stdio
 
     stop = _stop_on_signals()
-    async with make_hub(config) as hub, _required(hub, stop) as missing:
+    async with make_hub(config, selection) as hub, _required(hub, stop) as missing:
         await serve_stdio(Dispatcher(hub), stdin, stdout, stop)
     return FAILED if missing else OK
 
 
-async def _network(config: Config, listen: Listen, *, sse: bool) -> int:
+async def _network(config: Config, selection: Selection, listen: Listen, *, sse: bool) -> int:
     from mcp_hub.serve.app import App
     from mcp_hub.serve.network import serve_network
     from mcp_hub.serve.security import check_listener
@@ -81,7 +85,7 @@ async def _network(config: Config, listen: Listen, *, sse: bool) -> int:
         raise ConfigError(objection)
     stop = _stop_on_signals()
     announcements: set[asyncio.Task[None]] = set()
-    async with make_hub(config) as hub, _required(hub, stop) as missing:
+    async with make_hub(config, selection) as hub, _required(hub, stop) as missing:
         app = App(Dispatcher(hub), listen, sse=sse)
 
         def ready(bases: list[str]) -> None:

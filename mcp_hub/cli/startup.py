@@ -15,6 +15,7 @@ from mcp_hub.config import default_path, read_config
 from mcp_hub.config.models import Config
 from mcp_hub.hub import Hub
 from mcp_hub.kept import KeptCatalogs, default_directory
+from mcp_hub.policy.selection import EVERYTHING, Selection
 from mcp_hub.text import printable
 
 T = TypeVar("T")
@@ -61,9 +62,9 @@ def load(options: argparse.Namespace, *, quiet: bool = False) -> Config:
     return loaded.config
 
 
-def make_hub(config: Config) -> Hub:
+def make_hub(config: Config, selection: Selection = EVERYTHING) -> Hub:
     """A hub that keeps its catalogs where the configuration says."""
-    return Hub(config, kept=KeptCatalogs(config.cache_dir or default_directory()))
+    return Hub(config, kept=KeptCatalogs(config.cache_dir or default_directory()), selection=selection)
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:

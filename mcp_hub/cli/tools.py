@@ -9,25 +9,29 @@ from typing import Any
 from mcp_hub.cli import OK
 from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
+from mcp_hub.cli.selecting import add_selection_arguments, chosen
 from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.kinds import TOOLS
+from mcp_hub.policy.selection import Selection
 from mcp_hub.text import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub tools [--config F] [--json]`."""
+    """`mcp-hub tools [--config F] [--json] [--profile P] [--tool-set S] [--tag T]`."""
     add_config_arguments(parser)
+    add_selection_arguments(parser)
     parser.add_argument("--json", action="store_true", help="the whole definitions as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """List the tools as they are now, of a server that is not there those that were kept; stderr says which."""
-    return run_loop(_tools(load(options, quiet=True), as_json=options.json))
+    config = load(options, quiet=True)
+    return run_loop(_tools(config, chosen(options, config), as_json=options.json))
 
 
-async def _tools(config: Config, *, as_json: bool) -> int:
-    async with make_hub(config) as hub:
+async def _tools(config: Config, selection: Selection, *, as_json: bool) -> int:
+    async with make_hub(config, selection) as hub:
         await outcomes(hub)
         entries = [hub.catalog.entry(TOOLS, name) for name in hub.catalog.names(TOOLS)]
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}

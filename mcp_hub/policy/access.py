@@ -63,9 +63,7 @@ class Access:
             return items
         upstream = items[0].route.upstream
         server = self._servers[upstream]
-        self._tags[upstream] = {
-            item.route: tags for item in items if (tags := tags_of(server, item.route, item.wire))
-        }
+        self._tags[upstream] = {item.route: tags for item in items if (tags := tags_of(server, item.route, item.wire))}
         self._decided = {route: why for route, why in self._decided.items() if route.upstream != upstream}
         self._chosen[upstream] = any(
             item.route.kind is TOOLS and self._selection.has(server, item.route.name, self._tags_of(item.route))

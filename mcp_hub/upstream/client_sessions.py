@@ -12,8 +12,6 @@ from typing import Final
 from mcp_hub.errors import Overloaded
 from mcp_hub.upstream.session import Session
 
-IDLE_LIFE: Final = 1800.0
-"""Seconds a caller's session is kept after its last request."""
 _SWEEP: Final = 60.0
 
 
@@ -33,11 +31,17 @@ class _Place:
 
 
 class ClientSessions:
-    """At most `bound` sessions of one upstream, one a caller; `connect()` opens a new one."""
+    """At most `bound` sessions of one upstream, one a caller, each kept `idle` seconds after its last request.
 
-    def __init__(self, upstream: str, bound: int, connect: Callable[[], Coroutine[None, None, Session]]) -> None:
+    `connect(caller)` opens a new one.
+    """
+
+    def __init__(
+        self, upstream: str, bound: int, idle: float, connect: Callable[[Hashable], Coroutine[None, None, Session]]
+    ) -> None:
         self._upstream = upstream
         self._bound = bound
+        self._idle = idle
         self._connect = connect
         self._places: dict[Hashable, _Place] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -54,7 +58,7 @@ class ClientSessions:
             self._end(self._places.pop(caller))
             place = None
         if place is None:
-            place = self._places[caller] = self._new_place()
+            place = self._places[caller] = self._new_place(caller)
         place.in_flight += 1
         try:
             yield await asyncio.shield(place.opening)
@@ -62,7 +66,7 @@ class ClientSessions:
             place.in_flight -= 1
             place.last_used = time.monotonic()
 
-    def _new_place(self) -> _Place:
+    def _new_place(self, caller: Hashable) -> _Place:
         if len(self._places) >= self._bound:
             self._sweep(0.0, at_most=1)
         if len(self._places) >= self._bound:
@@ -70,7 +74,7 @@ class ClientSessions:
             text = f"{self._upstream!r} has sessions of {self._bound} other callers open (setting: {setting})."
             raise Overloaded(text, server=self._upstream, retry_after=_SWEEP)
         self._schedule()
-        return _Place(asyncio.get_running_loop().create_task(self._connect()))
+        return _Place(asyncio.get_running_loop().create_task(self._connect(caller)))
 
     def forget(self, caller: Hashable) -> None:
         """The caller is gone; its session ends in the background."""
@@ -80,11 +84,11 @@ class ClientSessions:
 
     def _schedule(self) -> None:
         if self._sweeper is None:
-            self._sweeper = asyncio.get_running_loop().call_later(_SWEEP, self._sweep_idle)
+            self._sweeper = asyncio.get_running_loop().call_later(min(_SWEEP, self._idle), self._sweep_idle)
 
     def _sweep_idle(self) -> None:
         self._sweeper = None
-        self._sweep(IDLE_LIFE, at_most=len(self._places))
+        self._sweep(self._idle, at_most=len(self._places))
         if self._places:
             self._schedule()
 

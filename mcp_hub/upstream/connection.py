@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import random
 import time
@@ -82,7 +83,7 @@ class Upstream:
         self._task: asyncio.Task[None] | None = None
         self._dirty: set[Kind] = set()
         self._refreshing: asyncio.Task[None] | None = None
-        self._own_sessions = ClientSessions(server.id, server.max_sessions, self._open_own)
+        self._own_sessions = ClientSessions(server.id, server.max_sessions, server.idle, self._open_own)
         if not server.enabled:
             self.tried.set()
             self.settled.set()
@@ -197,13 +198,13 @@ class Upstream:
         self._settle()
         return session
 
-    async def _open(self, notified: Notified) -> Session:
+    async def _open(self, notified: Notified, server: Server | None = None) -> Session:
         remembered = self.agreement.era if self.agreement is not None else "auto"
         limit = self.server.deadlines.connect
         release = await self._take_start_slot()
         try:
             async with asyncio.timeout(limit):
-                return await open_session(self.server, self._dialer, self._info, notified, remembered)
+                return await open_session(server or self.server, self._dialer, self._info, notified, remembered)
         except TimeoutError:
             setting = f"servers.{self.server.id}.deadlines.connect"
             raise LinkError(f"it did not answer the handshake within {limit:g} s (setting: {setting})") from None
@@ -319,7 +320,7 @@ class Upstream:
     @contextlib.asynccontextmanager
     async def _session_for(self, caller: Hashable | None) -> AsyncIterator[Session]:
         if self.server.session == "call":
-            session = await self._open_own()
+            session = await self._open_own(None)
             try:
                 yield session
             finally:
@@ -341,12 +342,12 @@ class Upstream:
         self._wake.set()
         return await asyncio.shield(attempt)
 
-    async def _open_own(self) -> Session:
+    async def _open_own(self, caller: Hashable) -> Session:
         """A session beside the shared one. Raises ServerUnavailable."""
         if self.state in (State.DISABLED, State.STOPPED):
             raise self._words.unavailable(self.error)
         try:
-            session = await self._open(_unheard)
+            session = await self._open(_unheard, _for_caller(self.server, caller))
         except _EXPECTED as error:
             raise self._words.unavailable(self._words.explain(error)) from None
         if session.era == "handshake":
@@ -357,6 +358,21 @@ class Upstream:
         if self._attempt is None or self._attempt.done():
             self._attempt = asyncio.get_running_loop().create_future()
         return self._attempt
+
+
+def _for_caller(server: Server, caller: Hashable) -> Server:
+    """The entry as one caller's own session is opened from it.
+
+    A profile is kept for principals only: a session of the handshake era never comes back, and what it left behind
+    is nobody else's to see.
+    """
+    if server.profile is None:
+        return server
+    own = None
+    if isinstance(caller, str):
+        digest = hashlib.sha256(caller.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        own = server.profile.with_name(f"{server.profile.name}-callers") / digest
+    return server.model_copy(update={"profile": own})
 
 
 def _unheard(method: str, params: dict[str, Any]) -> None:

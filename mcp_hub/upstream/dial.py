@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mcp_hub.config.child_env import child_environment, find_command
@@ -14,11 +14,20 @@ from mcp_hub.wire.link import Link
 
 
 class Dialer:
-    """Makes links. `environ` is the hub's own environment, of which children see only the safe base."""
+    """Makes links. `environ` is the hub's own environment, of which children see only the safe base.
 
-    def __init__(self, children: Children, environ: Mapping[str, str] | None = None) -> None:
+    `settings(server)` is what the process of a built-in server is told, as environment variables.
+    """
+
+    def __init__(
+        self,
+        children: Children,
+        environ: Mapping[str, str] | None = None,
+        settings: Callable[[Server], Mapping[str, str]] = lambda server: {},
+    ) -> None:
         self._children = children
         self._environ = dict(os.environ if environ is None else environ)
+        self._settings = settings
 
     def link(self, server: Server, transport: str) -> Link:
         """A new, unopened link. `transport` is never `auto`. Raises CommandNotFound."""
@@ -36,7 +45,10 @@ class Dialer:
         from mcp_hub.wire.stdio import StdioLink
 
         env = child_environment(server, self._environ, Path.home())
-        if server.tools_dir is not None:
+        if server.builtin is not None:
+            argv = [sys.executable, "-m", "mcp_hub.builtin", server.builtin]
+            env |= self._settings(server)
+        elif server.tools_dir is not None:
             argv = [sys.executable, "-m", "mcp_hub.local", str(server.tools_dir)]
         else:
             argv = [find_command(server.command or "", env.get("PATH", ""), server.cwd), *server.args]

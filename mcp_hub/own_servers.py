@@ -1,0 +1,107 @@
+"""Servers of the hub's own that no client sees: one fetches for the fallback, one runs functions of the user's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mcp_hub.config.models import Config, Server
+from mcp_hub.errors import GuardBlocked, ToolFailed
+from mcp_hub.kinds import TOOLS
+from mcp_hub.upstream.connection import Upstream
+
+Json = dict[str, Any]
+
+WEB: Final = "mcp-hub web"
+FUNCTIONS: Final = "mcp-hub functions"
+SCRAPE: Final = "scrape_website"
+
+
+def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
+    """What the process of a built-in server is told, as environment variables."""
+    from mcp_hub.address_rules import AddressRules
+    from mcp_hub.builtin.settings import VARIABLE, Settings
+    from mcp_hub.policy.guard import url_rules
+
+    web = config.web
+    settings = Settings(
+        url_rules=url_rules(config.guard),
+        address_rules=AddressRules(web.allow_addresses),
+        max_bytes=web.max_bytes,
+        timeout=web.timeout,
+        docintel_endpoint=web.docintel_endpoint,
+        javascript=web.javascript,
+        profile=None if server.profile is None else str(server.profile),
+        headless=server.headless,
+        executable=None if server.executable is None else str(server.executable),
+    )
+    return {VARIABLE: json.dumps(settings.to_json())}
+
+
+class OwnServers:
+    """Starts them when they are first needed. `connect(server)` makes an upstream that nobody has started yet."""
+
+    def __init__(
+        self, config: Config, upstreams: Mapping[str, Upstream], connect: Callable[[Server], Upstream]
+    ) -> None:
+        self._config = config
+        self._connect = connect
+        self._running: dict[str, Upstream] = {}
+        listed = (u for u in upstreams.values() if u.server.builtin == "web" and u.server.enabled)
+        if (web := next(listed, None)) is not None:
+            self._running[WEB] = web
+
+    async def scrape(self, url: str, seconds: float) -> Json:
+        """The page as a result of `scrape_website`. Raises CallError; TimeoutError after `seconds`."""
+        server = Server(id=WEB, transport="stdio", builtin="web", namespace="", keep_catalog=False)
+        async with asyncio.timeout(seconds):
+            result = await self._ask(server, SCRAPE, {"url": url})
+        if not result.get("isError"):
+            return result
+        text, code = _said(result)
+        raise GuardBlocked(text) if code == "guard_blocked" else ToolFailed(text)
+
+    async def run_function(self, function: str, call: Json, result: Json, options: Json) -> Json | None:
+        """What `module:function` makes of a result; None where it leaves it. Raises CallError."""
+        answer = await self._ask(self._functions(), function, {"call": call, "result": result, "options": options})
+        if answer.get("isError"):
+            raise ToolFailed(_said(answer)[0])
+        structured = answer.get("structuredContent")
+        replaced = structured.get("result") if isinstance(structured, dict) else None
+        return replaced if isinstance(replaced, dict) else None
+
+    def _functions(self) -> Server:
+        servers = self._config.servers
+        steps = [step for server in servers for step in server.postprocess]
+        steps += [step for server in servers for rules in server.tools.values() for step in rules.postprocess]
+        names = sorted({step.step for step in steps if ":" in step.step})
+        places = [self._config.path.parent] if self._config.path is not None else []
+        places += [server.tools_dir for server in servers if server.tools_dir is not None]
+        args = ["-m", "mcp_hub.local.postprocess", *(f"--path={place}" for place in places), *names]
+        return Server(
+            id=FUNCTIONS, transport="stdio", command=sys.executable, args=tuple(args), namespace="", keep_catalog=False
+        )
+
+    async def _ask(self, server: Server, tool: str, arguments: Json) -> Json:
+        upstream = self._running.get(server.id)
+        if upstream is None:
+            upstream = self._running[server.id] = self._connect(server)
+            upstream.start()
+        return await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
+
+    async def close(self) -> None:
+        """End those that no client sees; the others are the hub's to end."""
+        hidden = [upstream for id, upstream in self._running.items() if upstream.server.id == id]
+        await asyncio.gather(*(upstream.stop() for upstream in hidden), return_exceptions=True)
+
+
+def _said(result: Json) -> tuple[str, str]:
+    """(text, code) of an error result."""
+    content = result.get("content")
+    texts = [str(block.get("text", "")) for block in content if isinstance(block, dict)] if content else []
+    meta = result.get("_meta")
+    facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
+    return "\n".join(texts), str(facts.get("code", "")) if isinstance(facts, dict) else ""
