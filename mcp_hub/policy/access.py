@@ -10,7 +10,7 @@ from mcp_hub.config.models import Config, Server
 from mcp_hub.config.rules import Filter
 from mcp_hub.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.policy import Call, Json, Next, unknown_name
-from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, spellings
+from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, roots, spellings
 from mcp_hub.policy.selection import EVERYTHING, Selection
 
 _KINDS_OF_FILTERS: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
@@ -28,7 +28,7 @@ class _Names:
 
     def refuses(self, name: str) -> bool:
         names = spellings(name) if self._uris else (name,)
-        if any(self._deny.match(one) for one in names):
+        if any(self._deny.match(one) for one in names + (roots(name) if self._uris else ())):
             return True
         return self._allow is not None and not all(self._allow.match(one) for one in names)
 
@@ -91,7 +91,7 @@ class Access:
     def _decide(self, route: Route) -> str | None:
         server = self._servers[route.upstream]
         uris = route.kind in (RESOURCES, TEMPLATES)
-        names = spellings(route.name) if uris else (route.name,)
+        names = spellings(route.name) + roots(route.name) if uris else (route.name,)
         for servers, patterns in self._blacklist:
             if servers.match(route.upstream) and any(patterns.match(name) for name in names):
                 return "blacklist"

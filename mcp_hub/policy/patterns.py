@@ -17,6 +17,8 @@ MAX_REMEMBERED: Final = 10_000
 """Names whose rules are remembered; an upstream may make up new ones for ever."""
 _DECODINGS: Final = 4
 """Rounds of percent-decoding; whoever encodes more often than that is read as far as this."""
+_INVISIBLE: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
+_TAIL: Final = re.compile(r"[?#;]")
 _GLOB: Final = re.compile(r"[*?\[]")
 
 
@@ -38,9 +40,9 @@ class Patterns:
 
 
 def spellings(uri: str) -> tuple[str, ...]:
-    """A URI and what a server may make of it: decoded, without dot segments, in one case.
+    """A URI and what a server may make of it: decoded, without invisible characters and dot segments, in one case.
 
-    A rule that refuses one of them refuses them all; one that allows has to allow them all.
+    A rule that refuses one of them refuses the URI; one that allows has to allow them all.
     """
     found = [uri]
     text = uri
@@ -50,11 +52,17 @@ def spellings(uri: str) -> tuple[str, ...]:
             break
         text = decoded
         found.append(text)
-    plain = unicodedata.normalize("NFKC", text).replace("\\", "/")
+    text = "".join(char for char in text.partition("\0")[0] if unicodedata.category(char) not in _INVISIBLE)
+    plain = unicodedata.normalize("NFKC", text).replace("\\", "/").strip()
     scheme, colon, rest = plain.partition(":")
     plain = f"{scheme.lower()}{colon}{_without_dots(rest)}"
     found += [plain, plain.casefold()]
     return tuple(dict.fromkeys(found))
+
+
+def roots(uri: str) -> tuple[str, ...]:
+    """The spellings of a URI without its query and fragment, with which many servers read the same."""
+    return tuple(dict.fromkeys(_TAIL.split(spelling, maxsplit=1)[0].rstrip("/ ") for spelling in spellings(uri)))
 
 
 def _without_dots(path: str) -> str:
