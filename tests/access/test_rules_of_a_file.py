@@ -1,0 +1,125 @@
+"""Blacklist, filters, presets and other words for tools, as a client sees them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.client import RpcError, fake, hub
+from tests.hub.test_over_a_network import network_hub
+
+pytestmark = pytest.mark.anyio
+
+
+def calls(record: Path) -> list[dict[str, Any]]:
+    """The params of every tools/call the upstream saw."""
+    messages = [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+    return [message["params"] for message in messages if message.get("method") == "tools/call"]
+
+
+async def test_a_blacklist_holds_on_every_transport_at_listing_and_at_the_call(tmp_path: Path) -> None:
+    """Checks 2 and 3."""
+    record = tmp_path / "record"
+    async with network_hub(tmp_path / "inner", {"up": fake("--record", str(record))}) as (_, base):
+        servers = {
+            "stdio": fake("--record", str(record)),
+            "http": {"url": base + "/mcp", "transport": "http"},
+            "sse": {"url": base + "/sse", "transport": "sse"},
+        }
+        blacklist = [["stdio", "add"], ["http", "up__add"], "sse/up__a*"]
+        async with hub(tmp_path, servers, blacklist=blacklist) as client:
+            names = await client.tool_names()
+            assert {"stdio__echo", "http__up__echo", "sse__up__echo"} <= set(names)
+            assert [name for name in names if name.endswith("add")] == []
+            for name in ("stdio__add", "http__up__add", "sse__up__add"):
+                with pytest.raises(RpcError) as refused:
+                    await client.call(name, {"a": 1, "b": 2})
+                with pytest.raises(RpcError) as unknown:
+                    await client.call(name + "x", {"a": 1, "b": 2})
+                assert refused.value.code == unknown.value.code == -32602
+                assert unknown.value.error["message"].removesuffix("x") == refused.value.error["message"]
+    assert calls(record) == []
+
+
+async def test_filters_hold_at_listing_and_at_the_call(tmp_path: Path) -> None:
+    """Check 36."""
+    async with hub(tmp_path, {"a": fake(enable_tools=["ec*", "add"]), "b": fake(disable_tools=["echo"])}) as client:
+        names = await client.tool_names()
+        assert [name for name in names if name.startswith("a__")] == ["a__echo", "a__add"]
+        assert "b__add" in names
+        assert "b__echo" not in names
+        assert await client.text("a__echo", {"text": "x"}) == "x"
+        for name in ("a__pid", "b__echo"):
+            with pytest.raises(RpcError) as refused:
+                await client.call(name)
+            assert refused.value.code == -32602
+
+
+async def test_a_tool_that_appears_after_an_allow_list_was_written_stays_hidden(tmp_path: Path) -> None:
+    servers = {"a": fake(enable_tools=["grow", "echo"]), "b": fake()}
+    async with hub(tmp_path, servers) as client:
+        await client.tool_names()
+        await client.text("a__grow", {"name": "late"})
+        await client.text("b__grow", {"name": "late"})
+        await client.notified("notifications/tools/list_changed")
+        names = await client.tool_names()
+        assert "b__late" in names
+        assert "a__late" not in names
+        with pytest.raises(RpcError) as refused:
+            await client.call("a__late")
+        assert refused.value.code == -32602
+
+
+async def test_a_preset_argument_is_not_listed_and_always_sent(tmp_path: Path) -> None:
+    """Check 35."""
+    record = tmp_path / "record"
+    entry = fake("--record", str(record), preset={"add": {"b": 40}, "count": {"options.token": "t", "steps": 1}})
+    async with hub(tmp_path, {"a": entry}) as client:
+        tools = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}
+        assert list(tools["a__add"]["inputSchema"]["properties"]) == ["a"]
+        assert await client.text("a__add", {"a": 2}) == "42"
+        for smuggled in ({"b": 1}, {"B": 1}, {"b": {"b": 1}}, {"b": None}, {"\uff42": 1}, {"__proto__": {"b": 1}}):
+            await client.call("a__add", {"a": 2, **smuggled})
+        client.send_raw(
+            b'{"jsonrpc":"2.0","id":"d","method":"tools/call",'
+            b'"params":{"name":"a__add","arguments":{"a":2,"b":1,"b":7}}}\n'
+        )
+        await client.until(lambda: any(m.get("id") == "d" for m in client.unmatched))
+        for options in ({}, {"options": {"token": "mine", "x": 1}}, {"options": {"TOKEN": "mine"}}, {"options": "x"}):
+            await client.call("a__count", options)
+    sent = [call["arguments"] for call in calls(record)]
+    assert all(one["b"] == 40 and not {"B", "\uff42"} & one.keys() for one in sent if "a" in one)
+    assert [one["options"] for one in sent if "options" in one] == [
+        {"token": "t"},
+        {"x": 1, "token": "t"},
+        {"token": "t"},
+        {"token": "t"},
+    ]
+
+
+async def test_a_preset_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUMMAND", "secret text")
+    async with hub(tmp_path, {"a": fake(preset={"echo": {"text": "${SUMMAND}"}})}) as client:
+        assert await client.text("a__echo") == "secret text"
+
+
+async def test_a_tool_has_the_name_title_and_description_of_the_configuration(tmp_path: Path) -> None:
+    rules = {"echo": {"name": "say", "title": "Say", "description": "Say it again."}}
+    async with hub(tmp_path, {"a": fake(tools=rules)}) as client:
+        tools = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}
+        assert (tools["a__say"]["title"], tools["a__say"]["description"]) == ("Say", "Say it again.")
+        assert tools["a__say"]["futureField"] == {"x": 10**25}
+        assert await client.text("a__say", {"text": "x"}) == "x"
+        with pytest.raises(RpcError) as unknown:
+            await client.call("a__echo", {"text": "x"})
+        assert unknown.value.code == -32602
+
+
+async def test_tags_of_the_configuration_filter_tools(tmp_path: Path) -> None:
+    rules = {"echo": {"tags": ["safe"]}, "p*": {"tags": ["safe", "slow"]}}
+    entry = fake(tools=rules, include_tags=["safe"], exclude_tags=["slow"])
+    async with hub(tmp_path, {"a": entry}) as client:
+        assert await client.tool_names() == ["a__echo"]
