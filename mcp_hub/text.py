@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Iterable
 from typing import Final
@@ -26,6 +27,16 @@ def _escape(char: str) -> str:
         return " "
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def json_escaped(text: str, keep: str = "") -> str:
+    """JSON text in which every character that is invisible or steers a terminal is an escape of JSON's.
+
+    `keep` are characters to be left as they are, such as the line ends of indented JSON.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep else json.dumps(char)[1:-1] for char in text)
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:

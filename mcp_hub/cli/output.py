@@ -8,6 +8,7 @@ import os
 import sys
 from typing import Any
 
+from mcp_hub.text import json_escaped
 from mcp_hub.wire.frames import encode
 
 
@@ -19,7 +20,7 @@ def json_text(value: Any) -> str:
         text = json.dumps(value, indent=2, ensure_ascii=ascii_only)
     except RecursionError:
         text = encode(value).decode()
-    return "".join(char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    return json_escaped(text, keep="\n")
 
 
 def never_fail_to_print() -> None:

@@ -227,7 +227,7 @@ class _Process(asyncio.SubprocessProtocol):
     def _noisy(self, line: bytes) -> None:
         self._noise += 1
         if self._noise <= NOISE_LOGGED:
-            text = printable(line[:400].decode("utf-8", "replace"), 200)
+            text = printable(line[:1024].decode("utf-8", "replace"), 200)
             log.warning("%s wrote to its stdout what is no message: %s", self._upstream, text)
 
     def _stderr_line(self, line: bytes | Oversized) -> None:

@@ -1,0 +1,86 @@
+"""The secrets a configuration holds, so that they can be kept out of everything that is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from mcp_hub.config.models import Config, Server
+from mcp_hub.redaction import is_secret_key
+
+_ORDINARY: Final = re.compile(r"[A-Za-z]{1,12}|[0-9.:]{1,12}")
+"""Under a name that promises no secret: `production`, `warning`, `127.0.0.1`."""
+_PUBLIC_HEADERS: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_MAX_DEPTH: Final = 32
+
+
+def secrets_of(config: Config) -> Iterator[str]:
+    """Every value of a configuration that must not be shown."""
+    for server in config.servers:
+        yield from secrets_of_server(server)
+    if config.listen.token is not None:
+        yield config.listen.token.get_secret_value()
+    yield from _in_url(config.web.docintel_endpoint)
+
+
+def secrets_of_server(server: Server) -> Iterator[str]:
+    """Those of one entry: environment, headers, presets, and what its command line and URL carry."""
+    for name, secret in server.env.items():
+        yield from _named(name, secret.get_secret_value())
+    for name, secret in server.headers.items():
+        value = secret.get_secret_value()
+        if name.lower() not in _PUBLIC_HEADERS:
+            yield value
+            yield value.partition(" ")[2]  # without `Bearer`
+    for rules in server.tools.values():
+        yield from _preset(rules.preset, 0)
+    yield from _in_url(server.url)
+    for before, word in zip(("", *server.args), server.args, strict=False):
+        if before.startswith("-") and is_secret_key(before) and not word.startswith("-"):
+            yield word
+        name, equals, value = word.partition("=")
+        if equals and is_secret_key(name):
+            yield value
+        yield from _in_url(word)
+        header, colon, value = word.partition(":")
+        if colon and is_secret_key(header):
+            yield value.strip()
+            yield value.strip().partition(" ")[2]
+
+
+def _named(name: str, value: str) -> Iterator[str]:
+    if is_secret_key(name) or _ORDINARY.fullmatch(value) is None:
+        yield value
+    yield from _in_url(value)
+
+
+def _preset(value: Any, depth: int, name: str = "") -> Iterator[str]:
+    if isinstance(value, str):
+        yield from _named(name, value)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and is_secret_key(name):
+        yield str(value)
+    elif isinstance(value, dict) and depth < _MAX_DEPTH:
+        for key, item in value.items():
+            yield from _preset(item, depth + 1, str(key))
+    elif isinstance(value, list | tuple) and depth < _MAX_DEPTH:
+        for item in value:
+            yield from _preset(item, depth + 1, name)
+
+
+def _in_url(text: str | None) -> Iterator[str]:
+    """Password and secret parameters of a URL, as they are written and as they are meant."""
+    if text is None or "://" not in text:
+        return
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return
+    userinfo = parts.netloc.rpartition("@")[0]
+    password = userinfo.partition(":")[2] or userinfo
+    if password not in ("", "git"):
+        yield from (password, unquote(password))
+    for name, value in parse_qsl(parts.query):
+        if is_secret_key(name):
+            yield value

@@ -1,0 +1,267 @@
+"""One record for every call, whatever came of it; nothing inside of it can fail in a way no client understands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Hashable, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from itertools import count, islice
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from mcp_hub.catalog import Item
+from mcp_hub.era import Envelope, Era
+from mcp_hub.errors import (
+    INVALID_PARAMS,
+    RESOURCE_NOT_FOUND,
+    CallCancelled,
+    CallError,
+    CircuitOpen,
+    DeadlineExceeded,
+    GuardBlocked,
+    InternalError,
+    InvalidParameters,
+    Overloaded,
+    ProtocolError,
+    ResultTooLarge,
+    ToolFailed,
+    UnknownName,
+    UpstreamAnswered,
+)
+from mcp_hub.kinds import RESOURCES
+from mcp_hub.policy import Call, Json, Next
+from mcp_hub.redaction import Redaction
+
+log = logging.getLogger("mcp_hub.policy")
+
+MAX_NOTES: Final = 20
+MAX_TEXT: Final = 300
+"""Characters of a name, a note or an error in a record."""
+_SAMPLED: Final = 100
+"""Members of one list or object that are measured; the others are taken to be like them."""
+MAX_SAMPLED: Final = 1000
+"""Values that are measured in all."""
+
+_DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (UnknownName, "access"),
+    (InvalidParameters, "validate"),
+    (GuardBlocked, "guard"),
+    (CircuitOpen, "breaker"),
+    (Overloaded, "limits"),
+    (DeadlineExceeded, "deadline"),
+    (ResultTooLarge, "shape-result"),
+    (ToolFailed, "shape-result"),
+)
+"""Whose errors these are, where the call itself does not say by whom it was refused."""
+_REFUSALS: Final = frozenset({"access", "validate", "guard", "breaker", "limits"})
+
+
+class Trace:
+    """The outermost policy: `write` gets a record of each call when it ends. None: nothing is recorded.
+
+    It also is where the known secrets are taken out of errors, an upstream's own included, and where an exception
+    that nobody expected becomes InternalError. `bytes_in` and `bytes_out` are estimates from a sample of the
+    arguments and the result: to measure them they would have to be written as JSON once more.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Json], None] | None,
+        redaction: Redaction,
+        *,
+        arguments: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._write = write
+        self._redaction = redaction
+        self._arguments = arguments
+        self._clock = clock
+        self._now = now
+        self._numbers = count(1)
+        self._run = f"{random.randrange(16**4):04x}"
+        """Tells apart the calls of several hubs that write to one file."""
+        self._callers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._caller_numbers = count(1)
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Nothing changes in a list."""
+        return items
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        """Raises ProtocolError, CallError, TimeoutError and CancelledError, nothing else."""
+        started, asked = self._clock(), call.params
+        try:
+            result = await call_next(call)
+        except UpstreamAnswered as error:
+            clean = self._redaction.known(error.error)
+            error = error if clean is error.error else UpstreamAnswered(clean)
+            self._record(call, asked, started, error)
+            raise error from None
+        except (ProtocolError, CallError, TimeoutError, asyncio.CancelledError) as error:
+            self._clean(error)
+            self._record(call, asked, started, error)
+            raise
+        except Exception as error:
+            log.exception("a %s request failed inside the hub", call.method)
+            call.notes.append(f"failed inside the hub: {type(error).__name__}")
+            internal = InternalError(
+                "The hub failed to carry out the request; its log says why.", server=call.route.upstream
+            )
+            self._record(call, asked, started, internal)
+            raise internal from error
+        if result.get("isError") is True:
+            result = self._redaction.known(result)
+        self._record(call, asked, started, None, result)
+        return result
+
+    def unknown(
+        self,
+        method: str,
+        exposed: str,
+        era: Era,
+        caller: Hashable | None,
+        reason: str,
+        envelope: Envelope | None = None,
+    ) -> None:
+        """Record a call under a name that leads nowhere; `reason` is the rule that hides it, or `unknown`."""
+        code = RESOURCE_NOT_FOUND if method == RESOURCES.act_method and era == "handshake" else INVALID_PARAMS
+        self._send(
+            {
+                **self._head(method, exposed, era, caller, envelope),
+                "verdict": "refused",
+                "code": code,
+                "policy": None if reason == "unknown" else "access",
+                "reason": self._text(reason),
+            }
+        )
+
+    def _clean(self, error: BaseException) -> None:
+        if isinstance(error, UnknownName):
+            return  # it says what its caller has said, no more
+        if isinstance(error, ProtocolError):
+            error.message, error.data = self._redaction.known(error.message), self._redaction.known(error.data)
+        elif isinstance(error, CallError):
+            error.message = self._redaction.known(error.message)
+            error.args = (error.message,)
+
+    # --- the record --------------------------------------------------------------------------------------------
+
+    def _head(self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None) -> Json:
+        info = envelope.client_info if envelope is not None else None
+        client = info.get("name") if isinstance(info, dict) else None
+        time = datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds")
+        return {
+            "event": "call",
+            "time": time.replace("+00:00", "Z"),
+            "id": f"{self._run}-{next(self._numbers)}",
+            "caller": self._label(caller),
+            "client": self._text(client) if isinstance(client, str) else None,
+            "era": era,
+            "method": method,
+            "name": self._text(exposed),
+        }
+
+    def _record(
+        self, call: Call, asked: Json, started: float, error: BaseException | None, result: Json | None = None
+    ) -> None:
+        if self._write is None:
+            return
+        verdict, policy, code, text = _outcome(call, error, result)
+        arguments = asked.get("arguments")
+        record = {
+            **self._head(call.method, call.exposed, call.era, call.caller, call.envelope),
+            "upstream": call.route.upstream,
+            "tool": self._text(call.route.name),
+            "verdict": verdict,
+            "code": code,
+            "policy": policy,
+            "attempts": call.attempts,
+            "fallback": call.fallback,
+            "duration_ms": round((self._clock() - started) * 1000, 1),
+            "bytes_in": approximate_size(arguments) if arguments is not None else 0,
+            "bytes_out": approximate_size(result) if result is not None else 0,
+            "notes": [self._text(note) for note in islice(call.notes, MAX_NOTES)],
+        }
+        if text is not None:
+            record["error"] = self._text(text)
+        if self._arguments and arguments is not None:
+            record["arguments"] = self._redaction.value(arguments)
+        self._send(record)
+
+    def _send(self, record: Json) -> None:
+        if self._write is None:
+            return
+        try:
+            self._write(record)
+        except Exception:
+            log.exception("a call could not be recorded")
+
+    def _text(self, text: str) -> str:
+        # Cut only after it was looked through; what is shown must not begin a secret that ends behind it.
+        shown = self._redaction.text(text[: 16 * MAX_TEXT])
+        return shown if len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}…"
+
+    def _label(self, caller: Hashable | None) -> str:
+        """Short, the same for all calls of one caller while the hub runs (of a principal: always), without secrets."""
+        if caller is None:
+            return "only"
+        if isinstance(caller, str):
+            return f"principal-{sha256(caller.encode('utf-8', 'replace')).hexdigest()[:8]}" if caller else "anonymous"
+        try:
+            label = self._callers.get(caller)
+            if label is None:
+                label = self._callers[caller] = f"session-{next(self._caller_numbers)}"
+        except TypeError:
+            return "other"
+        return label
+
+
+def _outcome(
+    call: Call, error: BaseException | None, result: Json | None
+) -> tuple[str, str | None, str | int | None, str | None]:
+    """Verdict, the policy that decided, the error's code and its text."""
+    if error is None:
+        failed = result is not None and result.get("isError") is True
+        return "tool_error" if failed else "ok", call.refused_by or ("fallback" if call.fallback else None), None, None
+    if isinstance(error, asyncio.CancelledError | CallCancelled):
+        return "cancelled", None, CallCancelled.code, None
+    if isinstance(error, TimeoutError):
+        return "error", "deadline", DeadlineExceeded.code, str(error) or None
+    by = next((name for kind, name in _DECIDED_BY if isinstance(error, kind)), None)
+    # A refusal's reason is a rule (`servers.x.disable_tools`), its policy is what applied it.
+    verdict = "refused" if call.refused_by is not None or by in _REFUSALS else "error"
+    code = error.code if isinstance(error, ProtocolError | CallError) else None
+    if call.refused_by is not None:
+        return verdict, by or "access", code, call.refused_by
+    return verdict, by, code, str(error)
+
+
+def approximate_size(value: Any) -> int:
+    """About how many bytes of JSON a value takes; of a large one from a sample of its members."""
+    return _size(value, _Sample())
+
+
+class _Sample:
+    left = MAX_SAMPLED
+
+
+def _size(value: Any, sample: _Sample) -> int:
+    sample.left -= 1
+    if isinstance(value, str):
+        return len(value) + 2
+    if not value or not isinstance(value, dict | list):
+        return 4
+    size = seen = 0
+    for member in value.items() if isinstance(value, dict) else value:
+        if sample.left < 0 or seen == _SAMPLED:
+            break
+        seen += 1
+        size += (
+            len(member[0]) + 4 + _size(member[1], sample) if isinstance(member, tuple) else 1 + _size(member, sample)
+        )
+    return 2 + (size * len(value) // seen if seen else 4 * len(value))

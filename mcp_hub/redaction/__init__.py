@@ -1,0 +1,148 @@
+"""Copies of arguments, texts and errors that can be shown: short, and without secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from json.encoder import encode_basestring_ascii
+from typing import Any, Final
+
+from mcp_hub.redaction.known import MIN_SECRET, KnownSecrets
+from mcp_hub.redaction.telltale import MASK, hide_telltales, is_secret_key
+
+__all__ = ["MASK", "MIN_SECRET", "Redaction", "is_secret_key"]
+
+BUDGET: Final = 2048
+"""Bytes of JSON a copy of a call's arguments takes at most."""
+MAX_STRING: Final = 200
+"""Characters of one string in a copy."""
+MAX_ITEMS: Final = 32
+MAX_DEPTH: Final = 8
+MAX_ERROR: Final = 1024 * 1024
+"""Characters of an error that are looked through for known secrets; a larger one passes as it is."""
+
+_SPELLING: Final = 12
+"""Characters an encoded or escaped character takes, usually at most."""
+_MAX_WINDOW: Final = 65536
+_MARK: Final = 48
+"""Bytes kept free for saying how much was left out."""
+_MANY_DIGITS: Final = 10**40
+_NAMING: Final = ("name", "key", "header", "field")
+
+
+class Redaction:
+    """Takes secrets out: the `secrets` it is given, in any form, and what stands where secrets stand.
+
+    Values of fewer than `MIN_SECRET` characters are not looked for. It has no state and can be used from any thread.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._known = KnownSecrets(secrets)
+        self._window = min(self._known.longest * _SPELLING, _MAX_WINDOW) + 4 * MAX_STRING
+
+    def text(self, text: str) -> str:
+        """An error text or log line without secrets."""
+        return hide_telltales(self._known.hidden(text, cut=True))
+
+    def value(self, value: Any, budget: int = BUDGET) -> Any:
+        """A copy of a JSON value, at most `budget` bytes as ASCII JSON (at least 64): strings shortened with their
+        length, long lists and objects cut with a count, `***` for secrets."""
+        return self._copy(value, max(budget, 64), 0)[0]
+
+    def known(self, value: Any) -> Any:
+        """A JSON value with known secrets replaced in every string and nothing else changed; itself if it has none.
+
+        For errors that are passed on. One with more than `MAX_ERROR` characters is returned as it is.
+        """
+        return self._known_in(value, 0) if _characters(value) <= MAX_ERROR else value
+
+    def _known_in(self, value: Any, depth: int) -> Any:
+        if isinstance(value, str):
+            return self._known.hidden(value)
+        if depth > 100 or not isinstance(value, dict | list):
+            return value
+        if isinstance(value, list):
+            items = [self._known_in(item, depth + 1) for item in value]
+            return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+        fields = [(self._known_in(key, depth), self._known_in(item, depth + 1)) for key, item in value.items()]
+        same = all(n is o and v is w for (n, v), (o, w) in zip(fields, value.items(), strict=True))
+        return value if same else dict(fields)
+
+    # --- the bounded copy --------------------------------------------------------------------------------------
+
+    def _copy(self, value: Any, room: int, depth: int) -> tuple[Any, int]:
+        """A copy, and how many bytes of JSON it takes."""
+        if isinstance(value, str):
+            return self._string(value, room)
+        if value is None or isinstance(value, bool):
+            return value, 5
+        if isinstance(value, int | float):
+            if isinstance(value, int) and not -_MANY_DIGITS < value < _MANY_DIGITS:
+                return self._string(f"… (a number of {value.bit_length():,} bits)", room)
+            return value, len(repr(value))
+        if not isinstance(value, Mapping | list | tuple):
+            return self._string(f"… ({type(value).__name__})", room)
+        if value and (depth >= MAX_DEPTH or room < _MARK):
+            return self._string(f"… ({len(value):,} inside)", room)
+        return self._object(value, room, depth) if isinstance(value, Mapping) else self._list(value, room, depth)
+
+    def _object(self, value: Mapping[str, Any], room: int, depth: int) -> tuple[dict[str, Any], int]:
+        copy: dict[str, Any] = {}
+        used = 2
+        tells = any(isinstance(name := value.get(word), str) and is_secret_key(name) for word in _NAMING)
+        for number, (key, item) in enumerate(value.items()):
+            name, cost = self._string(str(key), min(room - used - _MARK, MAX_STRING))
+            left = room - used - cost - _MARK
+            if number == MAX_ITEMS or left < _MARK:
+                copy["…"] = f"{len(value) - number:,} more"
+                return copy, used + _MARK
+            secret = is_secret_key(str(key)) or (tells and key == "value")
+            copy[name], size = (MASK, 5) if secret else self._copy(item, left, depth + 1)
+            used += cost + size + 4
+        return copy, used
+
+    def _list(self, value: list[Any] | tuple[Any, ...], room: int, depth: int) -> tuple[list[Any], int]:
+        copy: list[Any] = []
+        used = 2
+        for number, item in enumerate(value):
+            left = room - used - _MARK
+            if number == MAX_ITEMS or left < _MARK:
+                copy.append(f"… {len(value) - number:,} more")
+                return copy, used + _MARK
+            one, size = self._copy(item, left, depth + 1)
+            copy.append(one)
+            used += size + 2
+        return copy, used
+
+    def _string(self, text: str, room: int) -> tuple[str, int]:
+        whole = len(text)
+        # Shortened after it was looked through: half a secret is nothing that could be recognised.
+        shown = self.text(text if whole <= self._window else text[: self._window])
+        limit = MAX_STRING
+        if whole > self._window or len(shown) > limit:
+            shown = _shortened(shown, limit, whole)
+        cost = len(encode_basestring_ascii(shown))
+        while cost > room and limit > 0:
+            limit //= 2
+            shown = _shortened(shown, limit, whole) if limit else "…"
+            cost = len(encode_basestring_ascii(shown))
+        return shown, cost
+
+
+def _shortened(text: str, limit: int, whole: int) -> str:
+    return f"{text[:limit]}… ({whole:,} characters)"
+
+
+def _characters(value: Any) -> int:
+    """How long the strings of a JSON value are together, at most a little more than `MAX_ERROR`."""
+    total, waiting = 0, [value]
+    while waiting and total <= MAX_ERROR:
+        one = waiting.pop()
+        if isinstance(one, str):
+            total += len(one)
+        elif isinstance(one, dict):
+            total += len(one) + sum(map(len, map(str, one)))
+            waiting += one.values()
+        elif isinstance(one, list):
+            total += len(one)
+            waiting += one
+    return total
