@@ -34,6 +34,8 @@ _OUTWARD: Final = frozenset({
     "socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname", "socket.bind",
     "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.startfile",
 })  # fmt: skip
+_FILES: Final = (b"%PDF-", b"PK\x03\x04")
+"""How PDF and everything that is a ZIP begins, Office documents among it."""
 _TOO_MUCH: Final = "it needs more memory than a conversion may take"
 
 Json = dict[str, Any]
@@ -117,7 +119,8 @@ def _converted(converter: Any, request: Json, data: bytes) -> tuple[Json, bytes]
     from markitdown import UnsupportedFormatException
 
     try:
-        result = converter.convert_stream(*_stream(request, data))
+        stream, info = _stream(request, data)
+        result = converter.convert_stream(stream, stream_info=info)
         markdown = str(result.markdown).encode("utf-8", "replace")
     except MemoryError:
         return {"error": "memory", "message": _TOO_MUCH}, b""
@@ -126,6 +129,8 @@ def _converted(converter: Any, request: Json, data: bytes) -> tuple[Json, bytes]
     except Exception as error:
         failure, message = _reason(error)
         return {"error": failure, "message": message}, b""
+    if markdown.startswith(_FILES):  # nothing could read it but the converter of plain text
+        return {"error": "failed", "message": "the document is broken"}, b""
     title = result.title if isinstance(result.title, str) else None
     header = {"title": title and title.strip()[:500], "scripts": b"<script" in data.lower(), "cut": False}
     if len(markdown) > MAX_MARKDOWN:
@@ -156,7 +161,7 @@ def _stream(request: Json, data: bytes) -> tuple[BinaryIO, Any]:
 
 def _is_binary(data: bytes, charset: str | None) -> bool:
     wide = data.startswith(UTF16_MARKS) or (charset or "").lower().startswith("utf-16")
-    return data.startswith((b"%PDF-", b"PK\x03\x04")) or (b"\0" in data[:1024] and not wide)
+    return data.startswith(_FILES) or (b"\0" in data[:1024] and not wide)
 
 
 def _reason(error: Exception) -> tuple[str, str]:
