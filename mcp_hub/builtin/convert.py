@@ -21,6 +21,8 @@ IDLE: Final = 120.0
 """Seconds a process that has nothing to do is kept."""
 CONVERSIONS: Final = 100
 """After so many a process is replaced: what its libraries keep does not grow for ever."""
+MEMORY: Final = 2 * 1024**3
+"""Bytes a process may take, where the system can enforce that; 7 MB of HTML full of tags take one GiB."""
 _HEADER: Final = 64 * 1024
 _END_WAIT: Final = 5.0
 _KEPT: Final = frozenset({
@@ -69,7 +71,7 @@ class _Worker:
         self.expiry: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, endpoint: str | None) -> _Worker:
+    async def start(cls, endpoint: str | None, memory: int) -> _Worker:
         """A process that is ready. Raises WorkerDied, and ToolRefused if MarkItDown cannot be set up as configured."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "mcp_hub.builtin.markdown",
@@ -77,7 +79,8 @@ class _Worker:
         )  # fmt: skip
         worker = cls(process)
         try:
-            hello, _ = await worker._exchange(json.dumps({"docintel_endpoint": endpoint}).encode() + b"\n")
+            setup = {"docintel_endpoint": endpoint, "memory": memory}
+            hello, _ = await worker._exchange(json.dumps(setup).encode() + b"\n")
             if "error" in hello:
                 raise ToolRefused("tool_error", _setup_failed(endpoint, hello["message"]))
         except BaseException:
@@ -129,8 +132,9 @@ class _Worker:
 class Converter:
     """Converts on the loop it is used on, and never blocks it."""
 
-    def __init__(self, docintel_endpoint: str | None = None) -> None:
+    def __init__(self, docintel_endpoint: str | None = None, *, memory: int = MEMORY) -> None:
         self._endpoint = docintel_endpoint
+        self._memory = memory
         self._slots = asyncio.Semaphore(WORKERS)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
@@ -184,7 +188,7 @@ class Converter:
             if worker.usable:
                 return worker
             await worker.kill()
-        return await _Worker.start(self._endpoint)
+        return await _Worker.start(self._endpoint, self._memory)
 
     def _expire(self, worker: _Worker) -> None:
         if worker in self._idle:

@@ -21,8 +21,6 @@ from mcp_hub.builtin.charsets import UTF16_MARKS, decoded
 from mcp_hub.text import printable
 from mcp_hub.wire.streams import claim
 
-MEMORY: Final = 2 * 1024**3
-"""Bytes one conversion may take, where the system can enforce that; a page of a few MB full of tags takes one GiB."""
 MAX_MARKDOWN: Final = 8 * 1024 * 1024
 """Bytes of Markdown that go out; what is more is cut off."""
 _CPU_GRACE: Final = 5
@@ -56,7 +54,7 @@ def main() -> None:
         _write(target, {"error": "setup", "message": str(error)})
         return
     names = [type(registered.converter).__name__ for registered in converter._converters]
-    _bound_memory()
+    _bound_memory(setup["memory"])
     if endpoint is None:
         sys.addaudithook(_stay_inside)
     _write(target, {"converters": names})
@@ -79,11 +77,11 @@ def _stay_inside(event: str, arguments: tuple[Any, ...]) -> None:
         raise PermissionError(f"a conversion has no business with {event}")
 
 
-def _bound_memory() -> None:
+def _bound_memory(most: int) -> None:
     try:
         import resource
 
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ImportError, ValueError, OSError):
         pass  # not a POSIX system, or it has less already

@@ -59,13 +59,13 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[Site]:
-    """A site on a free port of 127.0.0.1."""
+async def serving(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Site]:
+    """A site on a free port of 127.0.0.1, unless told otherwise."""
     site = Site()
     server = web.Server(site._handle)
     runner = web.ServerRunner(server, shutdown_timeout=0.1)
     await runner.setup()
-    listener = web.TCPSite(runner, "127.0.0.1", 0)
+    listener = web.TCPSite(runner, host, port)
     await listener.start()
     site.port = runner.addresses[0][1]
     try:

@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from mcp_hub.builtin.convert import Converter, Document
+from mcp_hub.builtin.convert import MEMORY, Converter, Document
+from mcp_hub.local.results import ToolRefused
 from tests.fakes.client import PATIENCE
 from tests.scrape.documents import pdf
 from tests.scrape.site import refused, scraper, serving
@@ -46,8 +47,8 @@ async def hello(setup: Mapping[str, Any], **environment: str) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def converter(endpoint: str | None = None) -> AsyncIterator[Converter]:
-    made = Converter(endpoint)
+async def converter(**options: Any) -> AsyncIterator[Converter]:
+    made = Converter(**options)
     try:
         yield made
     finally:
@@ -66,13 +67,13 @@ def azure_packages(directory: Path) -> str:
 
 
 async def test_without_an_endpoint_markitdown_is_made_without_the_service(tmp_path: Path) -> None:
-    found = await hello({"docintel_endpoint": None}, PYTHONPATH=azure_packages(tmp_path))
+    found = await hello({"docintel_endpoint": None, "memory": MEMORY}, PYTHONPATH=azure_packages(tmp_path))
     assert "PdfConverter" in found["converters"]
     assert "DocumentIntelligenceConverter" not in found["converters"]
 
 
 async def test_an_endpoint_is_passed_through(tmp_path: Path) -> None:
-    found = await hello({"docintel_endpoint": ENDPOINT}, PYTHONPATH=azure_packages(tmp_path))
+    found = await hello({"docintel_endpoint": ENDPOINT, "memory": MEMORY}, PYTHONPATH=azure_packages(tmp_path))
     assert found["converters"][0] == "DocumentIntelligenceConverter"
 
 
@@ -121,6 +122,15 @@ async def test_a_process_that_has_died_meanwhile_is_replaced() -> None:
                 await asyncio.sleep(0.02)
         assert (await made.convert(Document(b"again", "text/plain"), PATIENCE)).markdown == "again"
         assert first not in workers()
+
+
+async def test_a_document_that_takes_all_memory_is_an_error_and_the_next_one_works() -> None:
+    wide = "a," * 10_000 + "\n" + "x\n" * 40_000  # as a table: 400 million cells
+    async with converter(memory=500_000_000) as made:
+        with pytest.raises(ToolRefused) as refusal:
+            await made.convert(Document(wide.encode(), "text/csv"), PATIENCE)
+        assert refusal.value.code == "tool_error"
+        assert (await made.convert(Document(b"again", "text/plain"), PATIENCE)).markdown == "again"
 
 
 async def test_markdown_without_measure_is_cut() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from yarl import URL
 
 from mcp_hub.address_rules import AddressRules
+from mcp_hub.builtin.fetch import Fetcher
 from mcp_hub.builtin.settings import Settings
+from mcp_hub.local.results import ToolRefused
 from mcp_hub.url_rules import UrlRules
 from tests.fakes.client import StdioClient
 from tests.scrape.site import Site, refused, scrape, scraper, serving, source
@@ -140,13 +145,43 @@ async def test_user_and_password_go_to_the_host_they_are_for_and_nowhere_else(si
     assert sent["/elsewhere"] is None
 
 
-async def test_cookies_last_for_one_page(client: StdioClient, site: Site) -> None:
+async def test_cookies_last_for_one_page(site: Site) -> None:
     site.put("/with-cookie", "end", "text/plain")
-    start = site.put("/sets", b"", status=302, headers={"Location": "/with-cookie", "Set-Cookie": "seen=1"})
-    for url in (start, site.url("/with-cookie")):
-        assert await scrape(client, url) == "end"
+    site.put("/sets", b"", status=302, headers={"Location": "/with-cookie", "Set-Cookie": "seen=1"})
+    async with scraper(address_rules=AddressRules(allow=("localhost",))) as client:
+        for path in ("/sets", "/with-cookie"):
+            assert await scrape(client, site.url(path, "localhost")) == "end"
     cookies = [request.headers.get("Cookie") for request in site.requests if request.path == "/with-cookie"]
-    assert cookies[-1] is None
+    assert cookies == ["seen=1", None]
+
+
+async def test_a_name_is_resolved_once_and_what_was_checked_is_dialled(
+    monkeypatch: pytest.MonkeyPatch, site: Site
+) -> None:
+    """A name server that says something else at the second question, and names a private address among others."""
+    url = site.put("/rebound", "what was checked", "text/plain")
+    asked: list[str] = []
+    resolve = socket.getaddrinfo
+
+    def answers(host: str, port: int, *given: Any, **named: Any) -> Any:
+        asked.append(host)
+        names = {"rebound.test": ["127.0.0.1"] if asked.count(host) == 1 else ["127.0.0.2"],
+                 "both.test": ["127.0.0.2", "127.0.0.1"]}  # fmt: skip
+        return [found for name in names.get(host, [host]) for found in resolve(name, port, *given, **named)]
+
+    async with serving("127.0.0.2", site.port) as inside:
+        inside.put("/rebound", "inside", "text/plain")
+        monkeypatch.setattr(socket, "getaddrinfo", answers)
+        fetcher = Fetcher(Settings(address_rules=AddressRules(allow=(f"127.0.0.1:{site.port}",))))
+        for name in ("rebound.test", "both.test"):
+            page = await fetcher.fetch(URL(url).with_host(name))
+            assert page.body == b"what was checked"
+        with pytest.raises(ToolRefused) as refusal:
+            await fetcher.fetch(URL(url).with_host("rebound.test"))
+        fetcher.close()
+        assert refusal.value.code == "guard_blocked"
+        assert inside.requests == []
+    assert asked.count("rebound.test") == 2
 
 
 @pytest.mark.parametrize(
