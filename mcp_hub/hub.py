@@ -14,7 +14,7 @@ from mcp_hub import names
 from mcp_hub.catalog import Catalog, Item, Route, Source
 from mcp_hub.chain import make_rules
 from mcp_hub.config.models import Config
-from mcp_hub.era import Era
+from mcp_hub.era import Envelope, Era
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import KINDS, RESOURCES, TEMPLATES, Kind
 from mcp_hub.own_servers import OwnServers, built_in_settings
@@ -39,7 +39,8 @@ Watcher = Callable[[frozenset[Kind]], None]
 class Hub:
     """`async with Hub(config) as hub:` runs the upstreams; `act` carries one call out.
 
-    One loop, one hub. `kept` is where catalogs are kept between runs, None for nowhere.
+    One loop, one hub. `kept` is where catalogs are kept between runs, `record` gets a record of every call; None for
+    nowhere.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Hub:
         environ: Mapping[str, str] | None = None,
         kept: KeptCatalogs | None = None,
         selection: Selection = EVERYTHING,
+        record: Callable[[Json], None] | None = None,
     ) -> None:
         self.config = config
         self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
@@ -62,7 +64,7 @@ class Hub:
         self.own = OwnServers(
             config, self.upstreams, lambda server: Upstream(server, dialer, self.info, starts, None, lambda: None)
         )
-        self.rules = make_rules(config, selection, self._ask)
+        self.rules = make_rules(config, selection, self._ask, record)
         self._catalog = Catalog.build((), config.on_conflict, server_info=self.info)
         self._dirty = False
         self._seen = False
@@ -216,6 +218,11 @@ class Hub:
                 if exposed in shown and (reason := self.rules.access.why(Route(server.id, kind, name))) is not None:
                     return reason
         return None
+
+    def missed(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope) -> None:
+        """Record that somebody used a name that leads nowhere, and which rule hides it if one does."""
+        reason = self.why(kind, exposed) or "unknown"
+        self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
 
     def _who_may_have(self, exposed: str) -> list[Upstream]:
         """Upstreams still starting whose namespace the name begins with: worth waiting for longer than a list is."""

@@ -7,16 +7,16 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 
 from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.selecting import add_selection_arguments, chosen
-from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
+from mcp_hub.cli.startup import add_config_arguments, load, make_hub, recording, run_loop
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Hub
 from mcp_hub.policy.selection import Selection
+from mcp_hub.records import Records
 from mcp_hub.serve.dispatcher import Dispatcher
 from mcp_hub.text import printable
 
@@ -39,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
     network = options.sse or options.http
     if network:
         config = load(options)
-        return run_loop(_network(config, chosen(options, config), _listen(config, options), sse=options.sse))
+        config = config.model_copy(update={"listen": _listen(config, options)})
+        return run_loop(_network(config, chosen(options, config), sse=options.sse))
     if options.host is not None or options.port is not None:
         raise ConfigError("--host and --port need --sse or --http; without one of them the hub serves over stdio")
     from mcp_hub.wire.streams import claim
@@ -70,33 +71,39 @@ async def _stdio(config: Config, selection: Selection, stdin: int, stdout: int) 
     from mcp_hub.serve.stdio import serve_stdio
 
     stop = _stop_on_signals()
-    async with make_hub(config, selection) as hub, _required(hub, stop) as missing:
-        await serve_stdio(Dispatcher(hub), stdin, stdout, stop)
+    # Whoever gets both on one pipe would take a record for a message.
+    apart = not os.path.samestat(os.fstat(stdout), os.fstat(2))
+    with recording(config, on_stderr=apart) as records:
+        async with make_hub(config, selection, records) as hub, _required(hub, stop, records) as missing:
+            await serve_stdio(Dispatcher(hub), stdin, stdout, stop)
     return FAILED if missing else OK
 
 
-async def _network(config: Config, selection: Selection, listen: Listen, *, sse: bool) -> int:
+async def _network(config: Config, selection: Selection, *, sse: bool) -> int:
     from mcp_hub.serve.app import App
     from mcp_hub.serve.network import serve_network
     from mcp_hub.serve.security import check_listener
 
+    listen = config.listen
     objection = check_listener(listen)
     if objection is not None:
         raise ConfigError(objection)
     stop = _stop_on_signals()
     announcements: set[asyncio.Task[None]] = set()
-    async with make_hub(config, selection) as hub, _required(hub, stop) as missing:
-        app = App(Dispatcher(hub), listen, sse=sse)
+    with recording(config, on_stderr=True) as records:
+        async with make_hub(config, selection, records) as hub, _required(hub, stop, records) as missing:
+            app = App(Dispatcher(hub), listen, sse=sse)
 
-        def ready(bases: list[str]) -> None:
-            announcements.add(asyncio.get_running_loop().create_task(_announce(hub, bases, listen, sse=sse)))
+            def ready(bases: list[str]) -> None:
+                announcing = _announce(hub, bases, listen, records, sse=sse)
+                announcements.add(asyncio.get_running_loop().create_task(announcing))
 
-        await serve_network(app, listen, stop=stop, ready=ready)
+            await serve_network(app, listen, stop=stop, ready=ready)
     return FAILED if missing else OK
 
 
 @contextlib.asynccontextmanager
-async def _required(hub: Hub, stop: asyncio.Event) -> AsyncIterator[list[str]]:
+async def _required(hub: Hub, stop: asyncio.Event, records: Records) -> AsyncIterator[list[str]]:
     """Clients are answered at once, but a hub whose required servers turn out to be missing says so and ends."""
     missing: list[str] = []
 
@@ -104,7 +111,7 @@ async def _required(hub: Hub, stop: asyncio.Event) -> AsyncIterator[list[str]]:
         for upstream in await hub.missing():
             missing.append(upstream.server.id)
             text = f"mcp-hub: the required server {upstream.server.id!r} is not available: {upstream.error}"
-            print(printable(text, 4000), file=sys.stderr, flush=True)
+            records.line(printable(text, 4000))
         if missing:
             stop.set()
 
@@ -115,12 +122,12 @@ async def _required(hub: Hub, stop: asyncio.Event) -> AsyncIterator[list[str]]:
         watching.cancel()
 
 
-async def _announce(hub: Hub, bases: list[str], listen: Listen, *, sse: bool) -> None:
+async def _announce(hub: Hub, bases: list[str], listen: Listen, records: Records, *, sse: bool) -> None:
     from mcp_hub.cli.announce import addresses_text, catalog_text
 
-    print(addresses_text(bases, sse=sse, with_token=listen.token is not None), file=sys.stderr, flush=True)
+    records.line(addresses_text(bases, sse=sse, with_token=listen.token is not None))
     await hub.settled_catalog()
-    print(catalog_text(hub), file=sys.stderr, flush=True)
+    records.line(catalog_text(hub))
 
 
 def _stop_on_signals() -> asyncio.Event:

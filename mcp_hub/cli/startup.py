@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mcp_hub.cli.log import LogHandler
 from mcp_hub.config import default_path, read_config
 from mcp_hub.config.models import Config
+from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.hub import Hub
 from mcp_hub.kept import KeptCatalogs, default_directory
 from mcp_hub.policy.selection import EVERYTHING, Selection
-from mcp_hub.text import printable
+from mcp_hub.records import Records
+from mcp_hub.redaction import Redaction
 
 T = TypeVar("T")
 
 
-class _Escaping(logging.Formatter):
-    """One line per record, nothing in it that could steer a terminal; tracebacks of our own stay readable."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = f"mcp-hub: {record.levelname.lower()}: {printable(record.getMessage(), 4000)}"
-        if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return line
+_handler = LogHandler()
+"""The one the process has."""
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,11 +38,11 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 def set_up_logging(verbose: int, *, quiet: bool) -> None:
     """Log to stderr: warnings (`quiet`: only errors), with -v what happens, with -vv everything."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Escaping())
     logger = logging.getLogger("mcp_hub")
-    logger.handlers[:] = [handler]
+    logger.handlers[:] = [_handler]
     logger.propagate = False
+    if not logging.root.handlers:
+        logging.root.addHandler(_handler)  # for warnings of libraries, which may quote what they were given
     least = logging.ERROR if quiet else logging.WARNING
     logger.setLevel({0: least, 1: logging.INFO}.get(verbose, logging.DEBUG))
 
@@ -57,14 +55,34 @@ def load(options: argparse.Namespace, *, quiet: bool = False) -> Config:
     set_up_logging(options.verbose, quiet=quiet)
     path = options.config or default_path(Path.cwd(), os.environ)
     loaded = read_config(path, os.environ)
+    _handler.redaction = Redaction(secrets_of(loaded.config))
     for warning in loaded.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return loaded.config
 
 
-def make_hub(config: Config, selection: Selection = EVERYTHING) -> Hub:
-    """A hub that keeps its catalogs where the configuration says."""
-    return Hub(config, kept=KeptCatalogs(config.cache_dir or default_directory()), selection=selection)
+@contextlib.contextmanager
+def recording(config: Config, *, on_stderr: bool) -> Iterator[Records]:
+    """Where the log and, if the configuration wants them, the records of calls go while the block runs.
+
+    Records go to the file that is configured; with `on_stderr`, where there is none, to stderr.
+    """
+    calls = config.call_log
+    _handler.redaction = Redaction(secrets_of(config))
+    file = calls.file if calls.enabled else None
+    with Records(file, on_stderr and calls.enabled and file is None) as records:
+        _handler.records = records
+        try:
+            yield records
+        finally:
+            _handler.finish()
+
+
+def make_hub(config: Config, selection: Selection = EVERYTHING, records: Records | None = None) -> Hub:
+    """A hub that keeps its catalogs where the configuration says, and records its calls in `records`."""
+    kept = KeptCatalogs(config.cache_dir or default_directory())
+    record = records.write if records is not None and config.call_log.enabled else None
+    return Hub(config, kept=kept, selection=selection, record=record)
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from mcp_hub import era as eras
+from mcp_hub.catalog import Route
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import (
     INVALID_PARAMS,
@@ -19,6 +20,7 @@ from mcp_hub.errors import (
     CallError,
     Overloaded,
     ProtocolError,
+    UnknownName,
     UpstreamAnswered,
     to_wire,
 )
@@ -140,7 +142,11 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, "params must be an object.")
         if params is not None and not isinstance(params.get("_meta", {}), dict):
             raise ProtocolError(INVALID_PARAMS, "params._meta must be an object.")
-        envelope = eras.read_envelope(params) if modern else Envelope(capabilities=caller.capabilities)
+        envelope = (
+            eras.read_envelope(params)
+            if modern
+            else Envelope(capabilities=caller.capabilities, client_info=caller.client_info)
+        )
         return Exchange(caller, request_id, method, params or {}, "modern" if modern else "handshake", envelope, send)
 
     def notification(self, caller: Caller, message: Message) -> None:
@@ -194,7 +200,7 @@ class Dispatcher:
         arguments = exchange.params.get("arguments", {})
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
-        route = await self.hub.route(kind, name, exchange.era)
+        route = await self._found(self.hub.route, kind, name, exchange)
         params = eras.end_to_end(exchange.params)
         params[kind.name_key] = route.name
         call = Call(
@@ -209,6 +215,15 @@ class Dispatcher:
         )
         return await self.hub.act(call)
 
+    async def _found(
+        self, way: Callable[[Kind, str, Era], Awaitable[Route]], kind: Kind, name: str, exchange: Exchange
+    ) -> Route:
+        try:
+            return await way(kind, name, exchange.era)
+        except UnknownName:
+            self.hub.missed(kind, name, exchange.era, exchange.caller.key(exchange.era), exchange.envelope)
+            raise
+
     async def _complete(self, exchange: Exchange) -> dict[str, Any]:
         reference = exchange.params.get("ref")
         if not isinstance(reference, dict) or reference.get("type") not in _REFERENCES:
@@ -217,7 +232,7 @@ class Dispatcher:
         name = reference.get(key)
         if not isinstance(name, str):
             raise ProtocolError(INVALID_PARAMS, f"params.ref.{key} must be a text.")
-        route = await self.hub.reference(kind, name, exchange.era)
+        route = await self._found(self.hub.reference, kind, name, exchange)
         params = {**eras.end_to_end(exchange.params), "ref": {**reference, key: route.name}}
         call = Call(
             "completion/complete",
