@@ -87,7 +87,7 @@ def is_secret_key(key: str) -> bool:
 
 _USERINFO: Final = re.compile(r"(://)[^\s/?#\"'<>\\]*@|(%3A%2F%2F)[^\s/?#&\"'<>]{1,256}?(?=%40)", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"\b(bearer|basic)((?:\s|%20|\+){1,4})([A-Za-z0-9._~+/=\-]+)", re.IGNORECASE)
-_PLAIN_WORD: Final = re.compile(r"[A-Z]?[a-z]{1,15}[.]*")
+_PLAIN_WORD: Final = re.compile(r"[A-Z]?[a-z]{1,15}[.]*|[a-z_]{1,20}=")
 _ASSIGNED: Final = re.compile(
     r"(?<![\w.\-\[\]])([\w.\-\[\]]++)(\\*[\"']?\s{0,3}(?:[=:]|%3[DA])\s{0,3}|\s{1,3}(?=\S))", re.IGNORECASE
 )
@@ -110,7 +110,7 @@ def hide_telltales(text: str) -> str:
 
 
 def _credentials(found: re.Match[str]) -> str:
-    # "Basic authentication failed" is prose.
+    # "Basic authentication failed" is prose, `Bearer realm="..."` a challenge.
     return found[0] if _PLAIN_WORD.fullmatch(found[3]) else found[1] + found[2] + MASK
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from mcp_hub.config.models import Server
+from mcp_hub.config.secret_values import secrets_of_server
 from mcp_hub.errors import CallError, PermissionDenied, ResultTooLarge, ServerUnavailable, UpstreamAnswered
-from mcp_hub.text import printable, redacted
+from mcp_hub.redaction import Redaction
+from mcp_hub.text import printable
 from mcp_hub.wire.link import FrameTooLarge, LinkError, Unauthorized
 
 SHOWN_LAST_WORDS: Final = 5
@@ -18,7 +20,7 @@ class Words:
 
     def __init__(self, server: Server) -> None:
         self._id = server.id
-        self._secrets = [value.get_secret_value() for value in (*server.env.values(), *server.headers.values())]
+        self._redaction = Redaction(secrets_of_server(server))
 
     def explain(self, error: BaseException, last_words: Sequence[str] = ()) -> str:
         """One line: what happened, and the last stderr lines of its process."""
@@ -28,7 +30,7 @@ class Words:
         last_words = last_words or getattr(error, "last_words", ())
         if last_words:
             text += "; its last words: " + " | ".join(last_words[-SHOWN_LAST_WORDS:])
-        return redacted(text, self._secrets)
+        return self._redaction.text(text)
 
     def unavailable(self, reason: str | None) -> ServerUnavailable:
         """The error of a call that finds no connection."""
