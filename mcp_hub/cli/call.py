@@ -1,4 +1,4 @@
-"""`mcp-hub call NAME --args JSON`: one call, as a client would make it."""
+"""`mcp-hub call NAME --args JSON`: one call, as a client would make it; `--explain` says what became of it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,38 @@ import argparse
 import difflib
 import json
 import sys
-from typing import Any
+import time
+from typing import Any, Final
 
 from mcp_hub.catalog import Route
 from mcp_hub.cli import BAD_INPUT, FAILED, OK
+from mcp_hub.cli.explain import explained, explanation_text
 from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
-from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
+from mcp_hub.cli.selecting import add_selection_arguments, chosen
+from mcp_hub.cli.startup import add_config_arguments, load, make_hub, recording, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.era import Envelope
 from mcp_hub.errors import ConfigError, HubError, UnknownName, to_wire
 from mcp_hub.hub import Hub
 from mcp_hub.kinds import TOOLS
 from mcp_hub.names import SEPARATOR
-from mcp_hub.policy import Call
+from mcp_hub.policy import Call, unknown_name
+from mcp_hub.policy.selection import Selection
 from mcp_hub.text import printable
+from mcp_hub.version import VERSION
+
+_ENVELOPE: Final = Envelope(client_info={"name": "mcp-hub call", "version": VERSION})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub call NAME [--args JSON] [--json] [--config F]`."""
+    """`mcp-hub call NAME [--args JSON] [--explain] [--json] [--config F]`, or `SERVER TOOL` instead of NAME."""
     add_config_arguments(parser)
-    parser.add_argument("name", metavar="NAME", help="the tool as `mcp-hub tools` lists it")
+    add_selection_arguments(parser)
+    parser.add_argument("name", metavar="NAME", help="the tool as `mcp-hub tools` lists it; or SERVER, its server's id")
+    parser.add_argument("tool", metavar="TOOL", nargs="?", help="after SERVER: the tool's name there")
     parser.add_argument("--args", default="{}", metavar="JSON", help="its arguments, a JSON object")
+    parser.add_argument("--explain", action="store_true", help="say first where the call went and what became of it")
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
 
 
@@ -41,28 +51,37 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("--args is nested too deeply") from None
     if not isinstance(arguments, dict):
         raise ConfigError('--args must be a JSON object, such as \'{"text": "hello"}\'')
-    return run_loop(_call(load(options, quiet=True), options.name, arguments, as_json=options.json))
+    config = load(options, quiet=True)
+    if options.tool is not None and options.name not in [server.id for server in config.servers]:
+        known = ", ".join(server.id for server in config.servers)
+        raise ConfigError(f"there is no server {printable(options.name)!r}; there are: {known}")
+    return run_loop(_call(config, chosen(options, config), options, arguments))
 
 
-async def _call(config: Config, name: str, arguments: dict[str, Any], *, as_json: bool) -> int:
-    async with make_hub(config) as hub:
-        try:
-            route = await _route(hub, name)
-        except UnknownName:
-            print(_unknown(hub, name), file=sys.stderr)
-            return BAD_INPUT
-        params = {"name": route.name, "arguments": arguments}
-        call = Call(TOOLS.act_method, name, route, params, "handshake", Envelope())
-        try:
-            answer: dict[str, Any] = {"result": await hub.act(call)}
-        except (HubError, TimeoutError) as error:
-            answer = to_wire(error, TOOLS.act_method, name)
+async def _call(config: Config, selection: Selection, options: argparse.Namespace, arguments: dict[str, Any]) -> int:
+    with recording(config, on_stderr=False) as records:
+        async with make_hub(config, selection, records) as hub:
+            try:
+                name, route = await _route(hub, options.name, options.tool)
+            except UnknownName as error:
+                _print_unknown(hub, options, error)
+                return BAD_INPUT
+            params = {"name": route.name, "arguments": arguments}
+            call = Call(TOOLS.act_method, name, route, params, "handshake", _ENVELOPE)
+            failure: BaseException | None = None
+            started = time.monotonic()
+            try:
+                answer: dict[str, Any] = {"result": await hub.act(call)}
+            except (HubError, TimeoutError) as error:
+                failure, answer = error, to_wire(error, TOOLS.act_method, name)
+            facts = explained(hub, call, failure, answer.get("result"), time.monotonic() - started)
     failed = "error" in answer or answer["result"].get("isError") is True
-    if as_json:
-        print(json_text(answer.get("result", answer)))
-    else:
-        text = _readable(answer)
-        print(text, file=sys.stderr if failed else sys.stdout)
+    if options.json:
+        print(json_text({**facts, **answer} if options.explain else answer.get("result", answer)))
+        return FAILED if failed else OK
+    if options.explain:
+        print(explanation_text(facts) + "\n")
+    print(_readable(answer), file=sys.stderr if failed else sys.stdout)
     return FAILED if failed else OK
 
 
@@ -70,13 +89,36 @@ def _no_number(word: str) -> None:
     raise ValueError(f"it has no {word}")
 
 
-async def _route(hub: Hub, name: str) -> Route:
+async def _route(hub: Hub, name: str, tool: str | None) -> tuple[str, Route]:
+    """The exposed name and the route of a tool that is named by it, or by its server and its name there."""
     try:
-        return await hub.route(TOOLS, name, "handshake")
+        return await _listed(hub, name, tool)
     except UnknownName:
         # It may be newer than what was kept.
         await outcomes(hub)
-        return await hub.route(TOOLS, name, "handshake")
+        return await _listed(hub, name, tool)
+
+
+async def _listed(hub: Hub, name: str, tool: str | None) -> tuple[str, Route]:
+    if tool is None:
+        return name, await hub.route(TOOLS, name, "handshake")
+    wanted = Route(name, TOOLS, tool)
+    for exposed in hub.catalog.names(TOOLS):
+        if hub.catalog.resolve(TOOLS, exposed) == wanted:
+            return exposed, wanted
+    raise unknown_name(TOOLS, f"{name}/{tool}", "handshake")
+
+
+def _print_unknown(hub: Hub, options: argparse.Namespace, error: UnknownName) -> None:
+    exposed = options.name if options.tool is None else f"{options.name}/{options.tool}"
+    hub.missed(TOOLS, exposed, "handshake", None, _ENVELOPE)
+    rule = hub.why(TOOLS, exposed) if options.explain else None
+    if options.json and options.explain:
+        print(json_text({"route": None, "hidden_by": rule, **to_wire(error)}))
+    if rule is not None:
+        print(f"the tool {printable(exposed)!r} is there, but hidden: {printable(rule)}", file=sys.stderr)
+    else:
+        print(_unknown(hub, exposed), file=sys.stderr)
 
 
 def _unknown(hub: Hub, name: str) -> str:

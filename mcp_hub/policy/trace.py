@@ -171,7 +171,7 @@ class Trace:
     ) -> None:
         if self._write is None:
             return
-        verdict, policy, code, text = _outcome(call, error, result)
+        verdict, policy, code, text = outcome(call, error, result)
         arguments = asked.get("arguments")
         record = {
             **self._head(call.method, call.exposed, call.era, call.caller, call.envelope),
@@ -221,10 +221,10 @@ class Trace:
         return label
 
 
-def _outcome(
+def outcome(
     call: Call, error: BaseException | None, result: Json | None
 ) -> tuple[str, str | None, str | int | None, str | None]:
-    """Verdict, the policy that decided, the error's code and its text."""
+    """Verdict, the policy that decided, the error's code and its text or the rule that refused."""
     if error is None:
         failed = result is not None and result.get("isError") is True
         return "tool_error" if failed else "ok", call.refused_by or ("fallback" if call.fallback else None), None, None

@@ -37,8 +37,10 @@ parser.add_argument("--grandchild", action="store_true", help="start a sleeping 
 parser.add_argument("--hang-if", help="never answer anything while this file exists")
 parser.add_argument("--more-if", help="list one more tool, `late`, while this file exists")
 parser.add_argument("--result", help="what every call of a tool is answered with, a JSON object")
+parser.add_argument("--leak", metavar="VARIABLE", help="say the value of this variable in everything that goes wrong")
 parser.add_argument("--record", help="append every received message to this file")
 options = parser.parse_args()
+leak = " " + os.environ[options.leak] if options.leak else ""
 
 out = sys.stdout.buffer
 lock = threading.Lock()
@@ -116,11 +118,16 @@ def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
     elif name == "meta":
         text = json.dumps(meta)
     elif name == "crash":
-        sys.stderr.write("about to crash: \x1b[31msecret-value-123\n")
+        sys.stderr.write("about to crash: \x1b[31msecret-value-123" + leak + "\n")
         sys.stderr.flush()
         os._exit(7)
     elif name == "fail":
-        send({"id": request_id, "error": {"code": -32050, "message": "no", "data": {"why": [1, 2]}, "extra": True}})
+        send(
+            {
+                "id": request_id,
+                "error": {"code": -32050, "message": "no" + leak, "data": {"why": [1, 2]}, "extra": True},
+            }
+        )
         return
     elif name == "odd_error":
         send({"id": request_id, "error": {"code": "E_ODD", "message": None}})
@@ -171,7 +178,7 @@ def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
         "_meta": {"x/y": 1},
     }
     if options.noise:
-        write_raw(b"some noise \x1b[2J\n" * options.noise)
+        write_raw((f"some noise \x1b[2J{leak}\n").encode() * options.noise)
     send({"id": request_id, "result": finish(result, meta)})
 
 
@@ -282,7 +289,7 @@ def handle(message: dict) -> None:
 
 def main() -> None:
     if options.die is not None:
-        sys.stderr.write(options.die + "\n")
+        sys.stderr.write(options.die + leak + "\n")
         sys.stderr.flush()
         os._exit(1)
     if options.stubborn:
