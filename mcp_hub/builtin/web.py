@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
@@ -60,8 +61,9 @@ def tools(settings: Settings) -> list[Callable[..., Any]]:
 
 async def close() -> None:
     """End the processes of all that `tools` made."""
-    for scraper in _open:
-        await scraper.close()
+    browsers = sys.modules.get("mcp_hub.builtin.render")  # imported by the first page that needed one
+    closing = [scraper.close() for scraper in _open] + ([] if browsers is None else [browsers.close()])
+    await asyncio.gather(*closing, return_exceptions=True)
 
 
 class Scraper:

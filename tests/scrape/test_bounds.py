@@ -15,8 +15,8 @@ from tests.scrape.site import Site, refused, scrape, scraper, serving
 
 pytestmark = pytest.mark.anyio
 
-HARD = b"<html><body>" + b"<b>x</b>" * 600_000 + b"</body></html>"
-"""Takes a fast machine twenty seconds."""
+HARD = b"<blockquote>" * 250 + b"<p>x</p>" * 100_000
+"""Takes a minute and more: every paragraph is quoted again at every level."""
 
 
 @pytest.fixture
