@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -104,10 +105,8 @@ def _host(written: str) -> str:
     host = "".join(char for char in host if unicodedata.category(char) not in ("Cf", "Mn", "Cc"))
     host = host.rstrip(".")
     if not host.isascii():
-        try:
+        with contextlib.suppress(UnicodeError):
             host = host.encode("idna").decode("ascii")
-        except UnicodeError:
-            pass
     return _address_4(host) or host
 
 
