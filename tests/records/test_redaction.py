@@ -1,0 +1,226 @@
+"""What is written of a call has no secret in it, is short, and still says what was asked for."""
+
+import base64
+import json
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_hub.redaction import MASK, Redaction, is_secret_key
+
+SECRETS = ["canary-secret-value", 'päss "wörd"\\n geheim', "line one of a key\nline two of a key\n"]
+REDACTION = Redaction(SECRETS)
+
+# fmt: off
+TELLING = [
+    "token", "key", "api_key", "apikey", "apiKey", "APIKEY", "X-API-Key", "password", "PaSsWoRd", "userPassword",
+    "passwd", "pwd", "secret", "client.secret", "clientSecret", "authorization", "Proxy-Authorization", "cookie",
+    "Set-Cookie", "credential", "credentials", "session", "sessionId", "session_id", "bearer", "private",
+    "private_key", "privateKey", "accessToken", "access_tokens", "authtoken", "api_keys", "passwords", "jwt",
+    "auth",
+]
+ORDINARY = [
+    "keyboard", "monkey", "tokenize_count", "turkey", "hockey", "keys", "max_tokens", "secretary", "tokenizer",
+    "keyword", "author", "compass", "passenger", "assignment", "obsession", "privateer", "bearing", "url", "text",
+    "query", "name", "id",
+]
+# fmt: on
+
+
+@pytest.mark.parametrize("key", TELLING)
+def test_what_stands_under_a_telling_key_is_hidden(key: str) -> None:
+    assert is_secret_key(key)
+    for value in ("x", 12345678, True, ["a", {"b": "c"}], {"deep": ["er"]}):
+        assert REDACTION.value({"outer": [{key: value}]}) == {"outer": [{key: MASK}]}
+
+
+@pytest.mark.parametrize("key", ORDINARY)
+def test_ordinary_keys_are_shown(key: str) -> None:
+    assert not is_secret_key(key)
+    assert REDACTION.value({key: "x"}) == {key: "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://user:hunter2@example.org/a?b=c", "https://***@example.org/a?b=c"),
+        ("see postgres://me:p%40ss@db:5432/x and ftp://u@h", "see postgres://***@db:5432/x and ftp://***@h"),
+        ("https://e.org/?q=1&api_key=abc&x=2#f", "https://e.org/?q=1&api_key=***&x=2#f"),
+        ("https://e.org/?key=abc;access_token=def", "https://e.org/?key=***;access_token=***"),
+        ("/?u=https%3A%2F%2Fu%3Ap%40h%2F%3Ftoken%3Dabc%26q%3D1", "/?u=https%3A%2F%2F***%40h%2F%3Ftoken%3D***%26q%3D1"),
+        ("Bearer abcdef", "Bearer ***"),
+        ("sent bearer abc.def-123= to it", "sent bearer *** to it"),
+        ('{"h": "Bearer abc123=="}', '{"h": "Bearer ***"}'),
+        ("Basic dXNlcjpwYXNz", "Basic ***"),
+        ("Authorization: Digest abc, response=def\nHost: e.org", "Authorization: ***\nHost: e.org"),
+        ("Cookie: a=b; c=d\r\nHost: e.org", "Cookie: ***\r\nHost: e.org"),
+        ("X-Api-Key: abc", "X-Api-Key: ***"),
+        ("password=hunter2 user=me", "password=*** user=me"),
+        ('{"apiKey": "abc", "q": "x"}', '{"apiKey": ***, "q": "x"}'),
+        ('"{\\"token\\": \\"abc\\"}"', '"{\\"token\\": ***}"'),
+        ("run --api-key abc --verbose", "run --api-key *** --verbose"),
+    ],
+)  # fmt: skip
+def test_what_stands_where_secrets_stand_in_a_text_is_hidden(text: str, shown: str) -> None:
+    assert REDACTION.text(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Basic authentication failed: the bearer token is missing",
+        'Bearer realm="mcp"',
+        "unknown key: retries",
+        "the session: shared",
+        "https://example.org/a@b?q=monkey=1",
+        "'up__sleep' did not answer within 1 s (setting: servers.up.deadlines.call).",
+        "it costs 5 tokens: cheap",
+        "C:\\new\\table 100%",
+        "",
+    ],
+)
+def test_prose_stays_as_it_is(text: str) -> None:
+    assert REDACTION.text(text) == text
+
+
+def forms(secret: str) -> list[str]:
+    data, units = secret.encode(), secret.encode("utf-16-be").hex()
+    escaped, twice = json.dumps(secret)[1:-1], json.dumps(json.dumps(secret))[1:-1]
+    return [
+        secret,
+        quote(secret, safe=""),
+        quote(secret),
+        quote_plus(secret),
+        quote(quote(secret, safe=""), safe=""),
+        "".join(f"%{byte:02x}" for byte in data),
+        base64.b64encode(data).decode(),
+        base64.urlsafe_b64encode(data).decode().rstrip("="),
+        base64.b64encode(b"user:" + data + b" and more").decode(),
+        base64.b64encode(b"ab" + data).decode(),
+        escaped,
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        twice,
+        "".join(f"\\u{units[n : n + 4]}" for n in range(0, len(units), 4)),
+        quote(escaped, safe=""),
+    ]
+
+
+def leaves(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [*value, *(text for item in value.values() for text in leaves(item))]
+    if isinstance(value, list):
+        return [text for item in value for text in leaves(item)]
+    return [value] if isinstance(value, str) else []
+
+
+PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="*"), max_size=30)
+SECRET = st.text(st.characters(codec="utf-8", exclude_characters="*\x00"), min_size=8, max_size=60).filter(
+    lambda text: len(text.strip()) >= 8 and len(set(text)) > 3 and len(text.splitlines()) == 1
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | PLAIN,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(PLAIN, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.data())
+def test_a_known_secret_never_comes_out_wherever_it_is_and_in_whatever_form(data: st.DataObject) -> None:
+    secret = data.draw(SECRET)
+    form = data.draw(st.sampled_from(forms(secret)))
+    before, after = data.draw(PLAIN), data.draw(PLAIN)
+    # Base64 around it would make it another base64 text, a backslash or a % before it another escape.
+    text = f"{before} |{form}| {after}"
+    tree = data.draw(JSON)
+    for _ in range(data.draw(st.integers(0, 5))):
+        tree = data.draw(st.sampled_from([[tree, text], {text: tree}, {"a": tree, "b": [text]}]))
+    redaction = Redaction([secret, *SECRETS])
+    for shown in (redaction.value([tree, text]), redaction.known([tree, text]), [redaction.text(text)]):
+        for leaf in leaves(shown):
+            assert secret not in leaf
+            assert form not in leaf
+
+
+@given(JSON, st.integers(64, 3000))
+def test_a_copy_keeps_to_its_budget_and_a_small_one_is_equal(value: Any, budget: int) -> None:
+    copy = Redaction().value([value, "x" * 5000, {"y" * 300: list(range(100))}], budget)
+    assert len(json.dumps(copy)) <= budget
+    small = {"text": "hello", "n": [1, 2.5, None, True], "o": {"a": {}}}
+    assert Redaction().value(small) == small
+
+
+def test_what_is_long_is_shortened_with_its_size() -> None:
+    copy = Redaction().value({"s": "x" * 12345, "l": list(range(1000)), "n": 10**5000, "t": "short"})
+    assert copy["s"] == "x" * 200 + "… (12,345 characters)"
+    assert copy["l"][:3] == [0, 1, 2]
+    assert copy["l"][-1] == "… 968 more"
+    assert copy["n"] == "… (a number of 16,610 bits)"
+    assert copy["t"] == "short"
+    many = Redaction().value({str(n): n for n in range(1000)})
+    assert many["…"] == "968 more"
+
+
+def test_a_secret_at_the_place_where_a_string_is_shortened_is_not_shown_in_part() -> None:
+    for offset in range(150, 210):
+        shown = REDACTION.value({"t": "." * offset + SECRETS[0] + "." * 5000})["t"]
+        assert "canary" not in shown, offset
+
+
+def test_a_secret_that_was_cut_in_a_line_of_a_log_is_hidden_as_far_as_it_goes() -> None:
+    assert REDACTION.text("said: canary-sec…") == "said: ***…"
+
+
+def test_an_error_that_goes_back_to_a_caller_tells_nobody_how_a_secret_begins() -> None:
+    echoed = {"message": "no such thing: canary-secret-valu…", "data": ["canary-secret-valu"]}
+    assert REDACTION.known(echoed) is echoed
+    assert REDACTION.known({"message": "canary-secret-value!"}) == {"message": "***!"}
+
+
+def test_a_line_of_a_secret_of_several_lines_is_a_secret() -> None:
+    assert REDACTION.text("stderr: line two of a key") == "stderr: ***"
+
+
+def test_short_values_are_words() -> None:
+    assert Redaction(["yes", "true", ""]).text("yes, it is true") == "yes, it is true"
+
+
+def test_a_value_that_is_deep_is_cut_and_one_that_is_no_json_is_named() -> None:
+    deep: Any = "canary-secret-value"
+    for _ in range(500):
+        deep = [deep]
+    assert "canary" not in json.dumps(REDACTION.value(deep))
+    assert REDACTION.value({"b": b"bytes"}) == {"b": "… (bytes)"}
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "://",
+        "a:",
+        "%3A%2F%2F",
+        "bearer ",
+        "token=",
+        "\\",
+        "%25",
+        "'",
+        'token="',
+        "a",
+        "--x ",
+        "\\u005c",
+        "canary-",
+        "\x00",
+    ],
+)
+def test_hostile_texts_take_time_in_proportion_to_their_length(piece: str) -> None:
+    # Where it were quadratic this would not end within the bound against hangs of the whole run.
+    text = piece * (400_000 // len(piece))
+    assert isinstance(REDACTION.text(text), str)
+    assert len(json.dumps(REDACTION.value({"a": text, "b": [text]}))) < 2048
+
+
+def test_headers_in_lists_of_names_and_values_are_hidden() -> None:
+    headers = [{"name": "X-Api-Key", "value": "abc"}, {"name": "Accept", "value": "text/html"}]
+    assert REDACTION.value(headers) == [{"name": "X-Api-Key", "value": MASK}, headers[1]]
