@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from mcp_hub.catalog import Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.policy import Chain, Json, Next
 from mcp_hub.policy.access import Access
+from mcp_hub.policy.breaker import Breaker
 from mcp_hub.policy.deadline import Deadline
+from mcp_hub.policy.fallback import Fallback, Scrape
+from mcp_hub.policy.guard import FilterResults, UrlGuard
 from mcp_hub.policy.limits import Limits
 from mcp_hub.policy.presentation import Presentation
 from mcp_hub.policy.preset import Preset
+from mcp_hub.policy.retry import Retry
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.trace import Trace
 from mcp_hub.redaction import Redaction
@@ -28,21 +34,41 @@ class Rules:
 
 
 def make_rules(
-    config: Config, selection: Selection, innermost: Next, record: Callable[[Json], None] | None = None
+    config: Config,
+    selection: Selection,
+    innermost: Next,
+    *,
+    record: Callable[[Json], None] | None,
+    listed: Callable[[Route], Json | None],
+    scrape: Scrape,
 ) -> Rules:
-    """All rules of a configuration, from the outermost to the innermost; `record` gets a record of every call."""
+    """All rules of a configuration, from the outermost to the innermost.
+
+    `record` gets a record of every call, `listed(route)` is a tool as its server lists it, `scrape` is for Fallback.
+    """
     servers = {server.id: server for server in config.servers}
+    browsers = [server.id for server in config.servers if server.browser]
     access = Access(config, selection)
     trace = Trace(record, Redaction(secrets_of(config)), arguments=config.call_log.arguments)
     chain = Chain(
         (
             trace,
             access,
-            Deadline({id: server.deadlines.call for id, server in servers.items()}),
+            Deadline(servers),
+            FilterResults(config.guard),
             Preset(servers),
-            Limits(),
+            UrlGuard(config.guard, browsers),
+            Fallback(config.fallback, scrape),
+            Retry(servers, lambda route: _annotations(listed(route))),
+            Breaker(servers),
+            Limits(servers),
             Presentation(servers),
         ),
         innermost,
     )
     return Rules(chain, access, trace)
+
+
+def _annotations(tool: Json | None) -> Mapping[str, Any]:
+    found = tool.get("annotations") if tool is not None else None
+    return found if isinstance(found, dict) else {}

@@ -16,7 +16,7 @@ from mcp_hub.chain import make_rules
 from mcp_hub.config.models import Config
 from mcp_hub.era import Envelope, Era
 from mcp_hub.kept import KeptCatalogs
-from mcp_hub.kinds import KINDS, RESOURCES, TEMPLATES, Kind
+from mcp_hub.kinds import KINDS, RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection
@@ -64,7 +64,9 @@ class Hub:
         self.own = OwnServers(
             config, self.upstreams, lambda server: Upstream(server, dialer, self.info, starts, None, lambda: None)
         )
-        self.rules = make_rules(config, selection, self._ask, record)
+        self.rules = make_rules(
+            config, selection, self._ask, record=record, listed=self._listed_tool, scrape=self.own.scrape
+        )
         self._catalog = Catalog.build((), config.on_conflict, server_info=self.info)
         self._dirty = False
         self._seen = False
@@ -237,6 +239,10 @@ class Hub:
         if call.era == "modern" and "resultType" not in result:
             result = {**result, "resultType": "complete"}  # it is the hub's own
         return result
+
+    def _listed_tool(self, route: Route) -> Json | None:
+        """A tool as its server lists it."""
+        return self.upstreams[route.upstream].lists.tool(route.name) if route.kind is TOOLS else None
 
     async def _ask(self, call: Call) -> Json:
         upstream = self.upstreams[call.route.upstream]

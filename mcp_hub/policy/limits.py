@@ -1,47 +1,142 @@
-"""How many calls one upstream gets at once, and how many may wait for a place."""
+"""How many calls one upstream gets at once and per second, and how many may wait for a place."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Sequence
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from mcp_hub.catalog import Item
+from mcp_hub.config import rules
+from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json, Next
 
-AT_ONCE = 64
-WAITING = 1024
+MAX_CALLERS: Final = 10_000
+"""Callers whose rate is remembered; the longest unseen goes first."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Tokens that come back at `rate` a second, at most as many as come in one second, and at least one."""
+
+    rate: float
+    tokens: float
+    seen: float
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next token; 0 after taking one."""
+        room = max(self.rate, 1.0)
+        self.tokens = min(room, self.tokens + (now - self.seen) * self.rate)
+        self.seen = now
+        if self.tokens >= 1:
+            self.tokens -= 1
+            return 0.0
+        return (1 - self.tokens) / self.rate
+
+
+class _Places:
+    """The places of one upstream: in the order of arrival, passing over callers that have all theirs."""
+
+    def __init__(self, limits: rules.Limits) -> None:
+        self._limits = limits
+        self._taken = 0
+        self._of_caller: Counter[Hashable] = Counter()
+        self._waiting: deque[tuple[Hashable, asyncio.Future[None]]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def take(self, caller: Hashable) -> bool:
+        """Take a place if there is one now and nobody who may have it waits for it."""
+        if not self._free_for(caller) or any(self._free_for(other) for other, _ in self._waiting):
+            return False
+        self._enter(caller)
+        return True
+
+    def _free_for(self, caller: Hashable) -> bool:
+        own = self._limits.per_caller
+        return self._taken < self._limits.at_once and (own is None or self._of_caller[caller] < own)
+
+    def _enter(self, caller: Hashable) -> None:
+        self._taken += 1
+        self._of_caller[caller] += 1
+
+    async def wait(self, caller: Hashable) -> None:
+        """Wait for a place and take it."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (caller, future)
+        self._waiting.append(entry)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.leave(caller)
+            else:
+                self._waiting.remove(entry)
+            raise
+
+    def leave(self, caller: Hashable) -> None:
+        """Give a place back; the first who may have it gets it."""
+        self._taken -= 1
+        self._of_caller[caller] -= 1
+        if not self._of_caller[caller]:
+            del self._of_caller[caller]
+        for entry in self._waiting:
+            other, future = entry
+            if self._free_for(other) and not future.done():
+                self._waiting.remove(entry)
+                self._enter(other)
+                future.set_result(None)
+                return
 
 
 class Limits:
     """At most `at_once` calls per upstream; up to `waiting` more queue in order, the rest is answered `overloaded`."""
 
-    def __init__(self, at_once: int = AT_ONCE, waiting: int = WAITING) -> None:
-        self._waiting_bound = waiting
-        self._places: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(at_once))
-        self._waiting: defaultdict[str, int] = defaultdict(int)
+    def __init__(self, servers: Mapping[str, Server], clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = {id: server.limits for id, server in servers.items()}
+        self._places = {id: _Places(limits) for id, limits in self._limits.items()}
+        self._buckets: dict[tuple[str, Hashable], _Bucket] = {}
+        self._clock = clock
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Nothing changes in a list."""
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises Overloaded when the queue is full."""
+        """Raises Overloaded, with the seconds after which it is worth another try."""
         server = call.route.upstream
+        self._check_rate(server, call)
         places = self._places[server]
-        if not places.locked():
-            async with places:
-                return await call_next(call)
-        if self._waiting[server] >= self._waiting_bound:
-            text = f"{server!r} has {self._waiting_bound} calls waiting already; try again in a moment."
-            raise Overloaded(text, server=server, retry_after=1.0)
-        self._waiting[server] += 1
-        try:
-            await places.acquire()
-        finally:
-            self._waiting[server] -= 1
+        if not places.take(call.caller):
+            if places.waiting >= self._limits[server].waiting:
+                text = f"{server!r} has {places.waiting} calls waiting already; try again in a moment."
+                raise Overloaded(text, server=server, retry_after=1.0, executed=False)
+            call.notes.append("limits: waited for a place")
+            await places.wait(call.caller)
         try:
             return await call_next(call)
         finally:
-            places.release()
+            places.leave(call.caller)
+
+    def _check_rate(self, server: str, call: Call) -> None:
+        limits = self._limits[server]
+        now = self._clock()
+        for rate, key, whose in (
+            (limits.rate_per_caller, (server, call.caller), "one caller"),
+            (limits.rate, (server, Limits), "all callers together"),
+        ):
+            if rate is None:
+                continue
+            bucket = self._buckets.pop(key, None) or _Bucket(rate, max(rate, 1.0), now)
+            self._buckets[key] = bucket
+            while len(self._buckets) > MAX_CALLERS:
+                del self._buckets[next(iter(self._buckets))]
+            if (wait := bucket.wait(now)) > 0:
+                text = f"{server!r} takes {rate:g} calls a second of {whose}; try again in {wait:.1f} s."
+                raise Overloaded(text, server=server, retry_after=round(wait, 3), executed=False)

@@ -76,23 +76,28 @@ class Lists:
         self.items: dict[Kind, list[Any]] = {}
         self.shortfalls: dict[Kind, str] = {}
         """Why a list is not complete, in words for the user."""
-        self._schemas: dict[str, dict[str, Any]] = {}
+        self._tools: dict[str, dict[str, Any]] = {}
 
     def adopt(self, items: dict[Kind, list[Any]]) -> None:
         """Take these lists for the kinds they are of."""
         self.items.update(items)
         if TOOLS in items:
-            self._schemas = {
-                tool["name"]: tool["inputSchema"]
-                for tool in items[TOOLS]
-                if isinstance(tool, dict)
-                and isinstance(tool.get("name"), str)
-                and isinstance(tool.get("inputSchema"), dict)
+            # Of two of one name the first counts, as in the catalog.
+            self._tools = {
+                tool["name"]: tool
+                for tool in reversed(items[TOOLS])
+                if isinstance(tool, dict) and isinstance(tool.get("name"), str)
             }
+
+    def tool(self, name: str) -> dict[str, Any] | None:
+        """A tool as the server listed it."""
+        return self._tools.get(name)
 
     def schema(self, tool: Any) -> dict[str, Any] | None:
         """The inputSchema of a tool under its original name."""
-        return self._schemas.get(tool) if isinstance(tool, str) else None
+        listed = self._tools.get(tool) if isinstance(tool, str) else None
+        schema = listed.get("inputSchema") if listed is not None else None
+        return schema if isinstance(schema, dict) else None
 
     async def fetch(self, ask: Ask, capabilities: dict[str, Any], kinds: Iterable[Kind]) -> bool:
         """Ask for the lists the server declares; True if any differs from before.

@@ -1,0 +1,108 @@
+"""When a server fails to scrape a page, the hub fetches the page itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from mcp_hub.catalog import Item
+from mcp_hub.config import rules
+from mcp_hub.errors import (
+    CallError,
+    CircuitOpen,
+    DeadlineExceeded,
+    GuardBlocked,
+    ServerUnavailable,
+    UpstreamAnswered,
+)
+from mcp_hub.kinds import TOOLS
+from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy.guard import ToolNames
+
+META_KEY: Final = "mcp-hub/fallback"
+URL_ARGUMENTS: Final = ("url", "uri", "link", "href", "webpage", "website")
+
+Scrape = Callable[[str, float], Awaitable[Json]]
+
+
+class Fallback:
+    """`scrape(url, seconds)` answers in the place of a tool that failed in one of the ways of the configuration."""
+
+    def __init__(self, fallback: rules.Fallback, scrape: Scrape) -> None:
+        self._rules = fallback
+        self._tools = ToolNames(fallback.tools)
+        self._scrape = scrape
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Nothing changes in a list."""
+        return items
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        """Raises what the server's own attempt raised if the page cannot be fetched either."""
+        url = self._url(call)
+        if url is None:
+            return await call_next(call)
+        result: Json | None = None
+        failure: Exception | None = None
+        scope = asyncio.timeout(self._rules.timeout)
+        try:
+            async with scope:
+                result = await call_next(call)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            text = f"{call.exposed!r} did not answer within {self._rules.timeout:g} s (setting: fallback.timeout)."
+            failure = DeadlineExceeded(text, server=call.route.upstream)
+        except (CallError, UpstreamAnswered) as error:
+            failure = error
+        because = _class_of(failure, result)
+        if because not in self._rules.on:
+            return _outcome(result, failure)
+        code = failure.code if isinstance(failure, CallError) else because
+        try:
+            page = await self._scrape(url, self._rules.timeout)
+        except GuardBlocked as error:
+            call.refused_by = "guard: a redirect"
+            raise GuardBlocked(error.message, server=call.route.upstream) from None
+        except (CallError, UpstreamAnswered, TimeoutError) as error:
+            call.notes.append(f"fallback: failed as well: {error or type(error).__name__}")
+            return _outcome(result, failure)
+        call.fallback = "markitdown"
+        call.notes.append(f"fallback: markitdown, because of {code}")
+        return _marked(page, code, call.route.upstream)
+
+    def _url(self, call: Call) -> str | None:
+        if call.method != TOOLS.act_method or call.route not in self._tools:
+            return None
+        arguments = call.params.get("arguments")
+        if not isinstance(arguments, dict):
+            return None
+        found = (arguments.get(name) for name in URL_ARGUMENTS)
+        return next((url for url in found if isinstance(url, str) and url.strip()), None)
+
+
+def _class_of(failure: Exception | None, result: Json | None) -> rules.FailureClass | None:
+    """The class of a failure, by type; None for a success and for what is no failure of the server's."""
+    if isinstance(failure, ServerUnavailable | CircuitOpen):
+        return "transport"
+    if isinstance(failure, DeadlineExceeded):
+        return "timeout"
+    if isinstance(failure, UpstreamAnswered) or (result is not None and result.get("isError") is True):
+        return "tool_error"
+    return None
+
+
+def _outcome(result: Json | None, failure: Exception | None) -> Json:
+    if failure is not None:
+        raise failure
+    assert result is not None
+    return result
+
+
+def _marked(page: Json, code: str, upstream: str) -> Json:
+    """The page as it is, and after it that it does not come from the server."""
+    content: list[Any] = list(page.get("content") or [])
+    content.append({"type": "text", "text": f"(fetched by the hub with MarkItDown: {upstream!r} failed with {code})"})
+    meta = {**(page.get("_meta") or {}), META_KEY: {"used": "markitdown", "because": code}}
+    return {**page, "content": content, "_meta": meta}

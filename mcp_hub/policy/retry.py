@@ -1,0 +1,103 @@
+"""Another attempt, only where it cannot do harm: nothing was executed, or executing it twice is as good as once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp_hub.catalog import Item, Route
+from mcp_hub.config.models import Server
+from mcp_hub.errors import ServerUnavailable
+from mcp_hub.kinds import TOOLS
+from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy.patterns import Patterns, RulesOfTools
+
+BUDGET_AT_REST: Final = 10.0
+"""Retries an upstream has in store after a quiet time, whatever its share."""
+
+
+@dataclass(slots=True)
+class _Budget:
+    """Every call brings a share of a retry, every retry takes a whole one."""
+
+    share: float
+    left: float = BUDGET_AT_REST
+
+    def earn(self) -> None:
+        self.left = min(BUDGET_AT_REST, self.left + self.share)
+
+    def spend(self) -> bool:
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+
+class Retry:
+    """Repeats calls whose transport failed, with exponential waits drawn at random.
+
+    `hints(route)` are the annotations of a listed tool, `sleep(seconds)` waits, `draw()` is a number from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, Server],
+        hints: Callable[[Route], Mapping[str, Any]],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._rules = {id: server.retry for id, server in servers.items()}
+        self._listed = {id: Patterns(server.retry.tools) for id, server in servers.items()}
+        self._tools = RulesOfTools(servers)
+        self._budgets = {id: _Budget(server.retry.budget) for id, server in servers.items()}
+        self._hints = hints
+        self._clock = clock
+        self._sleep = sleep
+        self._draw = draw
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Nothing changes in a list."""
+        return items
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        """Raises what the last attempt raised."""
+        upstream = call.route.upstream
+        rules, budget = self._rules[upstream], self._budgets[upstream]
+        budget.earn()
+        for attempt in range(1, rules.attempts + 1):
+            try:
+                return await call_next(call)
+            except ServerUnavailable as error:
+                if attempt == rules.attempts or not self._may_repeat(call, error):
+                    raise
+                if not budget.spend():
+                    call.notes.append("retry: none, the budget is spent")
+                    raise
+                longest = min(rules.max_backoff, rules.backoff * 2 ** (attempt - 1))
+                wait = max(self._draw() * longest, error.retry_after or 0.0)
+                if wait > rules.max_backoff:
+                    call.notes.append(f"retry: none, the server asks to wait {wait:g} s")
+                    raise
+                call.notes.append(f"retry: attempt {attempt + 1} after {error.code}, {wait:.2f} s later")
+                await self._sleep(wait)
+        raise AssertionError  # the last attempt returns or raises
+
+    def _may_repeat(self, call: Call, error: ServerUnavailable) -> bool:
+        """Whether executing the call once more cannot be executing it twice, or does not matter."""
+        rule = self._tools(call.route).retry
+        if rule is False:
+            return False
+        return not error.executed or rule is True or self._is_safe(call)
+
+    def _is_safe(self, call: Call) -> bool:
+        if call.method != TOOLS.act_method:
+            return True  # reading, completing, rendering a prompt
+        if self._listed[call.route.upstream].match(call.route.name):
+            return True
+        hints = self._hints(call.route)
+        return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
