@@ -43,12 +43,15 @@ class CurrentBrowser:
         """These seconds, but never more than the setting `web.timeout` has."""
         return min(seconds, self.settings.timeout)
 
-    async def run(self, work: Work, seconds: float = ACTION) -> ToolResult:
-        """What `work` makes with an open browser. Raises ToolRefused; says first what a crash has lost."""
+    async def run(self, work: Work, seconds: float = ACTION, grace: float = GRACE) -> ToolResult:
+        """What `work` makes with an open browser. Raises ToolRefused; says first what a crash has lost.
+
+        `grace` is for work that keeps to `seconds` by itself.
+        """
         async with self._in_turn():
             browser = await self._ready()
             try:
-                result = await self._within(work(browser), browser, self.bounded(seconds) + GRACE)
+                result = await self._within(work(browser), browser, self.bounded(seconds) + grace)
             except ToolRefused as refusal:
                 raise ToolRefused(refusal.code, self._told() + refusal.message) from None
             finally:

@@ -43,9 +43,6 @@ class Downloads:
             self._begin(self._drop(self._waiting.pop(0)))
         return f"A download began: {download.suggested_filename!r}. browser_download without arguments returns it."
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     def latest(self) -> Download | None:
         """The newest that nobody has fetched; it is the caller's from now on."""
         return self._waiting.pop() if self._waiting else None

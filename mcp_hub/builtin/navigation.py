@@ -13,7 +13,7 @@ from mcp_hub.local.results import ToolRefused
 if TYPE_CHECKING:
     from playwright.async_api import Download, Page
 
-NEWS_WAIT: Final = 2.0
+NEWS_WAIT: Final = 1.0
 """Seconds between a navigation that was no navigation and the news of the download it became."""
 
 
@@ -37,16 +37,16 @@ async def goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> No
     from playwright.async_api import TimeoutError as Late
 
     _check(browser, url)
-    before = len(browser.downloads)
+    browser.downloads.arrived.clear()
     try:
         response = await page.goto(url, timeout=seconds * 1000)
     except Late:
         raise
     except Error:
-        if len(browser.downloads) > before:
-            return  # what was to be opened is a file: the notes say so
         _raise_failure(browser, url)
-        raise
+        if not await _download_began(browser):
+            raise
+        return  # what was to be opened is a file: the notes say so
     if response is not None and response.status == 502:
         _raise_failure(browser, page.url)
     await settled(page)
@@ -69,14 +69,10 @@ async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | No
             except Late:
                 raise
             except Error:
-                try:
-                    async with asyncio.timeout(NEWS_WAIT):
-                        await browser.downloads.arrived.wait()
-                except TimeoutError:
-                    _raise_failure(browser, url)
-                else:
-                    return browser.downloads.latest()
-                raise
+                _raise_failure(browser, url)
+                if not await _download_began(browser):
+                    raise
+                return browser.downloads.latest()
         refuse_refused(browser, page)
         _raise_failure(browser, page.url)
         answer = f"status {response.status}" if response is not None else "nothing"
@@ -93,6 +89,15 @@ async def fetch_by_click(browser: OpenBrowser, ref: str, seconds: float) -> Down
         await locator.click(timeout=seconds * 1000)
     await coming.value
     return browser.downloads.latest()
+
+
+async def _download_began(browser: OpenBrowser) -> bool:
+    """Whether a navigation that failed did so because it became a download."""
+    try:
+        async with asyncio.timeout(NEWS_WAIT):
+            return await browser.downloads.arrived.wait()
+    except TimeoutError:
+        return False
 
 
 def _check(browser: OpenBrowser, url: str) -> None:

@@ -86,10 +86,10 @@ class OpenBrowser:
         first, *others = context.pages
         for page in others:  # what a profile opens by itself
             await page.close()
+        # It stays, unseen: with its last page a browser forgets the cookies of the session.
         await first.goto(f"http://{READY_HOST}/")
         self.tabs = Tabs(context, self.guard, self.downloads)
         await self.tabs.current()
-        await first.close()
 
     def _ended(self, _: Any) -> None:
         self.gone.set()

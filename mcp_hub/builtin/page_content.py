@@ -165,7 +165,7 @@ class PageContent:
             extra = "\n".join(notes(browser))
             return ToolResult([{"type": "text", "text": part} for part in (text, extra) if part])
 
-        return await self._browser.run(work, ACTION)
+        return await self._browser.run(work, ACTION, grace=0.0)
 
     @tool(annotations=ACTS)
     async def browser_cookies(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mcp_hub.builtin.open_browser import OpenBrowser, opened, said
 from mcp_hub.builtin.proxy import Refused
 from mcp_hub.builtin.settings import Settings
 from mcp_hub.local.results import ToolRefused
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
 
 WARM: Final = 60.0
 """Seconds a browser is kept after its last page: the next one then takes a moment instead of seconds."""
@@ -19,6 +22,7 @@ QUIET: Final = 0.7
 """Share of the time that is left for waiting until the page asks for nothing more."""
 _READY: Final = 1.0
 """Seconds a page has, at least, before what is there is taken."""
+_TRIES: Final = 3
 
 
 class Renderer:
@@ -70,7 +74,7 @@ class Renderer:
                 quiet = max((deadline - loop.time()) * QUIET, _READY) * 1000
                 with contextlib.suppress(Late):  # some never stop asking: what is there by then is taken
                     await page.wait_for_load_state("networkidle", timeout=quiet)
-                html, final = await page.content(), page.url
+                html, final = await _content(page), page.url
             finally:
                 with contextlib.suppress(Error):
                     await context.close()
@@ -104,6 +108,18 @@ class Renderer:
             browser, self._open = self._open, None
             if browser is not None:
                 await browser.close()
+
+
+async def _content(page: Page) -> str:
+    """The HTML; asked for again where the page is just being left for another."""
+    from playwright.async_api import Error
+
+    for _ in range(_TRIES - 1):
+        try:
+            return await page.content()
+        except Error:
+            await page.wait_for_load_state("domcontentloaded")
+    return await page.content()
 
 
 _renderers: dict[Settings, Renderer] = {}

@@ -1,0 +1,67 @@
+"""`mcp-hub browser`: which browser the built-in server `browser` uses, and getting one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from mcp_hub.builtin.chromium import find, installed_below, needs_no_sandbox
+from mcp_hub.cli import FAILED, OK
+from mcp_hub.cli.startup import load
+from mcp_hub.config import default_path
+from mcp_hub.errors import ConfigError
+from mcp_hub.text import printable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`mcp-hub browser [status|install] [--config F]`."""
+    words = parser.add_argument("what", nargs="?", choices=("status", "install"), default="status")
+    words.help = "status (default): say which browser would be used; install: download a Chromium of Playwright's"
+    text = "configuration file whose browser.executable counts (default: the one `serve` would use, if there is one)"
+    parser.add_argument("--config", metavar="FILE", type=Path, help=text)
+    parser.set_defaults(verbose=0)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit code 1 if there is no browser to use. Raises ConfigError, NoChromium."""
+    return install() if options.what == "install" else status(_named(options))
+
+
+def _named(options: argparse.Namespace) -> dict[str, str | None]:
+    """The `executable` of each browser of the configuration."""
+    if options.config is None:
+        try:
+            options.config = default_path(Path.cwd(), os.environ)
+        except ConfigError:
+            return {}  # a browser can be looked for, and installed, before there is any configuration
+    servers = [server for server in load(options, quiet=True).servers if server.builtin == "browser"]
+    return {server.id: None if server.executable is None else str(server.executable) for server in servers}
+
+
+def status(named: dict[str, str | None]) -> int:
+    """Print which browser would be started, for each that the configuration has. Raises NoChromium."""
+    for server, executable in (named or {"browser": None}).items():
+        found = find(executable, os.environ, Path.home())
+        print(f"{printable(server, 100)}: {found}")
+    if needs_no_sandbox():
+        print(
+            "you are root: Chromium would run without its sandbox; better run the hub as another user", file=sys.stderr
+        )
+    return OK
+
+
+def install() -> int:
+    """Run Playwright's installer for Chromium, then say what is used."""
+    command = [sys.executable, "-m", "playwright", "install", "--no-shell", "chromium"]
+    directory = installed_below(os.environ, Path.home())
+    print(f"downloading Playwright's Chromium to {directory} with: {' '.join(command)}", flush=True)
+    code = subprocess.run(command, check=False).returncode
+    if code != 0:
+        what = f"the installer failed (exit status {code}), see above; where it cannot download, install Chromium or "
+        what += "Chrome by the system's own means, or name one as browser.executable in the configuration"
+        print(what, file=sys.stderr)
+        return FAILED
+    return status({})

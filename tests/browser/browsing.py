@@ -1,0 +1,60 @@
+"""A client of the real `browser` process, and what its results say."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+from mcp_hub.address_rules import AddressRules
+from mcp_hub.builtin.settings import VARIABLE, Settings
+from tests.fakes.client import StdioClient, spawned
+
+BROWSER = [sys.executable, "-m", "mcp_hub.builtin", "browser"]
+LOOPBACK = AddressRules(allow=("127.0.0.1",))
+Result = dict[str, Any]
+
+
+class Browsing:
+    """Calls of one caller. A result that is an error fails the test unless it is asked for by `refused`."""
+
+    def __init__(self, client: StdioClient) -> None:
+        self.client = client
+
+    async def call(self, name: str, /, **arguments: Any) -> Result:
+        result = await self.client.call(f"browser_{name}", arguments)
+        assert not result.get("isError"), result
+        return result
+
+    async def text(self, name: str, /, **arguments: Any) -> str:
+        """The text of a result."""
+        return str((await self.call(name, **arguments))["content"][0]["text"])
+
+    async def refused(self, name: str, /, **arguments: Any) -> tuple[str, str]:
+        """Code and text of a call that must fail."""
+        result = await self.client.call(f"browser_{name}", arguments)
+        assert result.get("isError"), result
+        return result["_meta"]["mcp-hub/error"]["code"], result["content"][0]["text"]
+
+    async def evaluate(self, function: str, **arguments: Any) -> Any:
+        """The value of a function that ran in the page."""
+        return json.loads(await self.text("evaluate", function=function, **arguments))
+
+
+def ref_of(snapshot: str, element: str) -> str:
+    """The reference of the element whose line in a snapshot begins so, such as `button "Send"`."""
+    found = re.search(rf"- {re.escape(element)}[^\n]*? \[ref=(\w+)\]", snapshot)
+    assert found is not None, f"{element} is not in\n{snapshot}"
+    return found[1]
+
+
+@contextlib.asynccontextmanager
+async def browsing(*, env: dict[str, str] | None = None, **settings: Any) -> AsyncIterator[Browsing]:
+    """A freshly started `python -m mcp_hub.builtin browser`; loopback is allowed unless told otherwise."""
+    chosen = Settings(**{"address_rules": LOOPBACK, **settings})
+    async with spawned(BROWSER, env={**(env or {}), VARIABLE: json.dumps(chosen.to_json())}) as client:
+        await client.initialize()
+        yield Browsing(client)
