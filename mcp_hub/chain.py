@@ -21,6 +21,7 @@ from mcp_hub.policy.preset import Preset
 from mcp_hub.policy.retry import Retry
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.trace import Trace
+from mcp_hub.policy.validate import Validate
 from mcp_hub.redaction import Redaction
 
 
@@ -57,6 +58,7 @@ def make_rules(
             Deadline(servers),
             FilterResults(config.guard),
             Preset(servers),
+            Validate(servers, lambda route: _input_schema(listed(route))),
             UrlGuard(config.guard, browsers),
             Fallback(config.fallback, scrape),
             Retry(servers, lambda route: _annotations(listed(route))),
@@ -67,6 +69,11 @@ def make_rules(
         innermost,
     )
     return Rules(chain, access, trace)
+
+
+def _input_schema(tool: Json | None) -> Json | None:
+    found = tool.get("inputSchema") if tool is not None else None
+    return found if isinstance(found, dict) else None
 
 
 def _annotations(tool: Json | None) -> Mapping[str, Any]:

@@ -1,0 +1,67 @@
+"""Arguments are checked before the server is asked, with an error the model can mend its call by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mcp_hub.catalog import Item, Route
+from mcp_hub.config.models import Server
+from mcp_hub.config.rules import Validation
+from mcp_hub.errors import InvalidParameters
+from mcp_hub.kinds import TOOLS
+from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy.misfits import misfits
+from mcp_hub.policy.patterns import RulesOfTools
+from mcp_hub.policy.preset import path_of
+from mcp_hub.policy.schemas import Schemas
+
+
+class Validate:
+    """Checks arguments against the tool's own schema, `schema(route)`; they are never altered.
+
+    `lenient` passes what the server could read as valid, `strict` only what is. Local and built-in tools are strict
+    unless the configuration says otherwise.
+    """
+
+    def __init__(self, servers: Mapping[str, Server], schema: Callable[[Route], Json | None]) -> None:
+        self._modes: dict[str, Validation] = {id: _mode_of(server) for id, server in servers.items()}
+        self._rules = RulesOfTools(servers)
+        self._schema = schema
+        self._schemas = Schemas()
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Nothing changes in a list."""
+        return items
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        """Raises InvalidParameters, without asking the server."""
+        if call.method == TOOLS.act_method:
+            self._check(call)
+        return await call_next(call)
+
+    def _check(self, call: Call) -> None:
+        rules = self._rules(call.route)
+        mode = rules.validate_arguments or self._modes[call.route.upstream]
+        schema = self._schema(call.route) if mode != "off" else None
+        if schema is None:
+            return
+        compiled = self._schemas.compiled(call.route, schema, mode)
+        if compiled is None:
+            call.notes.append("validate: the schema cannot be used, nothing is checked")
+            return
+        arguments = call.params.get("arguments", {})
+        if compiled.accepts.is_valid(arguments):
+            return
+        hidden = frozenset(path_of(written)[0] for written in rules.preset)
+        problems = misfits(compiled, arguments, hidden)
+        if not problems:
+            return  # a regular expression gave up: not the caller's fault
+        call.refused_by = f"validate: {mode}"
+        text = f"The arguments do not fit {call.exposed!r}: {'; '.join(problems)}."
+        raise InvalidParameters(text, server=call.route.upstream, executed=False)
+
+
+def _mode_of(server: Server) -> Validation:
+    if server.validate_arguments is not None:
+        return server.validate_arguments
+    return "strict" if server.tools_dir is not None or server.builtin is not None else "lenient"
