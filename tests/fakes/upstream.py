@@ -38,6 +38,8 @@ parser.add_argument("--hang-if", help="never answer anything while this file exi
 parser.add_argument("--more-if", help="list one more tool, `late`, while this file exists")
 parser.add_argument("--result", help="what every call of a tool is answered with, a JSON object")
 parser.add_argument("--leak", metavar="VARIABLE", help="say the value of this variable in everything that goes wrong")
+parser.add_argument("--resources", help="the URIs it lists, a JSON list")
+parser.add_argument("--template", help="the URI template it lists")
 parser.add_argument("--record", help="append every received message to this file")
 options = parser.parse_args()
 leak = " " + os.environ[options.leak] if options.leak else ""
@@ -260,9 +262,11 @@ def handle(message: dict) -> None:
     elif method == "tools/list":
         answer = page(params)
     elif method == "resources/list":
-        answer = {"resources": [{"uri": f"fake://{options.name}/one", "name": "one", "future": 1}]}
+        uris = json.loads(options.resources) if options.resources else [f"fake://{options.name}/one"]
+        answer = {"resources": [{"uri": uri, "name": "one", "future": 1} for uri in uris]}
     elif method == "resources/templates/list":
-        answer = {"resourceTemplates": [{"uriTemplate": f"fake://{options.name}/item/{{id}}", "name": "item"}]}
+        template = options.template or f"fake://{options.name}/item/{{id}}"
+        answer = {"resourceTemplates": [{"uriTemplate": template, "name": "item"}]}
     elif method == "prompts/list":
         answer = {"prompts": [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]}
     elif method == "resources/read":

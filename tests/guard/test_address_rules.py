@@ -1,0 +1,49 @@
+"""Which addresses are dialled."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_hub.address_rules import AddressRules
+
+PRIVATE = [
+    "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.1.1", "0.0.0.0", "224.0.0.1",
+    "255.255.255.255", "192.0.2.1", "240.0.0.1", "::1", "::", "fe80::1", "fe80::1%eth0", "fd00::1", "ff02::1",
+    "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "::7f00:1", "2001:db8::1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_what_is_not_public_is_not_dialled_and_the_setting_is_named(address: str) -> None:
+    assert "web.allow_addresses" in (AddressRules().refused("host.example", address, 80) or "")
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
+def test_what_is_public_is_dialled(address: str) -> None:
+    assert AddressRules().refused("host.example", address, 80) is None
+
+
+@pytest.mark.parametrize(
+    ("allow", "host", "address", "port", "passes"),
+    [
+        ("127.0.0.1:80", "x", "127.0.0.1", 80, True),
+        ("127.0.0.1:80", "x", "127.0.0.1", 81, False),
+        ("10.0.0.0/8", "x", "10.9.9.9", 1, True),
+        ("10.0.0.0/8", "x", "::ffff:10.9.9.9", 1, True),
+        ("10.0.0.0/8", "x", "11.0.0.1", 1, True),
+        ("wiki.intranet", "WIKI.intranet.", "192.168.0.1", 1, True),
+        ("wiki.intranet", "other.intranet", "192.168.0.1", 1, False),
+        ("*.corp", "a.corp", "192.168.0.1", 1, True),
+        ("*.corp", "corp", "192.168.0.1", 1, False),
+        ("[::1]:8080", "x", "::1", 8080, True),
+        ("::1", "x", "::1", 8080, True),
+        ("fd00::/8", "x", "fd12::1", 1, True),
+        ("wiki:8000", "wiki", "10.0.0.1", 8001, False),
+    ],
+)
+def test_an_entry_allows_exactly_what_it_names(allow: str, host: str, address: str, port: int, passes: bool) -> None:
+    assert (AddressRules((allow,)).refused(host, address, port) is None) is passes
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    assert AddressRules().refused("x", "not an address", 80) is not None

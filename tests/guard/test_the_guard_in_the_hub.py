@@ -1,0 +1,127 @@
+"""The guard as clients meet it: the exact sentence, nobody asked, the rule where tools are listed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.client import RpcError, fake, hub
+from tests.validation.test_arguments_are_checked_first import called, entry
+
+pytestmark = pytest.mark.anyio
+
+SENTENCE = (
+    "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
+)
+DATASET = "https://huggingface.co/datasets/squad"
+ANY = {"type": "object", "properties": {"url": {"type": "string"}}}
+TOOLS = {"scrape": ANY, "scrape_website": ANY, "read": ANY, "google_search": ANY}
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"url": DATASET},
+        {"url": "hf.co/spaces/x"},
+        {"options": {"pages": [{"at": DATASET}]}},
+        {"query": f"read {DATASET} for me"},
+        {DATASET: 1},
+    ],
+)
+async def test_a_scrape_of_a_dataset_is_answered_with_the_sentence_and_nobody_is_asked(
+    tmp_path: Path, modern: bool, arguments: dict[str, Any]
+) -> None:
+    """Check 5."""
+    async with hub(tmp_path, {"s": entry(tmp_path, TOOLS)}, modern=modern) as client:
+        for tool in ("s__scrape", "s__scrape_website"):
+            result = await client.call(tool, arguments)
+            assert result["isError"] is True
+            assert result["content"] == [{"type": "text", "text": SENTENCE}]
+            assert result["_meta"]["mcp-hub/error"]["code"] == "guard_blocked"
+        assert called(tmp_path) == []
+        assert json.loads(await client.text("s__read", arguments)) == arguments
+        innocent = {"url": "https://huggingface.co/docs/datasets"}
+        assert json.loads(await client.text("s__scrape", innocent)) == innocent
+
+
+async def test_a_guarded_tool_is_guarded_under_another_name(tmp_path: Path) -> None:
+    server = entry(tmp_path, TOOLS, tools={"scrape": {"name": "fetch_page"}})
+    async with hub(tmp_path, {"s": server}) as client:
+        result = await client.call("s__fetch_page", {"url": DATASET})
+    assert result["_meta"]["mcp-hub/error"]["code"] == "guard_blocked"
+    assert called(tmp_path) == []
+
+
+async def test_guarded_tools_say_the_rule_and_guarded_resources_are_not_there(tmp_path: Path) -> None:
+    """Check 7."""
+    resources = [DATASET, "https://huggingface.co/docs/datasets"]
+    server = fake("--resources", json.dumps(resources), "--record", str(tmp_path / "record"))
+    async with hub(tmp_path, {"s": entry(tmp_path, TOOLS), "r": server}) as client:
+        tools = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}
+        for name in ("s__scrape", "s__scrape_website"):
+            assert SENTENCE in tools[name]["description"]
+            assert tools[name]["_meta"]["mcp-hub/guard"]["message"] == SENTENCE
+        assert "_meta" not in tools["s__read"]
+        listed = [resource["uri"] for resource in (await client.request("resources/list"))["resources"]]
+        assert listed == resources[1:]
+        for uri in (DATASET, "https://nobody.example/x"):
+            with pytest.raises(RpcError) as refused:
+                await client.request("resources/read", {"uri": uri})
+            assert refused.value.error == {"code": -32002, "message": f"Unknown resource: {uri}", "data": {"uri": uri}}
+        await client.request("resources/read", {"uri": resources[1]})
+    assert DATASET not in (tmp_path / "record").read_text()
+
+
+async def test_a_guarded_uri_is_not_readable_through_a_template_either(tmp_path: Path) -> None:
+    server = fake("--template", "https://{host}/{+path}", "--record", str(tmp_path / "record"))
+    async with hub(tmp_path, {"r": server}) as client:
+        assert (await client.request("resources/read", {"uri": "https://example.com/a"}))["contents"]
+        with pytest.raises(RpcError) as refused:
+            await client.request("resources/read", {"uri": "https://huggingface.co/x/../datasets"})
+        assert refused.value.code == -32002
+    assert "x/../datasets" not in (tmp_path / "record").read_text()
+
+
+async def test_words_tools_and_urls_of_the_guard_are_settings(tmp_path: Path) -> None:
+    guard = {"tools": ["s/re*"], "message": "Not that.", "deny_urls": ["example.org/private"], "allow_urls": ["hf.co"]}
+    async with hub(tmp_path, {"s": entry(tmp_path, TOOLS)}, guard=guard) as client:
+        for url in (DATASET, "http://example.org/private/x"):
+            refused = await client.call("s__read", {"url": url})
+            assert refused["content"][0]["text"] == "Not that."
+        assert await client.text("s__read", {"url": "https://hf.co/datasets/x"})
+        assert await client.text("s__scrape", {"url": DATASET})
+
+
+async def test_a_guard_that_is_off_does_nothing(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"s": entry(tmp_path, TOOLS)}, guard="off") as client:
+        assert await client.text("s__scrape", {"url": DATASET})
+        tools = (await client.request("tools/list"))["tools"]
+        assert not any("description" in tool or "_meta" in tool for tool in tools)
+
+
+async def test_guarded_links_are_dropped_from_search_results(tmp_path: Path) -> None:
+    found = {
+        "organic": [{"link": DATASET, "title": "a"}, {"link": "https://example.com", "title": "b"}],
+        "more": {"urls": ["https://hf.co/spaces/x", "https://example.org"]},
+        "n": 10**25,
+    }
+    kept = {"organic": found["organic"][1:], "more": {"urls": ["https://example.org"]}, "n": 10**25}
+    result = {
+        "content": [
+            {"type": "text", "text": json.dumps(found)},
+            {"type": "text", "text": f"prose about {DATASET}"},
+            {"type": "resource_link", "uri": DATASET, "name": "x"},
+        ],
+        "structuredContent": found,
+    }
+    servers = {"a": fake("--result", json.dumps(result)), "b": fake("--result", json.dumps(result))}
+    async with hub(tmp_path, servers, guard={"filter_results": ["a/echo"]}) as client:
+        filtered = await client.call("a__echo")
+        assert json.loads(filtered["content"][0]["text"]) == kept
+        assert filtered["structuredContent"] == kept
+        assert filtered["content"][1:] == result["content"][1:2]
+        assert await client.call("b__echo") == result

@@ -1,0 +1,184 @@
+"""The guard's rules about URLs: every way to write a guarded one, and what only looks like one."""
+
+from __future__ import annotations
+
+import urllib.parse
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_hub.url_rules import UrlRules
+from mcp_hub.urls import parse, urls_in
+
+RULES = UrlRules()
+
+GUARDED = [
+    "https://huggingface.co/datasets/squad",
+    "HuggingFace.co/Datasets",
+    "hf.co/datasets",
+    "www.huggingface.co/spaces/x",
+    "huggingface.co//datasets",
+    "https://huggingface.co/%64atasets/x",
+    "https://huggingface.co/%2564atasets/x",
+    "https://huggingface.co:443/datasets",
+    "http://huggingface.co:8080/datasets",
+    "https://huggingface.co./datasets",
+    "https://huggingface.co/models/../datasets",
+    "https://huggingface.co/./spaces",
+    "https://huggingface.co/models/%2e%2e/datasets",
+    "https://someone-demo.hf.space/",
+    "https://huggingface.co/api/datasets/x",
+    "https://huggingface.co/api/spaces/x",
+    "https://datasets-server.huggingface.co/rows?dataset=x",
+    "https://example.com@huggingface.co/datasets",
+    "https://user:pass@huggingface.co/datasets",
+    "https://huggingface\u3002co/datasets",
+    "https://\uff48\uff55\uff47\uff47\uff49\uff4e\uff47\uff46\uff41\uff43\uff45.co/datasets",
+    "https://hugging\u200bface.co/datasets",
+    "https:\\\\huggingface.co\\datasets",
+    "https:huggingface.co/datasets",
+    "//huggingface.co/spaces/x",
+    "https://huggingface.co/dat\tasets",
+    "  https://huggingface.co/datasets\n",
+    "https://huggingface.co/datasets;v=1",
+    "https://huggingface.co/datasets?x=1#y",
+    "https://r.jina.ai/https://huggingface.co/datasets/x",
+    "https://r.jina.ai/http:/huggingface.co/datasets/x",
+    "https://r.jina.ai/huggingface.co/datasets/x",
+    "https://web.archive.org/web/2020/https://huggingface.co/datasets",
+    "https://www.google.com/url?q=https%3A%2F%2Fhuggingface.co%2Fdatasets",
+    "https://example.com/go?to=https%253A%252F%252Fhuggingface.co%252Fdatasets",
+    "https://example.com/go?to=//huggingface.co/datasets",
+    "https://huggingface-co.translate.goog/datasets/x?_x_tr_sl=en",
+    "view-source:https://huggingface.co/datasets",
+    "cache:huggingface.co/datasets/x",
+    "Please open huggingface.co/datasets/squad, and read it.",
+    "(see https://huggingface.co/datasets/squad)",
+    '{"next": "https://huggingface.co/datasets/x"}',
+    "await fetch('https://huggingface.co/datasets/x')",
+]
+INNOCENT = [
+    "https://huggingface.co/docs/datasets",
+    "https://huggingface.co/models",
+    "https://huggingface.co",
+    "https://huggingface.co/",
+    "https://huggingface.co/bert-base-uncased",
+    "https://huggingface.co/blog/datasets",
+    "https://example.com/?q=huggingface.co/datasets",
+    "https://duckduckgo.com/?q=huggingface.co%2Fdatasets",
+    "https://huggingface.co@example.com/datasets",
+    "https://example.com/datasets",
+    "https://nothuggingface.co/datasets",
+    "https://huggingface.co.example.com/datasets",
+    "https://hf.space.example.com/",
+    "The datasets of Hugging Face are nice. Datasets and spaces, too.",
+    "https://[::1]:8080/datasets",
+    "https://127.0.0.1/datasets",
+    "1.5 e.g. and so on: this/that",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", GUARDED)
+def test_a_guarded_url_is_refused_however_it_is_written(text: str) -> None:
+    assert RULES.refuses(text) == "huggingface"
+
+
+@pytest.mark.parametrize("text", INNOCENT)
+def test_what_only_looks_like_one_is_let_through(text: str) -> None:
+    assert RULES.refuses(text) is None
+
+
+HOSTS = st.sampled_from(["huggingface.co", "hf.co", "www.huggingface.co"])
+PATHS = st.sampled_from(["/datasets", "/spaces", "/datasets/a/b", "/api/datasets/x"])
+
+
+@st.composite
+def obfuscated(draw: st.DrawFn) -> str:
+    host, path = draw(HOSTS), draw(PATHS)
+    host = "".join(char.upper() if draw(st.booleans()) else char for char in host)
+    host = host.replace(".", draw(st.sampled_from([".", "\u3002", "\uff0e"])))
+    path = "".join(f"%{ord(char):02X}" if char != "/" and draw(st.booleans()) else char for char in path)
+    path = path.replace("/", draw(st.sampled_from(["/", "//", "/./", "/x/../", "\\"])))
+    url = (
+        draw(st.sampled_from(["https://", "http://", "HTTPS://", "https:\\\\", "//"]))
+        + draw(st.sampled_from(["", "a@", "a:b@", "example.com@"]))
+        + host
+        + draw(st.sampled_from(["", ".", ":443", ":8080"]))
+        + path
+        + draw(st.sampled_from(["", "/", "?a=b", "#c", ";d"]))
+    )
+    wrap = draw(
+        st.sampled_from(["{}", "see {} now", "https://r.jina.ai/{}", "https://e.com/?u={}", "({})", '{{"u": "{}"}}'])
+    )
+    inner = urllib.parse.quote(url, safe="") if wrap.endswith("u={}") and draw(st.booleans()) else url
+    if wrap.startswith("https://") and not inner.lower().startswith(("http", "%", "//")):
+        inner = "https:" + inner
+    return wrap.format(inner)
+
+
+@given(text=obfuscated())
+@settings(max_examples=800, deadline=None, derandomize=True)
+def test_no_disguise_gets_a_guarded_url_through(text: str) -> None:
+    assert RULES.refuses(text) == "huggingface"
+
+
+@given(text=st.text(max_size=200))
+@settings(max_examples=500, deadline=None, derandomize=True)
+def test_any_text_can_be_read(text: str) -> None:
+    parse(text)
+    list(urls_in(text))
+    RULES.refuses(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["word. " * 800_000, "x" * 5_000_000, "https:/" * 700_000, "%2525" * 500_000, "../" * 1_000_000, "a." * 1_000_000],
+    ids=["prose", "one word", "schemes", "percent", "dots", "labels"],
+)
+def test_a_text_of_megabytes_takes_time_in_proportion(text: str) -> None:
+    RULES.refuses(text)  # a quadratic reading of these would take hours
+
+
+@pytest.mark.parametrize("padding", ["x" * 9000, "x" * 200_000])
+def test_a_long_word_hides_nothing(padding: str) -> None:
+    assert RULES.refuses(padding + "https://huggingface.co/datasets/x") == "huggingface"
+    assert RULES.refuses(f"https://{padding[:9000]}@huggingface.co/datasets") == "huggingface"
+
+
+@pytest.mark.parametrize(
+    ("written", "host", "path"),
+    [
+        ("http://0x7f.1/", "127.0.0.1", "/"),
+        ("http://2130706433/a", "127.0.0.1", "/a"),
+        ("http://0177.0.0.1", "127.0.0.1", "/"),
+        ("http://[::FFFF:127.0.0.1]:80/", "::ffff:7f00:1", "/"),
+        ("HTTP://B\u00fccher.example/\u00e4//b/../c", "xn--bcher-kva.example", "/\u00e4/c"),
+        ("example.com:8080/x", "example.com", "/x"),
+    ],
+)
+def test_a_url_is_read_as_a_client_would(written: str, host: str, path: str) -> None:
+    url = parse(written)
+    assert url is not None
+    assert (url.host, url.path) == (host, path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "word", "mailto:a@b.example", "javascript:alert(1)", "/path", "?q", "file:///etc"]
+)
+def test_what_no_client_fetches_is_no_url(text: str) -> None:
+    assert parse(text) is None
+
+
+def test_more_urls_can_be_denied_and_some_allowed() -> None:
+    rules = UrlRules(
+        deny=("example.org/private*", "*.evil.example", "https://127.0.0.1:81/secret", "bad.example"),
+        allow=("ok.evil.example", "huggingface.co/datasets/ours"),
+    )
+    refused = ["https://example.org/Private/x", "a.evil.example/x", "http://127.0.0.1:81/secret/x", "bad.example"]
+    assert all(rules.refuses(text) for text in [*refused, "http://2130706433:81/secret", "huggingface.co/datasets/y"])
+    passed = ["https://example.org/", "evil.example", "https://ok.evil.example/x", "http://127.0.0.1:81/secrets"]
+    assert not any(rules.refuses(text) for text in [*passed, "https://huggingface.co/datasets/ours/x"])
+    assert rules.refuses("https://ok.evil.example/?u=https://huggingface.co/datasets/y") == "huggingface"
+    assert UrlRules.from_json(rules.to_json()) == rules
