@@ -106,6 +106,12 @@ class ServerUnavailable(CallError):
     code, rpc_code, retryable = "server_unavailable", -32010, True
 
 
+class StateLost(CallError):
+    """The upstream is there, but what earlier calls had set up in it is gone; nothing was asked of it."""
+
+    code, rpc_code, retryable = "server_unavailable", -32010, True
+
+
 class CircuitOpen(CallError):
     """The upstream has failed so often that it is left alone for a while."""
 

@@ -18,6 +18,7 @@ from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import KINDS, TOOLS, Kind
 from mcp_hub.upstream.agreement import Agreement, NoAgreement
 from mcp_hub.upstream.client_sessions import ClientSessions
+from mcp_hub.upstream.continuity import Continuity
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.lists import Lists
 from mcp_hub.upstream.session import Notified, Session, open_session
@@ -83,6 +84,7 @@ class Upstream:
         self._task: asyncio.Task[None] | None = None
         self._dirty: set[Kind] = set()
         self._refreshing: asyncio.Task[None] | None = None
+        self._continuity = Continuity(server, self._words)
         self._own_sessions = ClientSessions(server.id, server.max_sessions, server.idle, self._open_own)
         if not server.enabled:
             self.tried.set()
@@ -128,6 +130,7 @@ class Upstream:
 
     def forget(self, caller: Hashable) -> None:
         """`caller` is gone: its own session, if it has one, ends."""
+        self._continuity.forget(caller)
         self._own_sessions.forget(caller)
 
     async def _live(self) -> None:
@@ -304,6 +307,7 @@ class Upstream:
         for repeated in (False, True):
             try:
                 async with self._session_for(caller) as session:
+                    self._continuity.check(caller, session, method)
                     result = await session.request(
                         method, params, envelope=envelope, on_progress=on_progress, schema=schema
                     )
@@ -311,6 +315,7 @@ class Upstream:
             except LinkError as error:
                 executed = error.executed or isinstance(error, Unauthorized)
                 if repeated or executed or not session.lost.is_set():
+                    self._continuity.forget(caller)  # this error tells of the loss
                     raise self._words.call_error(error) from None
         if not isinstance(result, dict):
             text = f"{self.server.id!r} answered {method} with something that is no result object."

@@ -7,7 +7,7 @@ from typing import Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.config.secret_values import secrets_of_server
-from mcp_hub.errors import CallError, PermissionDenied, ResultTooLarge, ServerUnavailable, UpstreamAnswered
+from mcp_hub.errors import CallError, PermissionDenied, ResultTooLarge, ServerUnavailable, StateLost, UpstreamAnswered
 from mcp_hub.redaction import Redaction
 from mcp_hub.text import printable
 from mcp_hub.wire.link import FrameTooLarge, LinkError, Unauthorized
@@ -36,6 +36,15 @@ class Words:
         """The error of a call that finds no connection."""
         text = f"The server {self._id!r} is not available: {reason or 'it is not running'}"
         return ServerUnavailable(text, server=self._id, executed=False)
+
+    def state_lost(self, loss: LinkError | None, last_words: Sequence[str]) -> StateLost:
+        """The error of the first call after a session with a state has ended between two calls."""
+        reason = "it was not used for a long time" if loss is None else self.explain(loss, last_words)
+        text = (
+            f"The session with {self._id!r} had ended ({reason}). A new one has begun: pages, tabs and logins of "
+            "before are gone. This call was not carried out; begin again."
+        )
+        return StateLost(text, server=self._id, executed=False)
 
     def call_error(self, error: LinkError) -> CallError:
         """The error of a call that the transport could not carry out."""
