@@ -45,6 +45,7 @@ _SAMPLED: Final = 100
 """Members of one list or object that are measured; the others are taken to be like them."""
 MAX_SAMPLED: Final = 1000
 """Values that are measured in all."""
+_MAX_DEPTH: Final = 50
 
 _DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (UnknownName, "access"),
@@ -129,16 +130,15 @@ class Trace:
         envelope: Envelope | None = None,
     ) -> None:
         """Record a call under a name that leads nowhere; `reason` is the rule that hides it, or `unknown`."""
+        if self._write is None:
+            return
         code = RESOURCE_NOT_FOUND if method == RESOURCES.act_method and era == "handshake" else INVALID_PARAMS
-        self._send(
-            {
-                **self._head(method, exposed, era, caller, envelope),
-                "verdict": "refused",
-                "code": code,
-                "policy": None if reason == "unknown" else "access",
-                "reason": self._text(reason),
-            }
-        )
+        facts = {"verdict": "refused", "code": code, "policy": None if reason == "unknown" else "access"}
+        try:
+            head = self._head(method, exposed, era, caller, envelope)
+            self._write({**head, **facts, "reason": self._text(reason)})
+        except Exception:
+            log.exception("a call could not be recorded")
 
     def _clean(self, error: BaseException) -> None:
         if isinstance(error, UnknownName):
@@ -171,6 +171,15 @@ class Trace:
     ) -> None:
         if self._write is None:
             return
+        duration = self._clock() - started
+        try:
+            self._write(self._of_call(call, asked, duration, error, result))
+        except Exception:
+            log.exception("a call could not be recorded")
+
+    def _of_call(
+        self, call: Call, asked: Json, duration: float, error: BaseException | None, result: Json | None
+    ) -> Json:
         verdict, policy, code, text = outcome(call, error, result)
         arguments = asked.get("arguments")
         record = {
@@ -182,7 +191,7 @@ class Trace:
             "policy": policy,
             "attempts": call.attempts,
             "fallback": call.fallback,
-            "duration_ms": round((self._clock() - started) * 1000, 1),
+            "duration_ms": round(duration * 1000, 1),
             "bytes_in": approximate_size(arguments) if arguments is not None else 0,
             "bytes_out": approximate_size(result) if result is not None else 0,
             "notes": [self._text(note) for note in islice(call.notes, MAX_NOTES)],
@@ -191,15 +200,7 @@ class Trace:
             record["error"] = self._text(text)
         if self._arguments and arguments is not None:
             record["arguments"] = self._redaction.value(arguments)
-        self._send(record)
-
-    def _send(self, record: Json) -> None:
-        if self._write is None:
-            return
-        try:
-            self._write(record)
-        except Exception:
-            log.exception("a call could not be recorded")
+        return record
 
     def _text(self, text: str) -> str:
         # Cut only after it was looked through; what is shown must not begin a secret that ends behind it.
@@ -243,18 +244,18 @@ def outcome(
 
 def approximate_size(value: Any) -> int:
     """About how many bytes of JSON a value takes; of a large one from a sample of its members."""
-    return _size(value, _Sample())
+    return _size(value, _Sample(), _MAX_DEPTH)
 
 
 class _Sample:
     left = MAX_SAMPLED
 
 
-def _size(value: Any, sample: _Sample) -> int:
+def _size(value: Any, sample: _Sample, depth: int) -> int:
     sample.left -= 1
     if isinstance(value, str):
         return len(value) + 2
-    if not value or not isinstance(value, dict | list):
+    if not value or not depth or not isinstance(value, dict | list):
         return 4
     size = seen = 0
     for member in value.items() if isinstance(value, dict) else value:
@@ -262,6 +263,8 @@ def _size(value: Any, sample: _Sample) -> int:
             break
         seen += 1
         size += (
-            len(member[0]) + 4 + _size(member[1], sample) if isinstance(member, tuple) else 1 + _size(member, sample)
+            len(member[0]) + 4 + _size(member[1], sample, depth - 1)
+            if isinstance(member, tuple)
+            else 1 + _size(member, sample, depth - 1)
         )
     return 2 + (size * len(value) // seen if seen else 4 * len(value))

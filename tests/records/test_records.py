@@ -1,0 +1,231 @@
+"""The thread that writes: nobody waits for it, nothing it writes can be mistaken for something else."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import stat
+import subprocess
+import sys
+import threading
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.records import RecordFile, Records
+from tests.fakes.client import PATIENCE
+
+HOSTILE = "a\nb\r\x1b]8;;x\x07\x1b[2J \x9b \u202e\u2066 \U000e0041 \u2028 \x7f \ud800 grüße 😀"
+HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+
+
+@contextlib.contextmanager
+def stderr_as_pipe() -> Iterator[int]:
+    """The reading end of what this process has for its stderr meanwhile."""
+    read, write = os.pipe()
+    before = sys.stderr
+    with os.fdopen(write, "w") as sys.stderr:
+        try:
+            yield read
+        finally:
+            sys.stderr = before
+    os.close(read)
+
+
+def written(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def test_a_record_is_one_line_whatever_is_in_it_and_nothing_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    with stderr_as_pipe() as pipe, Records(path, stderr=True) as records:
+        records.write({"event": "call", "name": HOSTILE, HOSTILE: [HOSTILE]})
+        assert records.flush(PATIENCE)
+        for data in (path.read_bytes(), os.read(pipe, 65536)):
+            assert data.count(b"\n") == 1
+            assert data.endswith(b"\n")
+            line = data[:-1].decode()
+            assert not {char for char in line if unicodedata.category(char) in HIDDEN}
+            assert "grüße 😀" in line or "\\ud83d\\ude00" in line
+            assert json.loads(line) == {"event": "call", "name": HOSTILE, HOSTILE: [HOSTILE]}
+
+
+def test_readable_text_stays_readable(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    with Records(path, stderr=False) as records:
+        records.write({"name": "grüße 😀"})
+    assert path.read_text() == '{"name":"grüße 😀"}\n'
+
+
+def test_the_file_and_its_directory_are_for_its_user_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "logs" / "calls.jsonl"
+    before = os.umask(0)
+    try:
+        with Records(path, stderr=False) as records:
+            records.write({"n": 1})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_file_that_others_could_read_is_closed_to_them_and_appended_to(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    path.write_text('{"n":0}\n')
+    path.chmod(0o644)
+    with Records(path, stderr=False) as records:
+        records.write({"n": 1})
+    assert written(path) == [{"n": 0}, {"n": 1}]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_file_is_rotated_by_its_size_and_three_older_ones_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    with Records(path, stderr=False, max_file=1000) as records:
+        for n in range(100):
+            records.write({"n": n, "x": "." * 80})
+            assert records.flush(PATIENCE)
+    files = [path, *(tmp_path / f"calls.jsonl.{n}" for n in (1, 2, 3))]
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 and file.stat().st_size <= 1000 for file in files)
+    numbers = [record["n"] for file in reversed(files) for record in written(file)]
+    assert numbers == list(range(100 - len(numbers), 100))
+    assert len(numbers) > 30
+
+
+def test_several_hubs_may_write_to_one_file_while_it_is_rotated(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+
+    def write(who: int) -> None:
+        file = RecordFile(path, max_size=2000, kept=1000)
+        for n in range(200):
+            file.write(json.dumps({"who": who, "n": n}).encode() + b"\n")
+        file.close()
+
+    threads = [threading.Thread(target=write, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    found = [(record["who"], record["n"]) for file in tmp_path.iterdir() for record in written(file)]
+    assert sorted(found) == [(who, n) for who in range(4) for n in range(200)]
+
+
+def test_a_file_that_was_moved_away_or_deleted_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    with Records(path, stderr=False) as records:
+        for n in range(3):
+            records.write({"n": n})
+            assert records.flush(PATIENCE)
+            path.rename(tmp_path / f"moved{n}")
+    assert [written(tmp_path / f"moved{n}") for n in range(3)] == [[{"n": 0}], [{"n": 1}], [{"n": 2}]]
+
+
+def test_a_file_that_cannot_be_written_is_one_warning_and_what_is_missing_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    path.mkdir()
+    with stderr_as_pipe() as pipe, Records(path, stderr=False) as records:
+        for n in range(3):
+            records.write({"n": n})
+            assert records.flush(PATIENCE)
+        said = os.read(pipe, 65536).decode()
+        path.rmdir()
+        records.write({"n": 3})
+    assert re.fullmatch(r"mcp-hub: warning: the call log .*calls\.jsonl cannot be written: .+\n", said)
+    gap, record = written(path)
+    assert (gap["event"], gap["count"]) == ("dropped", 3)
+    assert record == {"n": 3}
+
+
+@pytest.mark.parametrize("stderr", [True, False])
+def test_a_stderr_that_nobody_reads_stops_neither_the_caller_nor_the_file(tmp_path: Path, stderr: bool) -> None:
+    path = tmp_path / "calls.jsonl"
+    total = 2000
+    with stderr_as_pipe() as pipe, Records(path, stderr=stderr, max_waiting=100_000) as records:
+        for n in range(total):
+            records.write({"n": n, "x": "." * 100})
+            records.line("mcp-hub: warning: " + "." * 100)
+            while not n % 500 and (not path.exists() or written(path)[-1]["n"] < n):
+                records.flush(0.01)  # the file keeps up although stderr does not
+        assert not records.flush(0)
+        data = b""
+        while not records.flush(0.01):
+            if select.select([pipe], [], [], 0)[0]:
+                data += os.read(pipe, 65536)
+        records.write({"n": "last"})
+        records.line("the last line")
+        while b"the last line" not in data:
+            data += os.read(pipe, 65536)
+    assert [record["n"] for record in written(path) if "n" in record] == [*range(total), "last"]
+    lines = data.decode().splitlines()
+    if stderr:
+        gaps = sum(json.loads(line)["count"] for line in lines if '"event":"dropped"' in line)
+        assert gaps + sum('"dropped"' not in line for line in lines) == 2 * total + 2
+    else:
+        gaps = sum(int(line.split()[2].replace(",", "")) for line in lines if "were left out" in line)
+        assert gaps + sum("were left out" not in line for line in lines) == total + 1
+    assert gaps > 0
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from mcp_hub.records import Records
+records = Records(Path(sys.argv[1]), stderr=True)
+for n in range(5000):
+    records.write({"n": n, "x": "." * 200})
+records.close()
+print("done", flush=True)
+"""
+
+
+def test_a_process_ends_although_nobody_reads_its_stderr(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    read, write = os.pipe()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(path)], stdout=subprocess.PIPE, stderr=write, timeout=PATIENCE
+        )
+    finally:
+        os.close(read)
+        os.close(write)
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+    assert [record["n"] for record in written(path)] == list(range(5000))
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", "2>/dev/null"])
+def test_a_process_without_a_stderr_that_takes_anything_records_all_the_same(tmp_path: Path, redirection: str) -> None:
+    path = tmp_path / "calls.jsonl"
+    argv = ["/bin/sh", "-c", f'exec "$0" -c "$1" "$2" {redirection}', sys.executable, PROGRAM, str(path)]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+    assert len(written(path)) == 5000
+
+
+def test_a_record_that_is_no_json_is_a_line_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    with Records(path, stderr=False) as records:
+        records.write({"event": "call", "odd": object()})
+        records.write({"n": 1})
+    assert [record.get("event") for record in written(path)] == ["call", None]
+
+
+def test_on_a_terminal_a_record_is_one_readable_line() -> None:
+    ours, theirs = pty.openpty()
+    program = (
+        "from mcp_hub.records import Records\n"
+        "with Records(None, stderr=True) as records:\n"
+        "    records.write({'event': 'call', 'time': '2026-01-02T03:04:05.678Z', 'method': 'tools/call',"
+        " 'name': 'up__echo', 'upstream': 'up', 'tool': 'e\\x1b', 'verdict': 'error', 'code': 'timeout',"
+        " 'duration_ms': 12.5})\n"
+    )
+    subprocess.run([sys.executable, "-c", program], stderr=theirs, timeout=PATIENCE, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert shown == "03:04:05 tools/call up__echo -> up/e\\x1b error (timeout) 12.5 ms\r\n"
