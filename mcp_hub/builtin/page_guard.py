@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_REMEMBERED: Final = 1000
 """Refused pages that are known to be refused when a tab is found to stand on one."""
-MAX_NOTES: Final = 20
+MAX_NOTES: Final = 50
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 

@@ -112,7 +112,9 @@ async def test_cookies_last_from_call_to_call_and_can_be_set_and_cleared(browser
     assert await browser.evaluate("() => document.body.innerText") == "{}"
 
 
-async def test_a_reference_of_a_page_that_was_left_is_refused_and_says_what_to_do(browser: Browsing, site: Site) -> None:
+async def test_a_reference_of_a_page_that_was_left_is_refused_and_says_what_to_do(
+    browser: Browsing, site: Site
+) -> None:
     first = await browser.text("navigate", url=site.url("/one"))
     link = ref_of(first, 'link "Go on"')
     await browser.call("navigate", url=site.url("/form"))

@@ -1,0 +1,196 @@
+"""A browser that dies costs its pages, says so, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mcp_hub.builtin.scratch import Scratch
+from tests.browser.browsing import Browsing, browsing
+from tests.fakes.client import PATIENCE
+from tests.scrape.site import Site, serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def site() -> AsyncIterator[Site]:
+    async with serving() as running:
+        running.put("/one", "<title>One</title><h1>First page</h1>", "text/html")
+        running.put("/two", "<title>Two</title><h1>Second page</h1>", "text/html")
+        yield running
+
+
+def below(browser: Browsing) -> list[psutil.Process]:
+    """Every process that the browser's own has started, directly or not."""
+    return psutil.Process(browser.client.process.pid).children(recursive=True)
+
+
+def chromium(browser: Browsing) -> psutil.Process:
+    """The first process of Chromium, which starts all others."""
+    (found,) = [
+        p for p in below(browser) if "--remote-debugging-pipe" in p.cmdline() and "--type" not in str(p.cmdline())
+    ]
+    return found
+
+
+def driver(browser: Browsing) -> psutil.Process:
+    """Playwright's driver."""
+    (found,) = [process for process in below(browser) if "run-driver" in process.cmdline()]
+    return found
+
+
+@pytest.mark.parametrize("victim", [chromium, driver])
+async def test_one_that_died_between_calls_is_replaced_and_what_was_lost_is_said(site: Site, victim: object) -> None:
+    assert callable(victim)
+    async with browsing() as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        await browser.call("tabs", action="new", url=site.url("/two"))
+        dead = victim(browser)
+        dead.kill()
+        psutil.wait_procs([dead], PATIENCE)
+        result = await browser.client.call("browser_navigate", {"url": site.url("/one")})
+        if result.get("isError"):  # the news of its end came with this very call
+            assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+            result = await browser.call("navigate", url=site.url("/one"))
+        lost, page = (block["text"] for block in result["content"])
+        assert site.url("/one") in lost
+        assert site.url("/two") in lost
+        assert "First page" in page
+        assert len((await browser.call("snapshot"))["content"]) == 1
+        assert await browser.text("tabs", action="list") == f"- 0: (current) [One]({site.url('/one')})"
+
+
+@pytest.mark.parametrize("victim", [chromium, driver])
+async def test_one_that_dies_during_a_call_ends_that_call_at_once(site: Site, victim: object) -> None:
+    assert callable(victim)
+    async with browsing(timeout=1000.0) as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        waiting = browser.client.start("tools/call", {"name": "browser_wait_for", "arguments": {"time": 900}})
+        victim(browser).kill()
+        async with asyncio.timeout(PATIENCE):
+            answer = (await waiting)["result"]
+        assert answer["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+        code, text = await browser.refused("click", ref="e2")
+        assert code == "tool_error"
+        assert site.url("/one") in text
+
+
+async def test_tabs_that_crash_are_closed_and_the_browser_goes_on(site: Site) -> None:
+    async with browsing(timeout=1000.0) as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        await browser.call("cookies", action="set", name="kept", value="1", url=site.url())
+        arguments = {"text": "Never there", "time": 900}
+        waiting = browser.client.start("tools/call", {"name": "browser_wait_for", "arguments": arguments})
+        for process in below(browser):
+            if "--type=renderer" in process.cmdline():
+                process.kill()
+        async with asyncio.timeout(PATIENCE):
+            answer = (await waiting)["result"]
+        assert answer["_meta"]["mcp-hub/error"]["code"] == "tool_error"
+        after = await browser.text("navigate", url=site.url("/two"))
+        assert f"The tab at {site.url('/one')} crashed" in after
+        assert "Second page" in after
+        assert await browser.evaluate("() => document.cookie") == "kept=1"
+
+
+async def test_no_secret_is_inherited_and_nothing_is_left_when_stdin_ends(site: Site, tmp_path: Path) -> None:
+    env = {"TMPDIR": str(tmp_path), "MY_API_KEY": "canary-7311", "MCP_HUB_RUN": "run:1:browser:"}
+    async with browsing(env=env) as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        started = below(browser)
+        for process in (driver(browser), chromium(browser)):
+            environ = process.environ()
+            assert "canary-7311" not in str(environ)
+            assert "MCP_HUB_BUILTIN" not in environ
+            assert environ["MCP_HUB_RUN"] == "run:1:browser:"
+        # Not on a command line either, where every user of the machine can read it.
+        (proxy,) = [word for word in chromium(browser).cmdline() if word.startswith("--proxy-server")]
+        assert "@" not in proxy
+        assert any(tmp_path.glob("mcp-hub-*"))
+    assert len(started) > 3
+    _, left = psutil.wait_procs(started, PATIENCE)
+    assert left == []
+    assert list(tmp_path.glob("mcp-hub-*")) == []
+
+
+async def test_nothing_is_left_when_its_process_is_killed(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with browsing(env={"TMPDIR": str(tmp_path)}) as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        started = below(browser)
+        browser.client.process.kill()
+        await browser.client.exited()
+    _, left = psutil.wait_procs(started, PATIENCE)
+    assert left == []
+    # What a killed process cannot take away, the next one does, once it is certain that nobody is about to use it.
+    (abandoned,) = tmp_path.glob("mcp-hub-browser-*")
+    os.utime(abandoned, (0, 0))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    scratch = Scratch()
+    try:
+        assert list(tmp_path.glob("mcp-hub-browser-*")) == [scratch.path]
+        os.utime(scratch.path, (0, 0))
+        other = Scratch()
+        assert scratch.path.exists()
+        other.remove()
+    finally:
+        scratch.remove()
+    assert list(tmp_path.glob("mcp-hub-browser-*")) == []
+
+
+async def test_a_profile_is_kept_across_restarts_and_used_by_one_browser_at_a_time(site: Site, tmp_path: Path) -> None:
+    profile = str(tmp_path / "profile")
+    async with browsing(profile=profile) as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        assert Path(profile).stat().st_mode & 0o077 == 0
+        await browser.call("cookies", action="set", name="kept", value="1", url=site.url(), expires=4_000_000_000)
+        await browser.evaluate("() => localStorage.setItem('stored', 'yes')")
+        async with browsing(profile=profile) as second:
+            code, text = await second.refused("navigate", url=site.url("/one"))
+            assert code == "tool_error"
+            assert profile in text
+            assert "browser.profile" in text
+        async with browsing() as other:
+            await other.call("navigate", url=site.url("/one"))
+            assert await other.evaluate("() => [document.cookie, localStorage.length]") == ["", 0]
+    async with browsing(profile=profile) as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        assert await browser.evaluate("() => [document.cookie, localStorage.getItem('stored')]") == ["kept=1", "yes"]
+
+
+async def test_a_profile_that_a_killed_browser_has_left_is_used_again(site: Site, tmp_path: Path) -> None:
+    async with browsing(profile=str(tmp_path / "profile")) as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        started = below(browser)
+        chromium(browser).send_signal(signal.SIGKILL)
+        browser.client.process.kill()
+        await browser.client.exited()
+        psutil.wait_procs(started, PATIENCE)
+    async with browsing(profile=str(tmp_path / "profile")) as browser:
+        assert "First page" in await browser.text("navigate", url=site.url("/one"))
+
+
+async def test_a_profile_that_another_chromium_has_open_is_left_alone(site: Site, tmp_path: Path) -> None:
+    from playwright.async_api import async_playwright
+
+    from mcp_hub.builtin.chromium import find, needs_no_sandbox
+
+    profile = tmp_path / "profile"
+    async with async_playwright() as playwright:
+        context = await playwright.chromium.launch_persistent_context(
+            profile, executable_path=find(None, os.environ, Path.home()), chromium_sandbox=not needs_no_sandbox()
+        )
+        async with browsing(profile=str(profile)) as browser:
+            code, text = await browser.refused("navigate", url=site.url("/one"))
+            assert code == "tool_error"
+            assert str(profile) in text
+        await context.close()
