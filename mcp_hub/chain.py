@@ -9,6 +9,7 @@ from typing import Any
 from mcp_hub.catalog import Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.long_results import LongResults
 from mcp_hub.policy import Chain, Json, Next
 from mcp_hub.policy.access import Access
 from mcp_hub.policy.breaker import Breaker
@@ -20,6 +21,7 @@ from mcp_hub.policy.presentation import Presentation
 from mcp_hub.policy.preset import Preset
 from mcp_hub.policy.retry import Retry
 from mcp_hub.policy.selection import Selection
+from mcp_hub.policy.shape_result import Function, ShapeResult
 from mcp_hub.policy.trace import Trace
 from mcp_hub.policy.validate import Validate
 from mcp_hub.redaction import Redaction
@@ -42,10 +44,13 @@ def make_rules(
     record: Callable[[Json], None] | None,
     listed: Callable[[Route], Json | None],
     scrape: Scrape,
+    run_function: Function,
+    long_results: LongResults,
 ) -> Rules:
     """All rules of a configuration, from the outermost to the innermost.
 
-    `record` gets a record of every call, `listed(route)` is a tool as its server lists it, `scrape` is for Fallback.
+    `record` gets a record of every call, `listed(route)` is a tool as its server lists it, `scrape` is for Fallback,
+    `run_function` and `long_results` are for ShapeResult.
     """
     servers = {server.id: server for server in config.servers}
     browsers = [server.id for server in config.servers if server.browser]
@@ -56,6 +61,7 @@ def make_rules(
             trace,
             access,
             Deadline(servers),
+            ShapeResult(servers, long_results, run_function, listed),
             FilterResults(config.guard),
             Preset(servers),
             Validate(servers, lambda route: _input_schema(listed(route))),

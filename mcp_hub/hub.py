@@ -17,6 +17,7 @@ from mcp_hub.config.models import Config
 from mcp_hub.era import Envelope, Era
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import KINDS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.long_results import LongResults
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection
@@ -32,6 +33,9 @@ REFRESH_AFTER: Final = 5.0
 """Seconds until upstreams that are served from their kept catalog are started to refresh it."""
 REBUILD_AFTER: Final = 0.05
 """Seconds changes of several upstreams are collected before the catalog is built again."""
+
+OWN: Final = "mcp-hub"
+"""The upstream of a route that leads to the hub itself."""
 
 Watcher = Callable[[frozenset[Kind]], None]
 
@@ -64,8 +68,16 @@ class Hub:
         self.own = OwnServers(
             config, self.upstreams, lambda server: Upstream(server, dialer, self.info, starts, None, lambda: None)
         )
+        self._long_results = LongResults(time.monotonic)
         self.rules = make_rules(
-            config, selection, self._ask, record=record, listed=self._listed_tool, scrape=self.own.scrape
+            config,
+            selection,
+            self._ask,
+            record=record,
+            listed=self._listed_tool,
+            scrape=self.own.scrape,
+            run_function=self.own.run_function,
+            long_results=self._long_results,
         )
         self._catalog = Catalog.build((), config.on_conflict, server_info=self.info)
         self._dirty = False
@@ -191,6 +203,8 @@ class Hub:
 
     async def route(self, kind: Kind, exposed: str, era: Era) -> Route:
         """Where a call under this name goes. Raises UnknownName, the same for absent, hidden and refused."""
+        if kind is RESOURCES and self._long_results.owns(exposed):
+            return Route(OWN, RESOURCES, exposed)
         route = self.catalog.resolve(kind, exposed)
         if route is None:
             await self._wait_for(self._who_may_have(exposed), self._longest_connect())
@@ -235,10 +249,19 @@ class Hub:
 
     async def act(self, call: Call) -> Json:
         """The result of one call in its caller's era. Raises ProtocolError and CallError."""
+        if call.route.upstream == OWN and call.kind is RESOURCES:
+            return await self.rules.trace(call, self._read_long_result)
         result = await self.rules.chain.run(call)
         if call.era == "modern" and "resultType" not in result:
             result = {**result, "resultType": "complete"}  # it is the hub's own
         return result
+
+    async def _read_long_result(self, call: Call) -> Json:
+        reading = call.method == RESOURCES.act_method
+        page = self._long_results.read(call.exposed, call.caller) if reading else None
+        if page is None:
+            raise unknown_name(RESOURCES, call.exposed, call.era)
+        return eras.result_for(call.era, "handshake", call.method, page)
 
     def _listed_tool(self, route: Route) -> Json | None:
         """A tool as its server lists it."""

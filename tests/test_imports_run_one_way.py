@@ -15,6 +15,7 @@ ROOT = Path(mcp_hub.__file__).parent
 
 PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_headers", "version"} | {
     "address_rules",
+    "long_results",
     "loosening",
     "redaction",
     "search_results",

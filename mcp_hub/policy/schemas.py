@@ -79,6 +79,14 @@ def _compile(route: Route, schema: Json, mode: Validation) -> Compiled | None:
     return Compiled(schema, mode, accepts, exact)
 
 
+def accepts(schema: Json, value: Any) -> bool:
+    """Whether a value fits a schema exactly; False for a schema that cannot be used."""
+    try:
+        return bool(_validator(_plain(schema)).is_valid(value))
+    except Exception:
+        return False
+
+
 def _explaining(schema: Json, accepts: Any) -> Any:
     """The schema as it is, where that can be compiled: a regular expression of another dialect cannot."""
     try:

@@ -1,0 +1,150 @@
+"""Results that were too long to be passed on whole, kept for a while so that they can be read in pages."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any, Final
+
+from mcp_hub.wire.frames import encode
+
+Json = dict[str, Any]
+
+PREFIX: Final = "mcp-hub://result/"
+META_KEY: Final = "mcp-hub/long-result"
+KEPT_SECONDS: Final = 900.0
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Of all results together; the oldest goes first."""
+MAX_RESULTS: Final = 1000
+MIN_PAGE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: a part of a text, or one whole piece of other data (base64)."""
+
+    mime_type: str
+    text: str | None = None
+    blob: str | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.text or "") * 4 + len(self.blob or "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    caller: Hashable | None
+    pages: tuple[Page, ...]
+    until: float
+    size: int
+
+
+class LongResults:
+    """Bound to their callers: nobody else can read one, whatever URI he knows. `clock()` is in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._size = 0
+
+    def keep(self, result: Json, caller: Hashable | None, page_size: int) -> tuple[str, int]:
+        """(the URI under which the result can be read, how many pages it has of about `page_size` bytes)."""
+        pages = tuple(pages_of(result, max(page_size, MIN_PAGE)))
+        size = sum(page.size for page in pages)
+        name = token_hex(16)
+        self._kept[name] = _Kept(caller, pages, self._clock() + KEPT_SECONDS, size)
+        self._size += size
+        while len(self._kept) > 1 and (self._size > MAX_BYTES or len(self._kept) > MAX_RESULTS):
+            self._drop(next(iter(self._kept)))
+        return PREFIX + name, len(pages)
+
+    def _drop(self, name: str) -> None:
+        self._size -= self._kept.pop(name).size
+
+    @staticmethod
+    def owns(uri: str) -> bool:
+        """Whether a URI is one of these, kept or not."""
+        return uri.startswith(PREFIX)
+
+    def read(self, uri: str, caller: Hashable | None) -> Json | None:
+        """A page as a result of `resources/read`; None if there is none for this caller."""
+        name, slash, number = uri[len(PREFIX) :].partition("/")
+        for old in [other for other, kept in self._kept.items() if kept.until < self._clock()]:
+            self._drop(old)
+        kept = self._kept.get(name)
+        if kept is None or kept.caller != caller or (slash and not (number.isascii() and number.isdigit())):
+            return None
+        index = int(number[:9]) if slash else 1
+        if not 1 <= index <= len(kept.pages):
+            return None
+        page = kept.pages[index - 1]
+        content = {"uri": uri, "mimeType": page.mime_type}
+        content |= {"text": page.text} if page.text is not None else {"blob": page.blob or ""}
+        place: Json = {"page": index, "pages": len(kept.pages)}
+        if index < len(kept.pages):
+            place["next"] = f"{PREFIX}{name}/{index + 1}"
+        return {"contents": [content], "_meta": {META_KEY: place}}
+
+
+def pages_of(result: Json, size: int) -> Iterator[Page]:
+    """The pages of a result: texts in parts of at most `size` bytes, other data whole; at least one."""
+    blocks = result.get("content")
+    found = False
+    for block in blocks if isinstance(blocks, list) else []:
+        for page in _pages_of_block(block, size):
+            found = True
+            yield page
+    structured = result.get("structuredContent")
+    if structured is not None:
+        found = True
+        yield from _parts(encode(structured).decode(), "application/json", size)
+    if not found:
+        yield Page("text/plain", text="")
+
+
+def _pages_of_block(block: Any, size: int) -> Iterator[Page]:
+    fields = block if isinstance(block, dict) else {}
+    text, data = fields.get("text"), fields.get("data")
+    inner = fields.get("resource")
+    if fields.get("type") == "text" and isinstance(text, str):
+        yield from _parts(text, "text/plain", size)
+    elif isinstance(data, str):
+        yield Page(str(fields.get("mimeType", "application/octet-stream")), blob=data)
+    elif isinstance(inner, dict) and isinstance(inner.get("blob"), str):
+        yield Page(str(inner.get("mimeType", "application/octet-stream")), blob=inner["blob"])
+    elif isinstance(inner, dict) and isinstance(inner.get("text"), str):
+        yield from _parts(inner["text"], str(inner.get("mimeType", "text/plain")), size)
+    else:
+        yield from _parts(encode(block).decode(), "application/json", size)
+
+
+def _parts(text: str, mime_type: str, size: int) -> Iterator[Page]:
+    if not text:
+        yield Page(mime_type, text="")
+    while text:
+        part = head(text, size)
+        yield Page(mime_type, text=part)
+        text = text[len(part) :]
+
+
+def head(text: str, size: int) -> str:
+    """The longest beginning of a text that is at most `size` bytes as JSON, but at least one character of it.
+
+    No character is cut in half, those outside the first plane included, and no pair of surrogates.
+    """
+    low, high = 1, min(len(text), size)
+    if high < 1 or _written(text[:high]) <= size:
+        return text[: max(high, 1)]
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _written(text[:middle]) <= size else (low, middle - 1)
+    if low > 1 and "\ud800" <= text[low - 1] <= "\udbff":
+        low -= 1
+    return text[:low]
+
+
+def _written(text: str) -> int:
+    return len(encode(text)) - 2

@@ -1,0 +1,98 @@
+"""The post-processing steps that come with the hub; each makes a new result of a result."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mcp_hub.wire.frames import FrameError, decode, encode
+
+Json = dict[str, Any]
+
+MAX_CHARACTERS: Final = 20_000
+_STEP: Final = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
+
+
+class StepFailed(Exception):
+    """A step cannot do what it was told; `str()` says why."""
+
+
+def truncate(result: Json, options: Mapping[str, Any]) -> Json:
+    """The texts together cut to `max_chars` characters; other blocks stay."""
+    left = options.get("max_chars", MAX_CHARACTERS)
+    if not isinstance(left, int) or isinstance(left, bool) or left < 0:
+        raise StepFailed("max_chars must be a whole number")
+    content: list[Any] = []
+    for block in _content(result):
+        text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+        if not isinstance(text, str):
+            content.append(block)
+        elif len(text) <= left:
+            left -= len(text)
+            content.append(block)
+        elif left > 0:
+            content.append({**block, "text": f"{text[:left]}… ({len(text) - left:,} more characters)"})
+            left = 0
+    return {**result, "content": content}
+
+
+def select_text(result: Json, options: Mapping[str, Any]) -> Json:
+    """Only the texts, those of embedded resources included; no images, links and structured content."""
+    texts: list[Json] = []
+    for block in _content(result):
+        if isinstance(block, dict) and block.get("type") == "text":
+            texts.append(block)
+            continue
+        inner = block.get("resource") if isinstance(block, dict) else None
+        if isinstance(inner, dict) and isinstance(inner.get("text"), str):
+            texts.append({"type": "text", "text": inner["text"]})
+    kept = {key: one for key, one in result.items() if key != "structuredContent"}
+    return {**kept, "content": texts}
+
+
+def select_json(result: Json, options: Mapping[str, Any]) -> Json:
+    """The part at `path` (`a.b[0]`; all of it without) of `structuredContent`, else of the first text that is JSON."""
+    value = result.get("structuredContent")
+    if value is None:
+        value = _first_json(result)
+    for name, index in _STEP.findall(str(options.get("path", ""))):
+        try:
+            value = value[int(index)] if index else value[name]
+        except (KeyError, IndexError, TypeError):
+            raise StepFailed(f"there is nothing at {options['path']!r}") from None
+    kept = {key: one for key, one in result.items() if key != "structuredContent"}
+    text = value if isinstance(value, str) else encode(value).decode()
+    found = {**kept, "content": [{"type": "text", "text": text}]}
+    return {**found, "structuredContent": value} if isinstance(value, dict) else found
+
+
+def _first_json(result: Json) -> Any:
+    for block in _content(result):
+        text = block.get("text") if isinstance(block, dict) else None
+        if isinstance(text, str):
+            try:
+                return decode(text.encode("utf-8", "surrogatepass"))
+            except FrameError:
+                continue
+    raise StepFailed("no text of the result is JSON")
+
+
+def _content(result: Json) -> list[Any]:
+    content = result.get("content")
+    return content if isinstance(content, list) else []
+
+
+STEPS: Final[Mapping[str, Callable[[Json, Mapping[str, Any]], Json]]] = {
+    "truncate": truncate,
+    "select_text": select_text,
+    "json": select_json,
+}
+
+
+def is_result(value: Any) -> bool:
+    """Whether a value is a result of a call: a list of content blocks that have a type."""
+    content = value.get("content") if isinstance(value, dict) else None
+    if not isinstance(content, list):
+        return False
+    return all(isinstance(block, dict) and isinstance(block.get("type"), str) for block in content)

@@ -1,0 +1,173 @@
+"""`max_result_bytes` and `postprocess`, as clients meet them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import MCPError
+
+from tests.fakes.client import RpcError, StdioClient, fake, hub
+from tests.hub.test_over_a_network import network_hub, sdk
+
+pytestmark = pytest.mark.anyio
+
+KEY = "mcp-hub/long-result"
+
+
+async def all_pages(client: StdioClient, uri: str | None) -> list[dict[str, Any]]:
+    found = []
+    while uri is not None:
+        page = await client.request("resources/read", {"uri": uri})
+        found += page["contents"]
+        uri = page["_meta"][KEY].get("next")
+    return found
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_long_text_is_shortened_and_can_be_read_to_its_end(tmp_path: Path, modern: bool) -> None:
+    async with hub(tmp_path, {"a": fake(max_result_bytes="256KiB")}, modern=modern) as client:
+        result = await client.call("a__big", {"bytes": 5 * 2**20})
+        assert len(json.dumps(result)) < 256 * 1024 + 2048
+        assert set(result["content"][0]["text"]) == {"x"}
+        assert "shortened" in result["content"][1]["text"]
+        assert result["content"][2]["type"] == "resource_link"
+        facts = result["_meta"][KEY]
+        pages = await all_pages(client, facts["next"])
+        assert "".join(page["text"] for page in pages) == "x" * 5 * 2**20
+        assert len(pages) == facts["pages"]
+        assert (await client.text("a__big", {"bytes": 10})) == "x" * 10
+        with pytest.raises(RpcError) as unknown:
+            await client.request("resources/read", {"uri": facts["uri"][:-1] + "z"})
+        assert unknown.value.code == (-32602 if modern else -32002)
+
+
+async def test_images_and_structure_stay_whole_or_are_left_out(tmp_path: Path) -> None:
+    """Check 14 where nothing is too long, and what is done where something is."""
+    blocks = [
+        {"type": "text", "text": "first"},
+        {"type": "image", "mimeType": "image/png", "data": "A" * 4000},
+        {"type": "text", "text": "last"},
+    ]
+    answer = json.dumps({"content": blocks, "structuredContent": {"rows": ["y" * 50] * 100}})
+    async with hub(
+        tmp_path, {"all": fake("--result", answer), "some": fake("--result", answer, max_result_bytes=2000)}
+    ) as client:
+        assert (await client.call("all__echo"))["content"] == blocks
+        short = await client.call("some__echo")
+        assert [block["type"] for block in short["content"]] == ["text", "text", "text", "text", "resource_link"]
+        assert [block["text"] for block in short["content"][::2][:2]] == ["first", "last"]
+        assert "image image/png of 4," in short["content"][1]["text"]
+        assert "structuredContent" not in short
+        pages = await all_pages(client, short["_meta"][KEY]["next"])
+        assert [page.get("blob") for page in pages][:3] == [None, "A" * 4000, None]
+        assert json.loads("".join(p["text"] for p in pages[3:])) == {"rows": ["y" * 50] * 100}
+
+
+async def test_nobody_else_can_read_the_pages(tmp_path: Path) -> None:
+    async with (
+        network_hub(tmp_path / "hub", {"a": fake(max_result_bytes=1024)}) as (_, base),
+        sdk(base + "/mcp", "handshake") as one,
+        sdk(base + "/mcp", "handshake") as two,
+        sdk(base + "/mcp", "modern") as three,
+    ):
+        result = await one.call_tool("a__big", {"bytes": 5000})
+        assert result.meta is not None
+        uri = result.meta[KEY]["next"]
+        assert (await one.read_resource(uri)).contents
+        for other in (two, three):
+            with pytest.raises(MCPError) as refused:
+                await other.read_resource(uri)
+            assert refused.value.code in (-32002, -32602)
+
+
+FUNCTIONS = """
+import asyncio, os, sys, time
+
+def shout(call, result, mark="!"):
+    print("a line on stdout")
+    text = result["content"][0]["text"].upper() + mark
+    return {**result, "content": [{"type": "text", "text": f"{call['server']}/{call['name']}: {text}"}]}
+
+async def whisper(call, result):
+    await asyncio.sleep(0)
+    return result["content"][0]["text"].lower()
+
+def keep(call, result): return None
+def fail(call, result): raise ValueError("no good")
+def odd(call, result): return {"content": "nothing of the kind"}
+def hang(call, result): time.sleep(600)
+def leave(call, result): os._exit(3)
+"""
+
+
+@pytest.fixture
+def functions(tmp_path: Path) -> None:
+    (tmp_path / "shaping.py").write_text(FUNCTIONS)
+
+
+def steps(**of: Any) -> dict[str, Any]:
+    return {"a": fake(tools={name: {"postprocess": step} for name, step in of.items()})}
+
+
+@pytest.mark.usefixtures("functions")
+async def test_a_function_of_the_user_changes_results_in_a_process_of_its_own(tmp_path: Path) -> None:
+    rules = steps(
+        echo=["shaping:shout", {"step": "shaping:shout", "arguments": {"mark": "?"}}],
+        meta="shaping:whisper",
+        pid="shaping:keep",
+    )
+    async with hub(tmp_path, rules) as client:
+        assert await client.text("a__echo", {"text": "hello"}) == "a/echo: A/ECHO: HELLO!?"
+        assert await client.text("a__meta") == "{}"
+        assert (await client.text("a__pid")).isdigit()
+
+
+@pytest.mark.usefixtures("functions")
+@pytest.mark.parametrize("step", ["shaping:fail", "shaping:odd", "shaping:leave", "shaping:missing", "nowhere:none"])
+async def test_a_step_that_fails_withholds_the_result_unless_it_is_to_be_kept(tmp_path: Path, step: str) -> None:
+    rules = steps(echo=step, pid={"step": step, "on_error": "keep"})
+    async with hub(tmp_path, rules) as client:
+        failed = await client.call("a__echo", {"text": "private"})
+        assert failed["_meta"]["mcp-hub/error"]["code"] == "tool_error"
+        assert step in failed["content"][0]["text"]
+        assert "private" not in json.dumps(failed)
+        assert (await client.text("a__pid")).isdigit()
+
+
+@pytest.mark.usefixtures("functions")
+async def test_a_function_that_hangs_ends_with_its_call_and_delays_no_other(tmp_path: Path) -> None:
+    rules = steps(echo="shaping:hang", meta="shaping:whisper")
+    rules["a"]["timeout"] = 2
+    async with hub(tmp_path, rules) as client:
+        hanging = client.start("tools/call", {"name": "a__echo", "arguments": {}})
+        assert await client.text("a__meta") == "{}"
+        assert not hanging.done()
+        result = (await hanging)["result"]
+        assert result["_meta"]["mcp-hub/error"]["code"] == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        ({"step": "truncate", "arguments": {"max_chars": 4}}, "abcd\u2026 (22 more characters)"),
+        ("select_text", "abcdefghijklmnopqrstuvwxyz"),
+        ({"step": "json", "arguments": {"path": "rows[1].n"}}, "2"),
+    ],
+)
+async def test_steps_of_the_hub(tmp_path: Path, step: Any, text: str) -> None:
+    answer = {
+        "content": [
+            {"type": "text", "text": "abcdefghijklmnopqrstuvwxyz"},
+            {"type": "image", "mimeType": "image/png", "data": "AA=="},
+        ],
+        "structuredContent": {"rows": [{"n": 1}, {"n": 2}]},
+    }
+    async with hub(tmp_path, {"a": fake("--result", json.dumps(answer), postprocess=step)}) as client:
+        result = await client.call("a__echo")
+    assert result["content"][0]["text"] == text
+    assert [block["type"] for block in result["content"]] == (
+        ["text", "image"] if "truncate" in str(step) else ["text"]
+    )
