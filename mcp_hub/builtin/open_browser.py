@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,8 +24,8 @@ from mcp_hub.local.results import ToolRefused
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, ViewportSize
 
-CLOSE_WAIT: Final = 1.2
-"""Seconds Chromium has to leave by itself; the process that runs us may have little more."""
+CLOSE_WAIT: Final = 1.0
+"""Seconds each of Chromium, its driver and the proxy has to end; what runs us may have little more for all."""
 ALIVE_WAIT: Final = 5.0
 VIEWPORT: Final[ViewportSize] = {"width": 1280, "height": 800}
 MAX_ERROR: Final = 1000
@@ -54,13 +55,13 @@ class OpenBrowser:
             raise ToolRefused("server_unavailable", f"There is no browser to start: {error}.") from None
         from playwright.async_api import Error
 
-        self._ends.push_async_callback(self.proxy.close)
+        self._ends.push_async_callback(_ended, self.proxy.close)
         try:
             async with asyncio.timeout(chromium.LAUNCH_WAIT):
                 await self.proxy.start()
                 await self._launch(executable)
         except Error as error:
-            what = f"The browser {executable} does not start: {said(error)}"
+            what = f"The browser {executable} does not start: {_reason(error)}"
             raise ToolRefused("server_unavailable", what) from None
         except OSError as error:
             raise ToolRefused("server_unavailable", f"The browser {executable} does not start: {error}") from None
@@ -70,18 +71,18 @@ class OpenBrowser:
 
     async def _launch(self, executable: Path) -> None:
         driver = await chromium.start_driver()
-        self._ends.push_async_callback(driver.stop)
+        self._ends.push_async_callback(_ended, driver.stop)
         if chromium.needs_no_sandbox():
             print("browser: started as root, so Chromium runs without its sandbox", file=sys.stderr, flush=True)
         options = chromium.options(executable, self.proxy, self.settings.headless, self.downloads.directory)
         self.context = context = await driver.chromium.launch_persistent_context(
             self._profile.path, accept_downloads=True, service_workers="block", viewport=VIEWPORT, **options
         )
-        self._ends.push_async_callback(context.close)
+        self._ends.push_async_callback(_ended, context.close)
         browser = context.browser
         assert browser is not None
-        context.on("close", self._ended)
-        browser.on("disconnected", self._ended)
+        context.on("close", self._has_gone)
+        browser.on("disconnected", self._has_gone)
         await self.guard.attach(browser, self.gone.set)
         first, *others = context.pages
         for page in others:  # what a profile opens by itself
@@ -91,7 +92,7 @@ class OpenBrowser:
         self.tabs = Tabs(context, self.guard, self.downloads)
         await self.tabs.current()
 
-    def _ended(self, _: Any) -> None:
+    def _has_gone(self, _: Any) -> None:
         self.gone.set()
 
     async def new_context(self) -> BrowserContext:
@@ -114,19 +115,29 @@ class OpenBrowser:
 
     async def close(self) -> None:
         """End it all; what does not end in time ends with this process."""
-        from playwright.async_api import Error
-
         self.gone.set()
-        with contextlib.suppress(Error, OSError, TimeoutError):
-            async with asyncio.timeout(CLOSE_WAIT):
-                await self._ends.aclose()
+        await self._ends.aclose()
         self._profile.release()
         await asyncio.to_thread(self._scratch.remove)
+
+
+async def _ended(end: Callable[[], Awaitable[None]]) -> None:
+    """End one part, in time or not at all; one that has died already says so in many ways."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(CLOSE_WAIT):
+            await end()
 
 
 def said(error: Exception) -> str:
     """What Playwright says, without its log of every attempt."""
     return str(error).partition("\nCall log")[0].strip()[:MAX_ERROR]
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what Playwright says of a start, and the last ones of what Chromium said itself."""
+    first, *log = str(error).strip().splitlines() or [""]
+    own = [line.partition("[err] ")[2] for line in log if "[err] " in line][-5:]
+    return " | ".join([first, *own])[:MAX_ERROR]
 
 
 async def opened(settings: Settings) -> OpenBrowser:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil
@@ -26,6 +26,13 @@ async def site() -> AsyncIterator[Site]:
         running.put("/one", "<title>One</title><h1>First page</h1>", "text/html")
         running.put("/two", "<title>Two</title><h1>Second page</h1>", "text/html")
         yield running
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A directory for temporary files whose path is short: Chromium makes a socket in there."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield Path(directory)
 
 
 def below(browser: Browsing) -> list[psutil.Process]:
@@ -101,8 +108,8 @@ async def test_tabs_that_crash_are_closed_and_the_browser_goes_on(site: Site) ->
         assert await browser.evaluate("() => document.cookie") == "kept=1"
 
 
-async def test_no_secret_is_inherited_and_nothing_is_left_when_stdin_ends(site: Site, tmp_path: Path) -> None:
-    env = {"TMPDIR": str(tmp_path), "MY_API_KEY": "canary-7311", "MCP_HUB_RUN": "run:1:browser:"}
+async def test_no_secret_is_inherited_and_nothing_is_left_when_stdin_ends(site: Site, temporary: Path) -> None:
+    env = {"TMPDIR": str(temporary), "MY_API_KEY": "canary-7311", "MCP_HUB_RUN": "run:1:browser:"}
     async with browsing(env=env) as browser:
         await browser.call("navigate", url=site.url("/one"))
         started = below(browser)
@@ -114,17 +121,17 @@ async def test_no_secret_is_inherited_and_nothing_is_left_when_stdin_ends(site: 
         # Not on a command line either, where every user of the machine can read it.
         (proxy,) = [word for word in chromium(browser).cmdline() if word.startswith("--proxy-server")]
         assert "@" not in proxy
-        assert any(tmp_path.glob("mcp-hub-*"))
+        assert any(temporary.glob("mcp-hub-*"))
     assert len(started) > 3
     _, left = psutil.wait_procs(started, PATIENCE)
     assert left == []
-    assert list(tmp_path.glob("mcp-hub-*")) == []
+    assert list(temporary.glob("mcp-hub-*")) == []
 
 
 async def test_nothing_is_left_when_its_process_is_killed(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with browsing(env={"TMPDIR": str(tmp_path)}) as browser:
+    async with browsing(env={"TMPDIR": str(temporary)}) as browser:
         await browser.call("navigate", url=site.url("/one"))
         started = below(browser)
         browser.client.process.kill()
@@ -132,19 +139,19 @@ async def test_nothing_is_left_when_its_process_is_killed(
     _, left = psutil.wait_procs(started, PATIENCE)
     assert left == []
     # What a killed process cannot take away, the next one does, once it is certain that nobody is about to use it.
-    (abandoned,) = tmp_path.glob("mcp-hub-browser-*")
+    (abandoned,) = temporary.glob("mcp-hub-browser-*")
     os.utime(abandoned, (0, 0))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     scratch = Scratch()
     try:
-        assert list(tmp_path.glob("mcp-hub-browser-*")) == [scratch.path]
+        assert list(temporary.glob("mcp-hub-browser-*")) == [scratch.path]
         os.utime(scratch.path, (0, 0))
         other = Scratch()
         assert scratch.path.exists()
         other.remove()
     finally:
         scratch.remove()
-    assert list(tmp_path.glob("mcp-hub-browser-*")) == []
+    assert list(temporary.glob("mcp-hub-browser-*")) == []
 
 
 async def test_a_profile_is_kept_across_restarts_and_used_by_one_browser_at_a_time(site: Site, tmp_path: Path) -> None:
