@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import Any, Final
 
 SETTING: Final = "web.allow_addresses"
+RULE: Final = "address"
+"""Beside the code of a refusal: it was the address, not the URL."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64: Final = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from mcp_hub import address_rules
+from mcp_hub import era as eras
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import GuardBlocked, ToolFailed
 from mcp_hub.kinds import TOOLS
@@ -22,14 +24,13 @@ SCRAPE: Final = "scrape_website"
 
 def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
     """What the process of a built-in server is told, as environment variables."""
-    from mcp_hub.address_rules import AddressRules
     from mcp_hub.builtin.settings import VARIABLE, Settings
     from mcp_hub.policy.guard import url_rules
 
     web = config.web
     settings = Settings(
         url_rules=url_rules(config.guard),
-        address_rules=AddressRules(web.allow_addresses),
+        address_rules=address_rules.AddressRules(web.allow_addresses),
         max_bytes=web.max_bytes,
         timeout=web.timeout,
         docintel_endpoint=web.docintel_endpoint,
@@ -61,8 +62,9 @@ class OwnServers:
             result = await self._ask(server, SCRAPE, {"url": url})
         if not result.get("isError"):
             return result
-        text, code = _said(result)
-        raise GuardBlocked(text) if code == "guard_blocked" else ToolFailed(text)
+        text, code, rule = _said(result)
+        # An address that may not be dialled is one more way to fail, a URL that must not be read is an answer.
+        raise GuardBlocked(text) if code == "guard_blocked" and rule != address_rules.RULE else ToolFailed(text)
 
     async def run_function(self, function: str, call: Json, result: Json, options: Json) -> Json | None:
         """What `module:function` makes of a result; None where it leaves it. Raises CallError."""
@@ -90,7 +92,8 @@ class OwnServers:
         if upstream is None:
             upstream = self._running[server.id] = self._connect(server)
             upstream.start()
-        return await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
+        result = await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
+        return eras.result_for("handshake", "modern", TOOLS.act_method, result)
 
     async def close(self) -> None:
         """End those that no client sees; the others are the hub's to end."""
@@ -98,10 +101,11 @@ class OwnServers:
         await asyncio.gather(*(upstream.stop() for upstream in hidden), return_exceptions=True)
 
 
-def _said(result: Json) -> tuple[str, str]:
-    """(text, code) of an error result."""
+def _said(result: Json) -> tuple[str, str, str]:
+    """(text, code, rule) of an error result."""
     content = result.get("content")
     texts = [str(block.get("text", "")) for block in content if isinstance(block, dict)] if content else []
     meta = result.get("_meta")
     facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
-    return "\n".join(texts), str(facts.get("code", "")) if isinstance(facts, dict) else ""
+    known = facts if isinstance(facts, dict) else {}
+    return "\n".join(texts), str(known.get("code", "")), str(known.get("rule", ""))

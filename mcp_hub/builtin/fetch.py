@@ -21,6 +21,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from mcp_hub import urls
+from mcp_hub.address_rules import RULE as ADDRESS
 from mcp_hub.builtin.settings import Settings
 from mcp_hub.local.results import ToolRefused
 from mcp_hub.text import printable
@@ -129,7 +130,7 @@ class Fetcher:
         allowed = [address for address, refusal in refusals.items() if refusal is None]
         if not allowed:
             text = next((refusal for refusal in refusals.values() if refusal), "it has no address")
-            raise ToolRefused("guard_blocked", f"{shown(url)} is not fetched: {text}")
+            raise ToolRefused("guard_blocked", f"{shown(url)} is not fetched: {text}", rule=ADDRESS)
         return allowed
 
     async def _page(self, response: aiohttp.ClientResponse, url: URL, redirects: int) -> Page:

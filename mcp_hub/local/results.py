@@ -39,10 +39,12 @@ class ToolResult:
 class ToolRefused(Exception):
     """Raised by a function that knows which of the hub's error codes says what happened, such as `guard_blocked`."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, rule: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.rule = rule
+        """Which of several rules it was, for a program that has to know."""
 
 
 def result_of(tool: LocalTool, done: Future[Any]) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def result_of(tool: LocalTool, done: Future[Any]) -> dict[str, Any]:
     """
     error = done.exception()
     if isinstance(error, ToolRefused):
-        return failed(error.code, tool.name, error.message)
+        return failed(error.code, tool.name, error.message, error.rule)
     if error is not None:
         return failed("tool_error", tool.name, f"Error: {error}" if str(error) else f"Error: {type(error).__name__}")
     value = done.result()
@@ -85,10 +87,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def failed(code: str, tool: str, text: str) -> dict[str, Any]:
+def failed(code: str, tool: str, text: str, rule: str | None = None) -> dict[str, Any]:
     """An error result with a code, in the shape of errors.py."""
     retryable = any(kind.code == code and kind.retryable for kind in CallError.__subclasses__())
-    facts = {"code": code, "server": None, "tool": tool, "retryable": retryable}
+    facts = {"code": code, "server": None, "tool": tool, "retryable": retryable} | ({"rule": rule} if rule else {})
     return {"content": [_text(text)], "isError": True, "_meta": {"mcp-hub/error": facts}}
 
 

@@ -66,7 +66,10 @@ class Fallback:
             call.refused_by = "guard: a redirect"
             raise GuardBlocked(error.message, server=call.route.upstream) from None
         except (CallError, UpstreamAnswered, TimeoutError) as error:
-            call.notes.append(f"fallback: failed as well: {error or type(error).__name__}")
+            reason = str(error) or "it took too long"
+            call.notes.append(f"fallback: failed as well: {reason}")
+            if isinstance(failure, CallError):
+                failure.message += f" The hub could not fetch the page itself either: {reason}"
             return _outcome(result, failure)
         call.fallback = "markitdown"
         call.notes.append(f"fallback: markitdown, because of {code}")

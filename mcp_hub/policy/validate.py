@@ -50,12 +50,14 @@ class Validate:
             call.notes.append("validate: the schema cannot be used, nothing is checked")
             return
         arguments = call.params.get("arguments", {})
-        if compiled.accepts.is_valid(arguments):
-            return
         hidden = frozenset(path_of(written)[0] for written in rules.preset)
-        problems = misfits(compiled, arguments, hidden)
+        try:
+            problems = [] if compiled.accepts.is_valid(arguments) else misfits(compiled, arguments, hidden)
+        except (ValueError, RecursionError):
+            call.notes.append("validate: the arguments are too deep to be checked")
+            return
         if not problems:
-            return  # a regular expression gave up: not the caller's fault
+            return  # they fit, or a regular expression gave up, which is not the caller's fault
         call.refused_by = f"validate: {mode}"
         text = f"The arguments do not fit {call.exposed!r}: {'; '.join(problems)}."
         raise InvalidParameters(text, server=call.route.upstream, executed=False)

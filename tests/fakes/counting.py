@@ -1,0 +1,142 @@
+"""A server that writes down every call it gets and every one it carries out, and fails as it is told.
+
+`python counting.py LOG FAULT,FAULT,... [--http PORT]`: the n-th call of all its lives has the n-th fault, later ones
+none. A line of the log is `got TOOL` or `did TOOL`; it is written before anything can fail. Standard library only.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+LOG = Path(sys.argv[1])
+FAULTS = sys.argv[2].split(",")
+lock = threading.Lock()
+HINTS = {"read": {"readOnlyHint": True}, "idem": {"idempotentHint": True}}
+TOOLS = ("effect", "read", "idem", "scrape", "scrape_website", "other", "pid")
+
+
+class Faulty(Exception):
+    """The transport fails here; the argument says how."""
+
+
+def note(line: str) -> int:
+    """Write a line; how many calls there were before."""
+    with lock:
+        before = LOG.read_text().count("got ") if LOG.exists() else 0
+        with LOG.open("a") as file:
+            file.write(line + "\n")
+        return before
+
+
+def answer(message: dict) -> dict | None:
+    """The response to a message, None for a notification. Raises Faulty."""
+    method, params = message.get("method"), message.get("params") or {}
+    if "id" not in message:
+        if method == "notifications/cancelled":
+            note("cancelled")
+        return None
+    result: dict = {}
+    if method == "initialize":
+        info = {"name": "counting", "version": "1"}
+        capabilities = {"tools": {}, "resources": {}}
+        result = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": info}
+    elif method == "tools/list":
+        schema = {"type": "object"}
+        result = {"tools": [{"name": n, "inputSchema": schema, "annotations": HINTS.get(n, {})} for n in TOOLS]}
+    elif method == "resources/list":
+        result = {"resources": [{"uri": "count://one", "name": "one"}]}
+    elif method in ("tools/call", "resources/read"):
+        result = carried_out(params.get("name") or "resource")
+    elif method != "ping":
+        return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "Method not found"}}
+    if "error" in result:
+        return {"jsonrpc": "2.0", "id": message["id"], **result}
+    return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+
+def carried_out(tool: str) -> dict:
+    number = note(f"got {tool}")
+    fault = FAULTS[number] if number < len(FAULTS) else "ok"
+    if fault in ("die-before", "429", "503", "reset-before"):
+        raise Faulty(fault)
+    note(f"did {tool}")
+    if fault in ("die-after", "500", "reset-after", "cut"):
+        raise Faulty(fault)
+    if fault == "hang":
+        time.sleep(600)
+    if fault == "error":
+        return {"content": [{"type": "text", "text": "the tool says no"}], "isError": True}
+    if fault == "rpc-error":
+        return {"error": {"code": -32050, "message": "no"}}
+    if tool == "resource":
+        return {"contents": [{"uri": "count://one", "text": "one"}]}
+    return {"content": [{"type": "text", "text": str(os.getpid()) if tool == "pid" else f"{tool} done"}]}
+
+
+def serve_stdio() -> None:
+    def respond(message: dict) -> None:
+        try:
+            response = answer(message)
+        except Faulty:
+            os._exit(9)
+        if response is not None:
+            with lock:
+                sys.stdout.write(json.dumps(response) + "\n")
+                sys.stdout.flush()
+
+    for line in sys.stdin:
+        threading.Thread(target=respond, args=(json.loads(line),), daemon=True).start()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        try:
+            response = answer(message)
+        except Faulty as fault:
+            self.fail(str(fault))
+            return
+        body = b"" if response is None else json.dumps(response).encode()
+        self.reply(202 if response is None else 200, body)
+
+    def reply(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def fail(self, fault: str) -> None:
+        if fault.isdigit():
+            self.reply(int(fault), b"{}", **({"Retry_After": "0"} if fault != "500" else {}))
+            return
+        if fault == "cut":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{")
+        self.close_connection = True
+        self.connection.close()
+
+    def do_GET(self) -> None:
+        self.reply(405, b"")
+
+    do_DELETE = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+if "--http" in sys.argv:
+    port = int(sys.argv[sys.argv.index("--http") + 1])
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        server.daemon_threads = True
+        print("listening", flush=True)
+        server.serve_forever()
+else:
+    serve_stdio()

@@ -1,0 +1,167 @@
+"""Calls at once and per second: whoever comes too many is told when to come again, nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.catalog import Route
+from mcp_hub.config.models import Server
+from mcp_hub.config.rules import Limits as Rules
+from mcp_hub.era import Envelope
+from mcp_hub.errors import Overloaded
+from mcp_hub.kinds import TOOLS
+from mcp_hub.policy import Call, Json
+from mcp_hub.policy.limits import Limits
+from tests.fakes.client import PATIENCE, fake, hub
+from tests.hub.test_over_a_network import network_hub, sdk
+
+pytestmark = pytest.mark.anyio
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Desk:
+    """Calls that stay until they are let go, in the order in which they got through."""
+
+    def __init__(self, **rules: object) -> None:
+        limits = Rules.model_validate(rules)
+        server = Server(id="a", transport="stdio", command="x", namespace="a", limits=limits)
+        self.clock = Clock()
+        self.policy = Limits({"a": server}, self.clock)
+        self.through: list[str] = []
+        self._go: dict[str, asyncio.Event] = {}
+        self.tasks: dict[str, asyncio.Task[Json]] = {}
+
+    async def come(self, name: str, caller: str = "one") -> None:
+        self._go[name] = asyncio.Event()
+
+        async def answer(_: Call) -> Json:
+            self.through.append(name)
+            await self._go[name].wait()
+            return {}
+
+        route = Route("a", TOOLS, "t")
+        call = Call("tools/call", name, route, {}, "handshake", Envelope(), caller)
+        self.tasks[name] = asyncio.ensure_future(self.policy(call, answer))
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def leave(self, name: str) -> None:
+        self._go[name].set()
+        await self.settle()
+
+    def refused(self, name: str) -> float:
+        error = self.tasks[name].exception()
+        assert isinstance(error, Overloaded)
+        assert error.retry_after is not None
+        return error.retry_after
+
+
+async def test_who_waits_gets_the_next_place_in_order() -> None:
+    desk = Desk(at_once=1, waiting=2)
+    for name in "abcd":
+        await desk.come(name)
+    assert desk.through == ["a"]
+    assert desk.refused("d") > 0
+    await desk.leave("a")
+    await desk.leave("b")
+    assert desk.through == ["a", "b", "c"]
+
+
+async def test_a_caller_that_has_all_its_places_is_passed_over() -> None:
+    desk = Desk(at_once=2, per_caller=1)
+    await desk.come("a1", "a")
+    await desk.come("a2", "a")
+    await desk.come("b1", "b")
+    assert desk.through == ["a1", "b1"]
+    await desk.leave("b1")
+    assert desk.through == ["a1", "b1"]
+    await desk.leave("a1")
+    assert desk.through == ["a1", "b1", "a2"]
+
+
+async def test_one_who_gives_up_waiting_leaves_his_place_to_the_next() -> None:
+    desk = Desk(at_once=1)
+    for name in "abc":
+        await desk.come(name)
+    desk.tasks["b"].cancel()
+    await desk.settle()
+    await desk.leave("a")
+    assert desk.through == ["a", "c"]
+    await desk.leave("c")
+    await desk.come("d")
+    assert desk.through == ["a", "c", "d"]
+
+
+async def test_one_who_gives_up_just_when_his_turn_comes_loses_no_place() -> None:
+    desk = Desk(at_once=1)
+    for name in "abc":
+        await desk.come(name)
+    desk._go["a"].set()
+    await asyncio.sleep(0)
+    desk.tasks["b"].cancel()
+    await desk.settle()
+    await desk.leave("b")
+    await desk.leave("c")
+    await desk.come("d")
+    assert desk.through[-1] == "d"
+
+
+async def test_calls_a_second_are_counted_for_all_and_for_each() -> None:
+    desk = Desk(rate=2, rate_per_caller=1)
+    await desk.come("a1", "a")
+    await desk.come("a2", "a")
+    assert desk.refused("a2") == pytest.approx(1)
+    await desk.come("b1", "b")
+    await desk.come("c1", "c")
+    assert desk.refused("c1") == pytest.approx(0.5)
+    desk.clock.now = 1
+    await desk.come("a3", "a")
+    assert desk.through == ["a1", "b1", "a3"]
+
+
+async def test_too_many_at_once_are_answered_overloaded_with_a_time(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": fake(limits={"at_once": 1, "waiting": 0}), "b": fake()}) as client:
+        await client.tool_names()
+        first = client.start("tools/call", {"name": "a__sleep", "arguments": {"seconds": 20}}, "first")
+        second = await client.call("a__echo", {"text": "x"})
+        facts = second["_meta"]["mcp-hub/error"]
+        assert (facts["code"], facts["retryable"]) == ("overloaded", True)
+        assert facts["retry_after"] > 0
+        assert await client.text("b__echo", {"text": "x"}) == "x"
+        client.notify("notifications/cancelled", {"requestId": "first"})
+        async with asyncio.timeout(PATIENCE):
+            while (await client.call("a__echo", {"text": "x"})).get("isError"):
+                pass
+        first.cancel()
+
+
+async def test_one_caller_does_not_take_all_places(tmp_path: Path) -> None:
+    limits = {"at_once": 2, "per_caller": 1, "waiting": 0}
+    record = tmp_path / "record"
+    async with (
+        network_hub(tmp_path / "hub", {"a": fake("--record", str(record), limits=limits)}) as (_, base),
+        sdk(base + "/mcp", "handshake") as one,
+        sdk(base + "/mcp", "handshake") as two,
+    ):
+        async with asyncio.timeout(PATIENCE):
+            sleeping = asyncio.ensure_future(one.call_tool("a__sleep", {"seconds": 20}))
+            while b'"sleep"' not in record.read_bytes():
+                assert not (await two.call_tool("a__echo", {"text": "x"})).is_error
+            refused = await one.call_tool("a__echo", {"text": "x"})
+            assert refused.meta is not None
+            assert refused.meta["mcp-hub/error"]["code"] == "overloaded"
+            assert not (await two.call_tool("a__echo", {"text": "x"})).is_error
+            sleeping.cancel()
+            await asyncio.wait([sleeping])
