@@ -9,6 +9,8 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+import psutil
+
 from mcp_hub.address_rules import AddressRules
 from mcp_hub.builtin.settings import VARIABLE, Settings
 from tests.fakes.client import StdioClient, spawned
@@ -49,6 +51,21 @@ def ref_of(snapshot: str, element: str) -> str:
     found = re.search(rf"- {re.escape(element)}[^\n]*? \[ref=(\w+)\]", snapshot)
     assert found is not None, f"{element} is not in\n{snapshot}"
     return found[1]
+
+
+def below(pid: int, *words: str) -> list[psutil.Process]:
+    """Every process that `pid` has started, directly or not, with these words in its command line."""
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # just gone
+            if set(words) <= set(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def chromiums(pid: int) -> list[psutil.Process]:
+    """The first process of each Chromium below `pid`, which starts all others of it."""
+    return [process for process in below(pid, "--remote-debugging-pipe") if "--type" not in str(process.cmdline())]
 
 
 @contextlib.asynccontextmanager

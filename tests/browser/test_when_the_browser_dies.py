@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mcp_hub.builtin.scratch import Scratch
-from tests.browser.browsing import Browsing, browsing
+from tests.browser.browsing import Browsing, below, browsing, chromiums
 from tests.fakes.client import PATIENCE
 from tests.scrape.site import Site, serving
 
@@ -35,22 +35,20 @@ def temporary() -> Iterator[Path]:
         yield Path(directory)
 
 
-def below(browser: Browsing) -> list[psutil.Process]:
+def started_by(browser: Browsing) -> list[psutil.Process]:
     """Every process that the browser's own has started, directly or not."""
-    return psutil.Process(browser.client.process.pid).children(recursive=True)
+    return below(browser.client.process.pid)
 
 
 def chromium(browser: Browsing) -> psutil.Process:
-    """The first process of Chromium, which starts all others."""
-    (found,) = [
-        p for p in below(browser) if "--remote-debugging-pipe" in p.cmdline() and "--type" not in str(p.cmdline())
-    ]
+    """The first process of Chromium."""
+    (found,) = chromiums(browser.client.process.pid)
     return found
 
 
 def driver(browser: Browsing) -> psutil.Process:
     """Playwright's driver."""
-    (found,) = [process for process in below(browser) if "run-driver" in process.cmdline()]
+    (found,) = below(browser.client.process.pid, "run-driver")
     return found
 
 
@@ -96,9 +94,8 @@ async def test_tabs_that_crash_are_closed_and_the_browser_goes_on(site: Site) ->
         await browser.call("cookies", action="set", name="kept", value="1", url=site.url())
         arguments = {"text": "Never there", "time": 900}
         waiting = browser.client.start("tools/call", {"name": "browser_wait_for", "arguments": arguments})
-        for process in below(browser):
-            if "--type=renderer" in process.cmdline():
-                process.kill()
+        for process in below(browser.client.process.pid, "--type=renderer"):
+            process.kill()
         async with asyncio.timeout(PATIENCE):
             answer = (await waiting)["result"]
         assert answer["_meta"]["mcp-hub/error"]["code"] == "tool_error"
@@ -112,7 +109,7 @@ async def test_no_secret_is_inherited_and_nothing_is_left_when_stdin_ends(site: 
     env = {"TMPDIR": str(temporary), "MY_API_KEY": "canary-7311", "MCP_HUB_RUN": "run:1:browser:"}
     async with browsing(env=env) as browser:
         await browser.call("navigate", url=site.url("/one"))
-        started = below(browser)
+        started = started_by(browser)
         for process in (driver(browser), chromium(browser)):
             environ = process.environ()
             assert "canary-7311" not in str(environ)
@@ -133,7 +130,7 @@ async def test_nothing_is_left_when_its_process_is_killed(
 ) -> None:
     async with browsing(env={"TMPDIR": str(temporary)}) as browser:
         await browser.call("navigate", url=site.url("/one"))
-        started = below(browser)
+        started = started_by(browser)
         browser.client.process.kill()
         await browser.client.exited()
     _, left = psutil.wait_procs(started, PATIENCE)
@@ -177,7 +174,7 @@ async def test_a_profile_is_kept_across_restarts_and_used_by_one_browser_at_a_ti
 async def test_a_profile_that_a_killed_browser_has_left_is_used_again(site: Site, tmp_path: Path) -> None:
     async with browsing(profile=str(tmp_path / "profile")) as browser:
         await browser.call("navigate", url=site.url("/one"))
-        started = below(browser)
+        started = started_by(browser)
         chromium(browser).send_signal(signal.SIGKILL)
         browser.client.process.kill()
         await browser.client.exited()
