@@ -50,8 +50,8 @@ class BrowserTools:
 
         async def work(browser: OpenBrowser) -> ToolResult:
             page = await browser.tabs.current()
-            await goto(browser, page, target, self._browser.bounded(NAVIGATION))
-            return await report(browser)
+            hint = await goto(browser, page, target, self._browser.bounded(NAVIGATION))
+            return await report(browser, said=hint)
 
         return await self._browser.run(work, NAVIGATION)
 

@@ -31,8 +31,11 @@ def address(url: str) -> str:
     return f"https://{text}"
 
 
-async def goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> None:
-    """Open a URL in a tab. Raises ToolRefused where the rules, or the network, do not let it."""
+async def goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> str:
+    """Open a URL in a tab; a hint where there is nothing to be seen of it.
+
+    Raises ToolRefused where the rules, or the network, do not let it.
+    """
     from playwright.async_api import Error
     from playwright.async_api import TimeoutError as Late
 
@@ -46,10 +49,13 @@ async def goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> No
         _raise_failure(browser, url)
         if not await _download_began(browser):
             raise
-        return  # what was to be opened is a file: the notes say so
+        return ""  # what was to be opened is a file: the notes say so
     if response is not None and response.status == 502:
         _raise_failure(browser, page.url)
     await settled(page)
+    if response is not None and response.headers.get("content-type", "").startswith("application/pdf"):
+        return "This is a PDF, of which there is no snapshot: browser_download with its URL returns it."
+    return ""
 
 
 async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | None:

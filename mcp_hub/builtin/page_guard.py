@@ -56,7 +56,10 @@ class PageGuard:
             raise Refused("guard_blocked", self._urls.message)
 
     def refusal_at(self, url: str) -> Refused | None:
-        """Why the page a tab stands on is no page but a refusal; None if it is a page."""
+        """Why what a tab stands on is not to be shown: a refusal, or a page whose scripts have changed its URL to one
+        that is refused; None if it is a page."""
+        if url.startswith("http") and self._urls.refuses(url) is not None:
+            return Refused("guard_blocked", self._urls.message)
         return self._refused_pages.get(urldefrag(url).url)
 
     def take_notes(self) -> list[str]:

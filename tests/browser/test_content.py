@@ -89,6 +89,9 @@ async def test_a_page_becomes_a_pdf(browser: Browsing, site: Site) -> None:
     assert found["mimeType"] == "application/pdf"
     assert data.startswith(b"%PDF-")
     assert data.rstrip().endswith(b"%%EOF")
+    site.put("/page.pdf", data, "application/pdf")
+    assert "browser_download" in await browser.text("navigate", url=site.url("/page.pdf"))
+    assert base64.b64decode(resource(await browser.call("download", url=site.url("/page.pdf")))["blob"]) == data
 
 
 async def test_a_file_is_downloaded_by_its_url_with_the_cookies_of_the_browser(browser: Browsing, site: Site) -> None:

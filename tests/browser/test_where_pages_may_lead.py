@@ -208,6 +208,20 @@ async def test_a_frame_of_a_refused_page_holds_the_refusal_instead(browser: Brow
     assert places.guarded.requests == places.private.requests == []
 
 
+async def test_a_page_that_gives_itself_a_refused_url_is_refused(places: Places) -> None:
+    script = "<script>history.pushState(null, '', '/datasets')</script>"
+    rules = UrlRules(deny=("127.0.0.1/datasets*",), message=MESSAGE)
+    async with browsing(url_rules=rules) as other:
+        for tool, arguments in (
+            ("navigate", {"url": places.page.put("/turns", script, "text/html")}),
+            ("text", {}),
+            ("evaluate", {"function": "() => document.body.innerText"}),
+            ("take_screenshot", {}),
+            ("pdf_save", {}),
+        ):
+            assert await other.refused(tool, **arguments) == ("guard_blocked", MESSAGE)
+
+
 @pytest.mark.parametrize("tool", ["navigate", "download"])
 async def test_a_refused_url_is_not_opened_by_a_tool(browser: Browsing, places: Places, tool: str) -> None:
     for target, text in ((places.guarded, MESSAGE), (places.private, "web.allow_addresses")):
