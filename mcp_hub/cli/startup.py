@@ -65,12 +65,12 @@ def load(options: argparse.Namespace, *, quiet: bool = False) -> Config:
 def recording(config: Config, *, on_stderr: bool) -> Iterator[Records]:
     """Where the log and, if the configuration wants them, the records of calls go while the block runs.
 
-    Records go to the file that is configured; with `on_stderr`, where there is none, to stderr.
+    Records go to the file that is configured and, with `on_stderr`, to stderr.
     """
     calls = config.call_log
     _handler.redaction = Redaction(secrets_of(config))
     file = calls.file if calls.enabled else None
-    with Records(file, on_stderr and calls.enabled and file is None) as records:
+    with Records(file, on_stderr and calls.enabled and calls.stderr) as records:
         _handler.records = records
         try:
             yield records

@@ -143,6 +143,8 @@ class CallLog(Frozen):
 
     enabled: bool = True
     file: Path | None = None
+    """Where the lines go besides stderr."""
+    stderr: bool = True
     arguments: bool = True
     """Whether a redacted, shortened copy of the arguments is in it."""
 

@@ -39,6 +39,7 @@ def test_check_as_json_has_the_same_facts(tmp_path: Path) -> None:
 
 
 def test_check_fails_where_a_required_server_does_and_names_it(tmp_path: Path) -> None:
+    """Check 26."""
     servers = {"good": fake(required=True), "dead": {"command": "no-such-command", "required": True}}
     done = run("check", "--config", str(write_config(tmp_path, servers)))
     assert done.returncode == 1

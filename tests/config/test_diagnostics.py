@@ -25,7 +25,8 @@ def test_all_errors_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     """
     assert refused(tmp_path, text) == [
         "servers.yaml:4: servers.github.args: must be a list of texts",
-        "servers.yaml:5: servers.git: needs exactly one of 'command', 'url', 'tools_dir' and 'builtin', but has none of them",
+        "servers.yaml:5: servers.git: needs exactly one of 'command', 'url', 'tools_dir' and 'builtin', "
+        "but has none of them",
         "servers.yaml:6: servers.git.comand is not known; did you mean 'command'?",
         "servers.yaml:7: servers.git.timeout: not a duration; write 30, '30s', '20m' or '500ms'",
         "servers.yaml:8: on_conflict: must be one of keep_first, raise, override, rename, prefix, skip",

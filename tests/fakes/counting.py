@@ -1,7 +1,8 @@
 """A server that writes down every call it gets and every one it carries out, and fails as it is told.
 
 `python counting.py LOG FAULT,FAULT,... [--http PORT]`: the n-th call of all its lives has the n-th fault, later ones
-none. A line of the log is `got TOOL` or `did TOOL`; it is written before anything can fail. Standard library only.
+none. A line of the log is `got TOOL` or `did TOOL`; it is written before anything can fail. With `--token T` every
+request must carry it, and the log has a line `token METHOD` for each that does. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 LOG = Path(sys.argv[1])
 FAULTS = sys.argv[2].split(",")
+TOKEN = sys.argv[sys.argv.index("--token") + 1] if "--token" in sys.argv else None
 lock = threading.Lock()
 HINTS = {"read": {"readOnlyHint": True}, "idem": {"idempotentHint": True}}
 TOOLS = ("effect", "read", "idem", "scrape", "scrape_website", "other", "pid")
@@ -63,7 +65,7 @@ def answer(message: dict) -> dict | None:
 def carried_out(tool: str) -> dict:
     number = note(f"got {tool}")
     fault = FAULTS[number] if number < len(FAULTS) else "ok"
-    if fault in ("die-before", "429", "503", "reset-before"):
+    if fault in ("die-before", "401", "429", "503", "reset-before"):
         raise Faulty(fault)
     note(f"did {tool}")
     if fault in ("die-after", "500", "reset-after", "cut"):
@@ -99,6 +101,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if TOKEN is not None:
+            if self.headers["Authorization"] != f"Bearer {TOKEN}":
+                self.reply(401, b"{}")
+                return
+            note(f"token {message.get('method')}")
         try:
             response = answer(message)
         except Faulty as fault:

@@ -84,6 +84,7 @@ def marked(config: Path) -> dict[str, object]:
 async def test_nothing_is_left_after_the_end_of_a_hub_over_stdio(
     tmp_path: Path, end: Callable[[StdioClient], None], codes: set[int]
 ) -> None:
+    """Check 29."""
     config = write_config(tmp_path, marked(tmp_path / "servers.json"), list_wait=1)
     async with spawned([*HUB, "serve", "--config", str(config)]) as client:
         await client.initialize()

@@ -76,9 +76,18 @@ async def test_a_cancelled_call_is_recorded_as_such(tmp_path: Path) -> None:
     assert (records[2]["verdict"], records[2]["code"]) == ("cancelled", "cancelled")
 
 
-async def test_records_go_to_the_file_that_is_configured_and_not_to_stderr(tmp_path: Path) -> None:
+async def test_records_go_to_stderr_and_to_the_file_that_is_configured(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    async with hub(tmp_path, {"up": fake()}, call_log={"file": str(path)}) as client:
+        await client.text("up__echo", {"text": "x"})
+        (record,) = await recorded(client, 1)
+    assert records_in(path.read_bytes()) == [record]
+
+
+async def test_records_may_go_to_the_file_alone_and_without_arguments(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "calls.jsonl"
-    async with hub(tmp_path, {"up": fake()}, call_log={"file": str(path), "arguments": False}) as client:
+    rules = {"file": str(path), "arguments": False, "stderr": False}
+    async with hub(tmp_path, {"up": fake()}, call_log=rules) as client:
         await client.text("up__echo", {"text": "x"})
     assert records_in(client.stderr) == []
     (record,) = records_in(path.read_bytes())

@@ -67,6 +67,7 @@ def azure_packages(directory: Path) -> str:
 
 
 async def test_without_an_endpoint_markitdown_is_made_without_the_service(tmp_path: Path) -> None:
+    """Check 23."""
     found = await hello({"docintel_endpoint": None, "memory": MEMORY}, PYTHONPATH=azure_packages(tmp_path))
     assert "PdfConverter" in found["converters"]
     assert "DocumentIntelligenceConverter" not in found["converters"]

@@ -22,10 +22,13 @@ def counting(directory: Path, *faults: str, **entry: Any) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def counting_http(directory: Path, *faults: str, port: int | None = None) -> AsyncIterator[str]:
+async def counting_http(
+    directory: Path, *faults: str, port: int | None = None, token: str | None = None
+) -> AsyncIterator[str]:
     """The URL of a counting server over HTTP."""
     port = free_port() if port is None else port
     argv = [sys.executable, COUNTING, str(directory / "log"), ",".join(faults), "--http", str(port)]
+    argv += [] if token is None else ["--token", token]
     process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
