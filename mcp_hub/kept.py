@@ -173,8 +173,15 @@ def _must_be_ours(status: os.stat_result, path: Path, is_type: Any) -> None:
         raise ValueError(f"{path} is open to others or belongs to someone else")
 
 
+_RULES: Final = frozenset({
+    "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits",
+    "idle",
+})  # fmt: skip
+"""What the hub does with the lists of a server, not what the server lists: it is applied to kept ones as to others."""
+
+
 def _canonical(server: Server) -> str:
-    fields = server.model_dump(mode="python")
+    fields = server.model_dump(mode="python", exclude=set(_RULES))
     for name in ("env", "headers"):
         fields[name] = {key: value.get_secret_value() for key, value in getattr(server, name).items()}
     return json.dumps(fields, sort_keys=True, default=str)

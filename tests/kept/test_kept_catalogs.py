@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from mcp_hub.config.models import Deadlines, Server
+from mcp_hub.config.rules import Breaker, Filter, Limits, PostProcess, Retry, ToolRules
 from mcp_hub.kept import Kept, KeptCatalogs
 
 LISTS: dict[str, list[Any]] = {"tools": [{"name": "t", "n": 10**25}], "resources": [], "templates": [], "prompts": []}
@@ -116,11 +117,24 @@ OTHER: dict[str, Any] = {
     "cwd": Path("elsewhere"), "url": "http://x/", "headers": {"A": SecretStr("b")}, "tools_dir": Path("tools"),
     "namespace": "n", "enabled": False, "disabled_reason": "why", "required": True, "lazy": True, "session": "call",
     "max_sessions": 7, "era": "modern", "keep_catalog": False, "deadlines": Deadlines(call=5), "max_frame": 5,
+    "builtin": "web", "browser": True, "profile": Path("profile"), "headless": False, "executable": Path("chromium"),
+}  # fmt: skip
+RULES: dict[str, Any] = {
+    "tags": ("a",), "filters": {"tools": Filter(deny=("x",))}, "tools": {"x": ToolRules(name="y")},
+    "validate_arguments": "off", "max_result_bytes": 5, "postprocess": (PostProcess(step="truncate"),),
+    "retry": Retry(attempts=5), "breaker": Breaker(failures=1), "limits": Limits(at_once=1), "idle": 5.0,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("field", Server.model_fields)
-def test_an_entry_that_differs_in_any_field_finds_nothing(tmp_path: Path, field: str) -> None:
+@pytest.mark.parametrize("field", RULES)
+def test_an_entry_that_differs_in_a_rule_finds_what_was_kept(tmp_path: Path, field: str) -> None:
+    store, _ = saved(tmp_path / "c")
+    assert RULES[field] != getattr(entry(), field)
+    assert store.load(entry().model_copy(update={field: RULES[field]})) == KEPT
+
+
+@pytest.mark.parametrize("field", [field for field in Server.model_fields if field not in RULES])
+def test_an_entry_that_differs_in_any_other_field_finds_nothing(tmp_path: Path, field: str) -> None:
     store, _ = saved(tmp_path / "c")
     # Not validated: also what does not fit together has to make a difference.
     assert OTHER[field] != getattr(entry(), field)

@@ -11,14 +11,16 @@ ENVIRON = {"HOME": "/home/someone", "GITHUB_TOKEN": "a-token-for-this-test", "PA
 
 def uncommented() -> str:
     active, servers, commented = (ROOT / "servers.yaml").read_text().partition("servers:\n")
-    return active + servers + re.sub(r"^  # ", "  ", commented, flags=re.M)
+    # What begins with a capital letter is a remark on an active entry.
+    return active + servers + re.sub(r"^  # (?=[a-z# ])", "  ", commented, flags=re.M)
 
 
-def test_the_default_configuration_has_the_local_tools_and_nothing_else() -> None:
+def test_the_default_configuration_has_what_needs_nothing_else() -> None:
     loaded = read_config(ROOT / "servers.yaml", ENVIRON)
     assert loaded.warnings == ()
-    assert [server.id for server in loaded.config.servers] == ["local"]
-    assert loaded.config.servers[0].tools_dir == ROOT / "tools"
+    web, local = loaded.config.servers
+    assert (web.id, web.builtin) == ("web", "web")
+    assert (local.id, local.tools_dir) == ("local", ROOT / "tools")
 
 
 def test_every_commented_entry_is_ready_to_use(tmp_path: Path) -> None:
