@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urldefrag, urlsplit
 
 from mcp_hub.builtin.chromium import READY_HOST
-from mcp_hub.builtin.proxy import USER, Proxy, Refused, Unreachable, refusal_page
+from mcp_hub.builtin.proxy import USER, Proxy, Refused
+from mcp_hub.builtin.relay import Unreachable, refusal_page
 from mcp_hub.url_rules import UrlRules
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import asyncio
 import base64
 import contextlib
 import hmac
-import html
 import secrets
 import socket
 from collections import OrderedDict
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 
 from mcp_hub.address_rules import AddressRules
 from mcp_hub.builtin.chromium import READY_HOST
+from mcp_hub.builtin.relay import CHUNK, Unreachable, answer, both_ways, relay_response, send_body
 from mcp_hub.builtin.request_head import Head, body_of, read_head
 from mcp_hub.url_rules import UrlRules
 
@@ -29,8 +29,6 @@ MAX_CONNECTIONS: Final = 256
 """At a time; a browser uses at most 32 to one proxy, WebSockets come on top."""
 HEAD_WAIT: Final = 30.0
 """Seconds for a request's head to arrive, and for a head in answer to a request that was sent whole."""
-RESPONSE_WAIT: Final = 300.0
-"""Seconds a server may take to begin its answer; the deadlines of the tools end before."""
 DIAL_WAIT: Final = 10.0
 """Seconds for resolving a name, and for each address of it."""
 MAX_ADDRESSES: Final = 8
@@ -38,7 +36,6 @@ MAX_ADDRESSES: Final = 8
 CHECK_LASTS: Final = 10.0
 """Seconds for which `check` remembers; what is dialled is always asked for anew."""
 MAX_CHECKED: Final = 1000
-CHUNK: Final = 64 * 1024
 USER: Final = "mcp-hub"
 
 
@@ -48,10 +45,6 @@ class Refused(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-class Unreachable(Exception):
-    """It may be reached, but cannot; `str()` says why."""
 
 
 @dataclass
@@ -198,7 +191,7 @@ class Proxy:
             if hmac.compare_digest(head.value("proxy-authorization").encode(), self._expected):
                 break
             challenge = f'Proxy-Authenticate: Basic realm="{USER}"\r\n'
-            await _answer(writer, "407 Proxy Authentication Required", "", challenge, keep=True)
+            await answer(writer, "407 Proxy Authentication Required", "", challenge, keep=True)
             async for _ in body_of(head, reader):  # what was sent with the request, up to the next one
                 pass
         try:
@@ -208,13 +201,13 @@ class Proxy:
                 await self._forward(head, reader, writer)
         except Refused as refusal:
             self.on_refused(head.target, str(refusal))
-            await _answer(writer, "403 Forbidden", str(refusal))
+            await answer(writer, "403 Forbidden", str(refusal))
         except Unreachable as failure:
             url = f"https://{head.target}" if head.method == "CONNECT" else head.target
             self._failed[place_of(url)] = str(failure)
             while len(self._failed) > MAX_CHECKED:
                 self._failed.popitem(last=False)
-            await _answer(writer, "502 Bad Gateway", f"The page cannot be opened: {failure}.")
+            await answer(writer, "502 Bad Gateway", f"The page cannot be opened: {failure}.")
 
     def _check(self, url: str) -> None:
         if self._urls.refuses(url) is not None:
@@ -234,7 +227,7 @@ class Proxy:
             if first.startswith(b"GET "):
                 first = await self._websocket(head.target, first, reader)
             out.write(first)
-            await _both_ways(reader, out, upstream, writer)
+            await both_ways(reader, out, upstream, writer)
 
     async def _websocket(self, authority: str, first: bytes, reader: asyncio.StreamReader) -> bytes:
         """Everything up to the end of the head of an unencrypted `ws:`, whose whole URL can be checked."""
@@ -253,88 +246,23 @@ class Proxy:
         if target.scheme != "http" or not target.hostname:
             raise Unreachable(f"{head.target[:200]!r} is no http URL")
         if target.hostname == READY_HOST:
-            await _answer(writer, "200 OK", "")
+            await answer(writer, "200 OK", "")
             return
         self._check(head.target)
         async with self._dialled(target.hostname, target.port or 80, writer) as (upstream, out):
             self._failed.pop(place_of(head.target), None)
             path = head.target.split("/", 3)[3] if head.target.count("/") >= 3 else ""
             out.write(head.rewritten(f"{head.method} /{path} HTTP/1.1", drop=("proxy-authorization",)))
-            sending = asyncio.ensure_future(_send_body(head, reader, out))
+            sending = asyncio.ensure_future(send_body(head, reader, out))
             try:
-                await _relay_response(upstream, writer, sending)
+                await relay_response(upstream, writer)
             finally:
                 sending.cancel()
                 with contextlib.suppress(asyncio.CancelledError, OSError, EOFError, ValueError):
                     await sending
 
 
-async def _send_body(head: Head, reader: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
-    try:
-        async for piece in body_of(head, reader):
-            out.write(piece)
-            await out.drain()
-        # The browser was told that this connection ends with the answer: whatever comes now means that it has gone.
-        await reader.read(1)
-    finally:
-        out.transport.abort()
-
-
-async def _relay_response(
-    upstream: asyncio.StreamReader, writer: asyncio.StreamWriter, sending: asyncio.Future[None]
-) -> None:
-    while True:
-        async with asyncio.timeout(RESPONSE_WAIT):
-            head = await read_head(upstream)
-        if head is None:
-            raise Unreachable("the server closed the connection without an answer")
-        writer.write(head.rewritten(head.first))
-        await writer.drain()
-        if not head.target.startswith("1"):  # for an answer, the second word is its status
-            break
-    while piece := await upstream.read(CHUNK):
-        writer.write(piece)
-        await writer.drain()
-
-
-async def _both_ways(
-    reader: asyncio.StreamReader,
-    out: asyncio.StreamWriter,
-    upstream: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-) -> None:
-    """Copy until one side has ended."""
-    ways = [asyncio.ensure_future(_copy(reader, out)), asyncio.ensure_future(_copy(upstream, writer))]
-    try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-
-
-async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    while piece := await source.read(CHUNK):
-        sink.write(piece)
-        await sink.drain()
-
-
-async def _answer(writer: asyncio.StreamWriter, status: str, text: str, more: str = "", *, keep: bool = False) -> None:
-    page = refusal_page(text) if text else ""
-    connection = "keep-alive" if keep else "close"
-    writer.write(
-        f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n{more}Cache-Control: no-store\r\n"
-        f"Content-Length: {len(page.encode())}\r\nConnection: {connection}\r\n\r\n{page}".encode()
-    )
-    await writer.drain()
-
-
 def place_of(url: str) -> str:
     """Host and port of a URL."""
     target = urlsplit(url)
     return f"{target.hostname}:{target.port or (443 if target.scheme in ('https', 'wss') else 80)}"
-
-
-def refusal_page(text: str) -> str:
-    """A page that says it."""
-    return f"<!doctype html><title>Refused</title><link rel=icon href=data:,><p>{html.escape(text)}</p>"

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -26,13 +26,6 @@ async def site() -> AsyncIterator[Site]:
         running.put("/one", "<title>One</title><h1>First page</h1>", "text/html")
         running.put("/two", "<title>Two</title><h1>Second page</h1>", "text/html")
         yield running
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """A directory for temporary files whose path is short: Chromium makes a socket in there."""
-    with tempfile.TemporaryDirectory() as directory:
-        yield Path(directory)
 
 
 def started_by(browser: Browsing) -> list[psutil.Process]:
@@ -106,7 +99,7 @@ async def test_tabs_that_crash_are_closed_and_the_browser_goes_on(site: Site) ->
 
 
 async def test_no_secret_is_inherited_and_nothing_is_left_when_stdin_ends(site: Site, temporary: Path) -> None:
-    env = {"TMPDIR": str(temporary), "MY_API_KEY": "canary-7311", "MCP_HUB_RUN": "run:1:browser:"}
+    env = {"MY_API_KEY": "canary-7311", "MCP_HUB_RUN": "run:1:browser:"}
     async with browsing(env=env) as browser:
         await browser.call("navigate", url=site.url("/one"))
         started = started_by(browser)
@@ -128,7 +121,7 @@ async def test_no_secret_is_inherited_and_nothing_is_left_when_stdin_ends(site: 
 async def test_nothing_is_left_when_its_process_is_killed(
     site: Site, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with browsing(env={"TMPDIR": str(temporary)}) as browser:
+    async with browsing() as browser:
         await browser.call("navigate", url=site.url("/one"))
         started = started_by(browser)
         browser.client.process.kill()
@@ -171,15 +164,15 @@ async def test_a_profile_is_kept_across_restarts_and_used_by_one_browser_at_a_ti
         assert await browser.evaluate("() => [document.cookie, localStorage.getItem('stored')]") == ["kept=1", "yes"]
 
 
-async def test_a_profile_that_a_killed_browser_has_left_is_used_again(site: Site, tmp_path: Path) -> None:
-    async with browsing(profile=str(tmp_path / "profile")) as browser:
+async def test_a_profile_that_a_killed_browser_has_left_is_used_again(site: Site, temporary: Path) -> None:
+    async with browsing(profile=str(temporary / "profile")) as browser:
         await browser.call("navigate", url=site.url("/one"))
         started = started_by(browser)
         chromium(browser).send_signal(signal.SIGKILL)
         browser.client.process.kill()
         await browser.client.exited()
         psutil.wait_procs(started, PATIENCE)
-    async with browsing(profile=str(tmp_path / "profile")) as browser:
+    async with browsing(profile=str(temporary / "profile")) as browser:
         assert "First page" in await browser.text("navigate", url=site.url("/one"))
 
 
