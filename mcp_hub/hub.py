@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -20,9 +20,10 @@ from mcp_hub.kinds import KINDS, RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.long_results import LongResults
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.policy import Call, Json, unknown_name
-from mcp_hub.policy.selection import EVERYTHING, Selection
+from mcp_hub.policy.selection import EVERYTHING, Selection, strangers
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
+from mcp_hub.upstream.states import State
 from mcp_hub.version import VERSION
 from mcp_hub.wire.children import Children
 
@@ -79,6 +80,8 @@ class Hub:
             run_function=self.own.run_function,
             long_results=self._long_results,
         )
+        self.selection = selection
+        self._told_of_strangers = False
         self._catalog = Catalog.build((), config.on_conflict, server_info=self.info)
         self._dirty = False
         self._seen = False
@@ -185,6 +188,7 @@ class Hub:
         known = set(previous.findings)
         for finding in (finding for finding in self._catalog.findings if finding not in known):
             log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
+        self._tell_of_strangers()
         changed = self._catalog.changed(previous)
         if changed and self._seen:
             for watcher in self._watchers:
@@ -239,6 +243,26 @@ class Hub:
         """Record that somebody used a name that leads nowhere, and which rule hides it if one does."""
         reason = self.why(kind, exposed) or "unknown"
         self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
+
+    def strangers(self, members: Iterable[str]) -> tuple[str, ...]:
+        """Members of tool sets that no server lists; () while a server that may list them is missing."""
+        if any(u.error is not None or u.state is not State.READY for u in self.upstreams.values() if u.server.enabled):
+            return ()
+        listed = [
+            (upstream.server, tool["name"])
+            for upstream in self.upstreams.values()
+            for tool in upstream.lists.items.get(TOOLS, ())
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str)
+        ]
+        return strangers(members, listed)
+
+    def _tell_of_strangers(self) -> None:
+        """Once, when all servers are there: what was chosen and is nowhere."""
+        members = self.selection.members or ()
+        if members and all(u.tried.is_set() for u in self.upstreams.values()) and not self._told_of_strangers:
+            self._told_of_strangers = True
+            for member in self.strangers(members):
+                log.warning("%s: no server has a tool %r", self.selection.name, member)
 
     def _who_may_have(self, exposed: str) -> list[Upstream]:
         """Upstreams still starting whose namespace the name begins with: worth waiting for longer than a list is."""

@@ -46,16 +46,26 @@ async def _check(config: Config, *, as_json: bool) -> int:
             }
             for f in hub.catalog.findings
         ]
+        strangers = _strangers(config, hub)
         forbidden = any(finding.severity == "error" for finding in hub.catalog.findings)
     failed = [fact["server"] for fact in facts if fact["required"] and fact["problem"] is not None]
     if as_json:
-        print(json_text({"servers": facts, "findings": findings, "failed": failed}))
+        print(json_text({"servers": facts, "findings": findings, "failed": failed, "strangers": strangers}))
     else:
         _print_table(facts)
         _print_findings(findings)
+        for where, members in strangers.items():
+            print(f"error: {where}: no server has {', '.join(printable(member) for member in members)}")
         if failed:
             print(f"failed: required and not available: {', '.join(failed)}")
-    return FAILED if failed or forbidden else OK
+    return FAILED if failed or forbidden or strangers else OK
+
+
+def _strangers(config: Config, hub: Hub) -> dict[str, tuple[str, ...]]:
+    """Where in the file -> members that no server lists; only where all servers are there to be asked."""
+    named = {f"tool_sets.{one.name}": one.tools for one in config.tool_sets}
+    named |= {f"profiles.{one.name}": one.tools for one in config.profiles}
+    return {where: found for where, members in named.items() if (found := hub.strangers(members))}
 
 
 def _print_findings(findings: list[dict[str, str]]) -> None:

@@ -48,6 +48,13 @@ def is_named(patterns: Patterns, server: Server, name: str) -> bool:
     return any(patterns.match(one) for one in (*spelled, local))
 
 
+def strangers(members: Iterable[str], tools: Sequence[tuple[Server, str]]) -> tuple[str, ...]:
+    """The members that name none of these tools, each given by its server and original name."""
+    return tuple(
+        member for member in members if not any(is_named(Patterns((member,)), server, name) for server, name in tools)
+    )
+
+
 def select(
     config: Config, profile: str | None = None, tool_sets: Sequence[str] = (), tags: Sequence[str] = ()
 ) -> Selection:

@@ -91,3 +91,18 @@ async def test_tools_lists_what_would_be_served(tmp_path: Path) -> None:
         await client.until(lambda: client.noise or client.unmatched)
         listed = json.loads(b"".join(client.noise)) if client.noise else client.unmatched[0]
     assert [tool["name"] for tool in listed] == ["b__pid"]
+
+
+async def test_a_member_that_no_server_has_fails_the_check_and_is_told_when_serving(tmp_path: Path) -> None:
+    root = {"tool_sets": {"some": ["a/echo", "a/ehco", "nowhere/*"]}, "profiles": {"p": {"tools": ["b/nothing"]}}}
+    config = write_config(tmp_path, SERVERS, **root)
+    async with spawned([*HUB, "check", "--config", str(config)]) as client:
+        assert await client.exited() == 1
+        await client.until(lambda: any(b"profiles.p" in line for line in client.noise))
+        printed = b"".join(client.noise)
+        assert b"error: tool_sets.some: no server has a/ehco, nowhere/*" in printed
+        assert b"error: profiles.p: no server has b/nothing" in printed
+    async with spawned([*HUB, "serve", "--tool-set", "some", "--config", str(config)]) as client:
+        await client.initialize()
+        assert await client.tool_names() == ["a__echo"]
+        await client.until(lambda: b"tool set 'some': no server has a tool 'a/ehco'" in client.stderr)
