@@ -79,6 +79,7 @@ class OpenBrowser:
             self._profile.path, accept_downloads=True, service_workers="block", viewport=VIEWPORT, **options
         )
         self._ends.push_async_callback(_ended, context.close)
+        self._profile.opened()
         browser = context.browser
         assert browser is not None
         context.on("close", self._has_gone)
@@ -117,7 +118,7 @@ class OpenBrowser:
         """End it all; what does not end in time ends with this process."""
         self.gone.set()
         await self._ends.aclose()
-        self._profile.release()
+        await asyncio.to_thread(self._profile.release)
         await asyncio.to_thread(self._scratch.remove)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import time
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -13,6 +15,8 @@ from mcp_hub.local.results import ToolRefused
 
 _LOCK: Final = ".mcp-hub-lock"
 _ASK_WAIT: Final = 1.0
+_END_WAIT: Final = 1.0
+_POLL: Final = 0.02
 _PREFERENCES: Final[dict[str, Any]] = {
     "autofill": {"enabled": False, "profile_enabled": False, "credit_card_enabled": False},
     "credentials_enable_service": False,
@@ -42,6 +46,7 @@ class Profile:
         if pid is not None:
             held.close()
             raise _in_use(path, f"the browser with process id {pid}")
+        self._process: int | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -51,8 +56,17 @@ class Profile:
             file.write_text(json.dumps(_PREFERENCES))
 
     def release(self) -> None:
-        """Let others use it."""
+        """Let others use it, once the browser in it has ended; one that does not within a second is made to."""
+        if (process := self._process) is not None:
+            for number in (0, signal.SIGKILL):
+                end = time.monotonic() + _END_WAIT
+                while time.monotonic() < end and _signalled(process, number):
+                    time.sleep(_POLL)
         self._lock.close()
+
+    def opened(self) -> None:
+        """A browser has started in it; its lock, a symbolic link, says which process that is."""
+        self._process = _holder(self.path)
 
 
 def _in_use(path: Path, by: str) -> ToolRefused:
@@ -63,14 +77,31 @@ def _in_use(path: Path, by: str) -> ToolRefused:
     )
 
 
-def _chromium_in(path: Path) -> str | None:
-    """The process id of the Chromium that has the profile open: it listens on a socket, and its lock names it."""
+def _chromium_in(path: Path) -> int | None:
+    """The process id of another Chromium that has the profile open: it listens on a socket, and its lock names it."""
     if not hasattr(socket, "AF_UNIX"):
         return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_ASK_WAIT)
         try:
             asking.connect(os.path.realpath(path / "SingletonSocket"))
-            return os.readlink(path / "SingletonLock").rpartition("-")[2]  # noqa: PTH115 - a link that leads nowhere
         except OSError:
             return None  # nobody there: what a browser that was killed has left
+    return _holder(path)
+
+
+def _holder(path: Path) -> int | None:
+    try:
+        number = os.readlink(path / "SingletonLock").rpartition("-")[2]  # noqa: PTH115 - a link that leads nowhere
+    except OSError:
+        return None
+    return int(number) if number.isdigit() else None
+
+
+def _signalled(process: int, number: int) -> bool:
+    """Whether a process was there to be signalled; 0 only asks."""
+    try:
+        os.kill(process, number)
+    except OSError:
+        return False
+    return True

@@ -17,6 +17,8 @@ except ImportError:  # Windows: nothing is swept there, the system's own clean-u
 
 _PREFIX: Final = "mcp-hub-browser-"
 _LOCK: Final = "in-use"
+_TRIES: Final = 10
+_BETWEEN: Final = 0.1
 _YOUNG: Final = 60.0
 """Seconds in which a directory may have been made and not locked yet."""
 
@@ -30,10 +32,14 @@ class Scratch:
         self._lock = lock(self.path / _LOCK)
 
     def remove(self) -> None:
-        """Take it away with all that is in it; what cannot be removed now is swept later."""
+        """Take it away with all that is in it, waiting a second at most; what is left then is swept later."""
         if self._lock is not None:
             self._lock.close()
-        shutil.rmtree(self.path, ignore_errors=True)
+        for _ in range(_TRIES):
+            shutil.rmtree(self.path, ignore_errors=True)
+            if not self.path.exists():
+                return
+            time.sleep(_BETWEEN)  # a browser that is just ending still writes
 
 
 def lock(file: Path) -> IO[bytes] | None:
