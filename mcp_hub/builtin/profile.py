@@ -99,9 +99,12 @@ def _holder(path: Path) -> int | None:
 
 
 def _signalled(process: int, number: int) -> bool:
-    """Whether a process was there to be signalled; 0 only asks."""
+    """Whether a process was there to be signalled; 0 only asks. One that nobody has reaped yet is not there."""
     try:
         os.kill(process, number)
     except OSError:
         return False
-    return True
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return not Path("/proc/self").exists()

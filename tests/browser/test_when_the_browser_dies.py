@@ -8,9 +8,11 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from aiohttp import web
 
 from mcp_hub.builtin.scratch import Scratch
 from tests.browser.browsing import Browsing, below, browsing, chromiums
@@ -45,6 +47,22 @@ def driver(browser: Browsing) -> psutil.Process:
     return found
 
 
+async def under_way(browser: Browsing, site: Site) -> asyncio.Future[Any]:
+    """A call that does not end by itself, once the page it acts on is at it."""
+    begun = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        begun.set()
+        return web.Response()
+
+    site.answers["/begun"] = answer
+    function = "() => fetch('/begun').then(() => new Promise(() => {}))"
+    waiting = browser.client.start("tools/call", {"name": "browser_evaluate", "arguments": {"function": function}})
+    async with asyncio.timeout(PATIENCE):
+        await begun.wait()
+    return waiting
+
+
 @pytest.mark.parametrize("victim", [chromium, driver])
 async def test_one_that_died_between_calls_is_replaced_and_what_was_lost_is_said(site: Site, victim: object) -> None:
     assert callable(victim)
@@ -69,9 +87,9 @@ async def test_one_that_died_between_calls_is_replaced_and_what_was_lost_is_said
 @pytest.mark.parametrize("victim", [chromium, driver])
 async def test_one_that_dies_during_a_call_ends_that_call_at_once(site: Site, victim: object) -> None:
     assert callable(victim)
-    async with browsing(timeout=1000.0) as browser:
+    async with browsing() as browser:
         await browser.call("navigate", url=site.url("/one"))
-        waiting = browser.client.start("tools/call", {"name": "browser_wait_for", "arguments": {"time": 900}})
+        waiting = await under_way(browser, site)
         victim(browser).kill()
         async with asyncio.timeout(PATIENCE):
             answer = (await waiting)["result"]
@@ -82,11 +100,10 @@ async def test_one_that_dies_during_a_call_ends_that_call_at_once(site: Site, vi
 
 
 async def test_tabs_that_crash_are_closed_and_the_browser_goes_on(site: Site) -> None:
-    async with browsing(timeout=1000.0) as browser:
+    async with browsing() as browser:
         await browser.call("navigate", url=site.url("/one"))
         await browser.call("cookies", action="set", name="kept", value="1", url=site.url())
-        arguments = {"text": "Never there", "time": 900}
-        waiting = browser.client.start("tools/call", {"name": "browser_wait_for", "arguments": arguments})
+        waiting = await under_way(browser, site)
         for process in below(browser.client.process.pid, "--type=renderer"):
             process.kill()
         async with asyncio.timeout(PATIENCE):
