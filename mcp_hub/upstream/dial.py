@@ -6,11 +6,17 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 from mcp_hub.config.child_env import child_environment, find_command
 from mcp_hub.config.models import Server
 from mcp_hub.wire.children import Children
 from mcp_hub.wire.link import Link
+
+_OF_BROWSERS: Final = (
+    "MCP_HUB_CHROMIUM", "PLAYWRIGHT_BROWSERS_PATH", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR",
+)  # fmt: skip
+"""Where a browser is, and where it can show itself."""
 
 
 class Dialer:
@@ -47,6 +53,7 @@ class Dialer:
         env = child_environment(server, self._environ, Path.home())
         if server.builtin is not None:
             argv = [sys.executable, "-m", "mcp_hub.builtin", server.builtin]
+            env |= {name: self._environ[name] for name in _OF_BROWSERS if name in self._environ}
             env |= self._settings(server)
         elif server.tools_dir is not None:
             argv = [sys.executable, "-m", "mcp_hub.local", str(server.tools_dir)]

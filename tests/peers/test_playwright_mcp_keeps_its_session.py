@@ -60,6 +60,16 @@ def playwright(directory: Path) -> dict[str, Any]:
     return {"playwright": {**entry, "timeout": 60, "namespace": ""}}
 
 
+def servers_below(client: StdioClient) -> list[psutil.Process]:
+    """The processes of the server itself, not those of its browser."""
+    found = []
+    for process in psutil.Process(client.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if str(CLI) in process.cmdline():
+                found.append(process)
+    return found
+
+
 async def navigate(client: StdioClient, url: str) -> dict[str, Any]:
     result = await client.call("browser_navigate", {"url": url})
     assert not result.get("isError"), result
@@ -77,16 +87,14 @@ async def test_the_second_call_sees_what_the_first_has_done(tmp_path: Path, page
         await evaluated(client, "() => { window.counter = 41 }")
         assert "42" in await evaluated(client, "() => window.counter + 1")
         assert "seen=1" in await evaluated(client, "() => document.cookie")
-        servers = [p for p in psutil.Process(client.process.pid).children(recursive=True) if str(CLI) in p.cmdline()]
-        assert len(servers) == 1
+        assert len(servers_below(client)) == 1
 
 
 async def test_a_crash_between_calls_is_told_once_and_a_new_browser_serves(tmp_path: Path, page: str) -> None:
     async with hub(tmp_path, playwright(tmp_path)) as client:
         await navigate(client, page)
-        for process in psutil.Process(client.process.pid).children(recursive=True):
-            if str(CLI) in process.cmdline():
-                process.send_signal(signal.SIGKILL)
+        for process in servers_below(client):
+            process.send_signal(signal.SIGKILL)
         await client.until(lambda: b"playwright was lost" in client.stderr)
         lost = await client.call("browser_snapshot")
         assert lost["isError"] is True
