@@ -56,6 +56,10 @@ class UpstreamAnswered(ProtocolError):
 _ODD_ERROR = "The server answered with an error that is not of the form JSON-RPC gives it; data has it."
 
 
+class ClientAnswered(UpstreamAnswered):
+    """The client answered what it was asked with an error; the server that asked gets it as it came."""
+
+
 def _is_sound(error: Any) -> bool:
     """Whether a client can read an error object: an integer code and a text."""
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):

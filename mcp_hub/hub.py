@@ -9,8 +9,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from mcp_hub import bridge, names
 from mcp_hub import era as eras
-from mcp_hub import names
+from mcp_hub.asking import askable
 from mcp_hub.catalog import Catalog, Item, Route, Source
 from mcp_hub.chain import make_rules
 from mcp_hub.config.models import Config
@@ -21,6 +22,7 @@ from mcp_hub.long_results import LongResults
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection, strangers
+from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.states import State
@@ -55,19 +57,23 @@ class Hub:
         environ: Mapping[str, str] | None = None,
         kept: KeptCatalogs | None = None,
         selection: Selection = EVERYTHING,
+        one_client: bool = False,
         record: Callable[[Json], None] | None = None,
     ) -> None:
         self.config = config
         self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
         self.children = Children()
+        self.clients = Clients(expected=one_client)
         dialer = Dialer(self.children, environ, partial(built_in_settings, config))
         starts = asyncio.Semaphore(STARTS_AT_ONCE)
         self.upstreams: dict[str, Upstream] = {
-            server.id: Upstream(server, dialer, self.info, starts, kept, self._upstream_changed)
+            server.id: Upstream(server, dialer, self.info, self.clients, starts, kept, self._upstream_changed)
             for server in config.servers
         }
         self.own = OwnServers(
-            config, self.upstreams, lambda server: Upstream(server, dialer, self.info, starts, None, lambda: None)
+            config,
+            self.upstreams,
+            lambda server: Upstream(server, dialer, self.info, Clients(expected=False), starts, None, lambda: None),
         )
         self._long_results = LongResults(time.monotonic)
         self.rules = make_rules(
@@ -167,6 +173,7 @@ class Hub:
 
     def forget(self, caller: Hashable) -> None:
         """`caller` is gone; what was kept open for it alone is closed."""
+        self.clients.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
 
@@ -294,9 +301,23 @@ class Hub:
     async def _ask(self, call: Call) -> Json:
         upstream = self.upstreams[call.route.upstream]
         call.attempts += 1
-        envelope = call.envelope if call.era == "modern" else None
-        result = await upstream.request(
-            call.method, call.params, caller=call.caller, envelope=envelope, on_progress=call.on_progress
-        )
+        # What a handshake client can be asked a modern server is told with each request, as everybody else.
+        envelope = call.envelope
+        if call.era == "handshake":
+            envelope = Envelope(capabilities=askable(envelope.capabilities) if call.asker is not None else {})
+
+        async def ask(more: Json) -> Json:
+            return await upstream.request(
+                call.method,
+                {**call.params, **more},
+                caller=call.caller,
+                envelope=envelope,
+                on_progress=call.on_progress,
+                asker=call.asker,
+            )
+
+        result = await ask({})
+        if call.era == "handshake" and bridge.wants_input(result):
+            result = await bridge.driven(result, call.asker, ask)
         spoken = upstream.agreement.era if upstream.agreement is not None else call.era
         return eras.result_for(call.era, spoken, call.method, result)

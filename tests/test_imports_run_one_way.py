@@ -15,6 +15,7 @@ ROOT = Path(mcp_hub.__file__).parent
 
 PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_headers", "version"} | {
     "address_rules",
+    "asking",
     "long_results",
     "loosening",
     "redaction",
@@ -35,8 +36,9 @@ ALLOWED = {
     "builtin": {"pure", "wire", "local"},
     "records": {"pure"},
     "chain": {"pure", "config", "policy"},
+    "bridge": {"pure"},
     "own_servers": {"pure", "config", "policy", "upstream", "builtin"},
-    "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "chain", "own_servers"},
+    "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "bridge", "chain", "own_servers"},
     "serve": {"pure", "config", "wire", "policy", "hub"},
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"},
     "__init__": {"pure", "config", "local", "hub"},

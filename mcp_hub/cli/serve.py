@@ -74,7 +74,10 @@ async def _stdio(config: Config, selection: Selection, stdin: int, stdout: int) 
     # Whoever gets both on one pipe would take a record for a message.
     apart = not os.path.samestat(os.fstat(stdout), os.fstat(2))
     with recording(config, on_stderr=apart) as records:
-        async with make_hub(config, selection, records) as hub, _required(hub, stop, records) as missing:
+        async with (
+            make_hub(config, selection, records, one_client=True) as hub,
+            _required(hub, stop, records) as missing,
+        ):
             await serve_stdio(Dispatcher(hub), stdin, stdout, stop)
     return FAILED if missing else OK
 

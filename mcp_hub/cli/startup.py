@@ -78,11 +78,13 @@ def recording(config: Config, *, on_stderr: bool) -> Iterator[Records]:
             _handler.finish()
 
 
-def make_hub(config: Config, selection: Selection = EVERYTHING, records: Records | None = None) -> Hub:
+def make_hub(
+    config: Config, selection: Selection = EVERYTHING, records: Records | None = None, *, one_client: bool = False
+) -> Hub:
     """A hub that keeps its catalogs where the configuration says, and records its calls in `records`."""
     kept = KeptCatalogs(config.cache_dir or default_directory())
     record = records.write if records is not None and config.call_log.enabled else None
-    return Hub(config, kept=kept, selection=selection, record=record)
+    return Hub(config, kept=kept, selection=selection, record=record, one_client=one_client)
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:

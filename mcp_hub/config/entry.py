@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from mcp_hub.asking import CAPABILITY
 from mcp_hub.config.canonical import canonical, restriction
 from mcp_hub.config.credentials import read_env, read_headers
 from mcp_hub.config.dialect import Dialect, RawEntry
@@ -151,6 +152,7 @@ def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[Ke
         "era": fields.choice("era", _ERAS),
         "max_frame": fields.parsed("max_frame", parse_size),
         "max_sessions": fields.parsed("max_sessions", _count) or (BROWSERS_AT_ONCE if browser else None),
+        "allow": _allow(fields),
         "headless": fields.flag("headless"),
         "idle": fields.seconds("idle"),
         "validate_arguments": fields.choice("validate_arguments", _VALIDATIONS),
@@ -270,6 +272,16 @@ def _session(fields: Fields, *, browser: bool) -> SessionMode:
     if chosen is not None:
         return chosen
     return "client" if browser else "shared"
+
+
+def _allow(fields: Fields) -> tuple[str, ...] | None:
+    if "allow" not in fields:
+        return None
+    words = fields.texts("allow")
+    for word in words:
+        if word not in CAPABILITY.values():
+            fields.error(fields.given["allow"].at, f"must be a list of {', '.join(CAPABILITY.values())}")
+    return words
 
 
 def _count(value: Any) -> int:

@@ -31,6 +31,7 @@ ALIASES: Final = {
     "lazy": "lazy",
     "session": "session",
     "max_sessions": "max_sessions",
+    "allow": "allow",
     "era": "era",
     "keep_catalog": "keep_catalog",
     "max_frame": "max_frame",

@@ -90,6 +90,8 @@ class Server(Frozen):
     lazy: bool = False
     """Start at the first call, not with the hub."""
     session: SessionMode = "shared"
+    allow: tuple[Literal["sampling", "elicitation", "roots"], ...] = ()
+    """What a server shared by several clients of a network may ask of the one whose call it is."""
     max_sessions: int = Field(default=64, ge=1)
     """With `session: client`, callers that can have one at the same time; 8 for a browser."""
     era: EraPin = "auto"

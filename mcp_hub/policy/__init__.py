@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from mcp_hub.asking import Asker
 from mcp_hub.catalog import Item, Route
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
@@ -35,6 +36,8 @@ class Call:
     envelope: Envelope
     caller: Hashable | None = None
     on_progress: Callable[[Json], None] | None = None
+    asker: Asker | None = None
+    """The caller, where it can be asked something because of this call."""
     notes: list[str] = field(default_factory=list)
     """What the policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
     attempts: int = 0

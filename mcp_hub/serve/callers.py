@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any
 
 from mcp_hub.era import Era
+from mcp_hub.serve.asking import Questions
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import RequestId
 
@@ -27,6 +29,7 @@ class Caller:
     def __init__(self, principal: str, notify: Send) -> None:
         self.principal = principal
         self.notify = notify
+        self.questions = Questions(notify)
         self.initialized = False
         """Whether the handshake is complete, so that unasked notifications may be sent."""
         self.protocol_version: str | None = None
@@ -59,6 +62,24 @@ class Caller:
 
     def cancel_all(self) -> None:
         """The client is gone: nobody waits for any answer."""
+        self.questions.close()
         for task in self.in_flight.values():
             task.cancel()
         self.in_flight.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Respondent:
+    """A client of the handshake era as servers may ask it: on the stream of one of its calls, or outside of any."""
+
+    caller: Caller
+    send: Send | None = None
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """As declared in its handshake."""
+        return self.caller.capabilities
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Raises ProtocolError."""
+        return await self.caller.questions.ask(method, params, self.send)

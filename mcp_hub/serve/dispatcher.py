@@ -27,7 +27,7 @@ from mcp_hub.errors import (
 from mcp_hub.hub import Hub
 from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TOOLS, Kind
 from mcp_hub.policy import Call
-from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller, Send
+from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller, Respondent, Send
 from mcp_hub.wire.frames import Message, Raw
 from mcp_hub.wire.link import RequestId
 
@@ -142,6 +142,8 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, "params must be an object.")
         if params is not None and not isinstance(params.get("_meta", {}), dict):
             raise ProtocolError(INVALID_PARAMS, "params._meta must be an object.")
+        if modern and caller.sole:
+            self.hub.clients.introduce(None, None)
         envelope = (
             eras.read_envelope(params)
             if modern
@@ -167,6 +169,7 @@ class Dispatcher:
         caller.protocol_version = eras.negotiated(params.get("protocolVersion"))
         caller.capabilities = capabilities if isinstance(capabilities, dict) else {}
         caller.client_info = client_info if isinstance(client_info, dict) else {}
+        self.hub.clients.introduce(caller.key("handshake"), Respondent(caller))
         return {
             "protocolVersion": caller.protocol_version,
             "capabilities": CAPABILITIES,
@@ -212,6 +215,7 @@ class Dispatcher:
             envelope=exchange.envelope,
             caller=exchange.caller.key(exchange.era),
             on_progress=_progress(exchange),
+            asker=Respondent(exchange.caller, exchange.send) if exchange.era == "handshake" else None,
         )
         return await self.hub.act(call)
 

@@ -53,7 +53,9 @@ class Duplex:
         if "method" not in message:
             if "result" not in message and "error" not in message:
                 self.refuse(INVALID_REQUEST, "A message has a method, a result or an error.")
-            return  # an answer to a request the hub never sent
+            else:
+                self.caller.questions.answered(message)
+            return
         if "id" in message:
             self._spawn(self._answer(message))
         else:
@@ -67,6 +69,8 @@ class Duplex:
         for message in messages:
             if isinstance(message, dict) and "method" in message and "id" not in message:
                 self._dispatcher.notification(self.caller, message)
+            elif isinstance(message, dict) and "method" not in message:
+                self.caller.questions.answered(message)
         broken = [_error(INVALID_REQUEST, "Not a request.") for m in messages if not isinstance(m, dict)]
         answers = await asyncio.gather(
             *(self._dispatcher.answer(self.caller, request, self._write) for request in requests)

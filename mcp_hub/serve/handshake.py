@@ -47,7 +47,9 @@ class Handshake:
                 return
             if shape == "notification":
                 self._dispatcher.notification(session.caller, message)
-            await reply.whole(202)  # also for the answer to a request that the hub never sent
+            else:
+                session.caller.questions.answered(message)
+            await reply.whole(202)
         finally:
             self.sessions.finish(session)
 
@@ -69,7 +71,9 @@ class Handshake:
                 shape = shape_of(each)
                 if shape == "notification":
                     self._dispatcher.notification(session.caller, each)
-                elif shape != "response":
+                elif shape == "response":
+                    session.caller.questions.answered(each)
+                else:
                     owed.append(each)
             if owed:
                 await self._deliver(request, reply, session, owed)

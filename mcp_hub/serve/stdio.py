@@ -33,8 +33,8 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     def write(message: Any) -> None:
         nonlocal resuming
         if output.buffered > HIGH_WATER:
-            if isinstance(message, dict) and "method" in message:
-                return  # a notification; answers are never dropped
+            if isinstance(message, dict) and "method" in message and "id" not in message:
+                return  # a notification; answers and questions are never dropped
             if source is not None and (resuming is None or resuming.done()):
                 source.pause()
                 resuming = asyncio.get_running_loop().create_task(resume())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,35 +33,44 @@ class Agreement:
     server_info: dict[str, Any]
 
 
+Offered = Callable[[], Awaitable[dict[str, Any]]]
+"""What a client of the hub can be asked, as capabilities."""
+
+
+async def nothing() -> dict[str, Any]:
+    """No capability at all."""
+    return {}
+
+
 class NoAgreement(Exception):
     """The server speaks no revision the hub knows, or answered the handshake with something else. For the user."""
 
 
-async def agree(peer: Peer, pin: EraPin, info: dict[str, Any]) -> Agreement:
-    """Find the era of a fresh connection and complete its handshake.
+async def agree(peer: Peer, pin: EraPin, info: dict[str, Any], offered: Offered = nothing) -> Agreement:
+    """Find the era of a fresh connection and complete its handshake, in which the server is told what is `offered`.
 
     Raises NoAgreement, LinkError, or UpstreamAnswered when the handshake itself was refused. Not bounded in time.
     """
     if pin == "handshake":
         try:
-            return await _initialize(peer, info)
+            return await _initialize(peer, info, offered)
         except UpstreamAnswered as error:
             if error.code != UNSUPPORTED_PROTOCOL_VERSION:
                 raise
             return await _discover(peer, info)  # it was remembered as a handshake server and has moved on
     if pin == "modern":
         return await _discover(peer, info)
-    return await _probe(peer, info)
+    return await _probe(peer, info, offered)
 
 
-async def _probe(peer: Peer, info: dict[str, Any]) -> Agreement:
+async def _probe(peer: Peer, info: dict[str, Any], offered: Offered) -> Agreement:
     probe = asyncio.ensure_future(_discover(peer, info))
     handshake: asyncio.Future[Agreement] | None = None
     try:
         done, _ = await asyncio.wait({probe}, timeout=PROBE_WAIT)
         if done and _is_answer(probe):
             return probe.result()
-        handshake = asyncio.ensure_future(_initialize(peer, info))
+        handshake = asyncio.ensure_future(_initialize(peer, info, offered))
         # A slow dual-era server answers the probe first after all; whichever succeeds first is its era.
         for finished in asyncio.as_completed([task for task in (handshake, probe) if not task.done()]):
             with contextlib.suppress(UpstreamAnswered, NoAgreement):
@@ -104,8 +114,8 @@ async def _discover(peer: Peer, info: dict[str, Any]) -> Agreement:
     return Agreement("modern", mutual[-1], _object(answer.get("capabilities")), _text(answer), _object(named))
 
 
-async def _initialize(peer: Peer, info: dict[str, Any]) -> Agreement:
-    params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": {}, "clientInfo": info}
+async def _initialize(peer: Peer, info: dict[str, Any], offered: Offered) -> Agreement:
+    params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": await offered(), "clientInfo": info}
     answer = _object(await peer.request("initialize", params, cancellable=False))
     version = answer.get("protocolVersion")
     if version not in eras.HANDSHAKE_REVISIONS:

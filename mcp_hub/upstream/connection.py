@@ -9,19 +9,23 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
+from functools import partial
 from typing import Any, Final
 
+from mcp_hub.asking import Asker
 from mcp_hub.config.models import Server
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import HubError, InternalError
 from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import KINDS, TOOLS, Kind
 from mcp_hub.upstream.agreement import Agreement, NoAgreement
+from mcp_hub.upstream.causes import Causes
 from mcp_hub.upstream.client_sessions import ClientSessions
+from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.continuity import Continuity
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.lists import Lists
-from mcp_hub.upstream.session import Notified, Session, open_session
+from mcp_hub.upstream.session import Notified, Session, Side, open_session
 from mcp_hub.upstream.states import TRANSITIONS, Event, State
 from mcp_hub.upstream.words import Words
 from mcp_hub.wire.link import LinkError, Unauthorized
@@ -55,6 +59,7 @@ class Upstream:
         server: Server,
         dialer: Dialer,
         info: dict[str, Any],
+        clients: Clients,
         starts: asyncio.Semaphore,
         kept: KeptCatalogs | None,
         changed: Callable[[], None],
@@ -74,6 +79,7 @@ class Upstream:
         self._failures = 0
         self._dialer = dialer
         self._info = info
+        self._clients = clients
         self._starts = starts
         self._store = kept
         self._changed = changed
@@ -171,7 +177,7 @@ class Upstream:
         attempt = self._pending_attempt()
         began = time.monotonic()
         try:
-            session = await self._open(self._notified)
+            session = await self._open(self._side(self._notified))
             self.agreement, self.transport = session.agreement, session.transport
             await self._list_on(session)
         except Exception as error:
@@ -201,13 +207,19 @@ class Upstream:
         self._settle()
         return session
 
-    async def _open(self, notified: Notified, server: Server | None = None) -> Session:
+    def _side(self, notified: Notified, caller: Hashable | None = None, *, own: bool = False) -> Side:
+        """The hub's side of a session; `own`: it is the caller's alone."""
+        standing = partial(self._clients.of, caller)
+        causes = Causes(self.server, standing, shared=not own and not self._clients.expected)
+        return Side(self._info, notified, causes, partial(self._clients.capabilities, self.server, caller, own=own))
+
+    async def _open(self, side: Side, server: Server | None = None) -> Session:
         remembered = self.agreement.era if self.agreement is not None else "auto"
         limit = self.server.deadlines.connect
         release = await self._take_start_slot()
         try:
             async with asyncio.timeout(limit):
-                return await open_session(server or self.server, self._dialer, self._info, notified, remembered)
+                return await open_session(server or self.server, self._dialer, side, remembered)
         except TimeoutError:
             setting = f"servers.{self.server.id}.deadlines.connect"
             raise LinkError(f"it did not answer the handshake within {limit:g} s (setting: {setting})") from None
@@ -295,10 +307,12 @@ class Upstream:
         caller: Hashable | None = None,
         envelope: Envelope | None = None,
         on_progress: Progress | None = None,
+        asker: Asker | None = None,
     ) -> dict[str, Any]:
         """The result object of one request, connecting first where needed.
 
-        `caller` chooses the session where the server has one per caller; None stands for the shared one. What was
+        `caller` chooses the session where the server has one per caller; None stands for the shared one. `asker` is
+        whom the server may ask because of this request. What was
         certainly not executed is sent once more on a new connection; nothing else ever is. Raises UpstreamAnswered
         for the upstream's own errors and CallError for everything else.
         """
@@ -308,9 +322,10 @@ class Upstream:
             try:
                 async with self._session_for(caller) as session:
                     self._continuity.check(caller, session, method)
-                    result = await session.request(
-                        method, params, envelope=envelope, on_progress=on_progress, schema=schema
-                    )
+                    with session.causes.attended(caller, asker):
+                        result = await session.request(
+                            method, params, envelope=envelope, on_progress=on_progress, schema=schema
+                        )
                 break
             except LinkError as error:
                 executed = error.executed or isinstance(error, Unauthorized)
@@ -325,7 +340,7 @@ class Upstream:
     @contextlib.asynccontextmanager
     async def _session_for(self, caller: Hashable | None) -> AsyncIterator[Session]:
         if self.server.session == "call":
-            session = await self._open_own(None)
+            session = await self._open_own(caller)
             try:
                 yield session
             finally:
@@ -352,7 +367,7 @@ class Upstream:
         if self.state in (State.DISABLED, State.STOPPED):
             raise self._words.unavailable(self.error)
         try:
-            session = await self._open(_unheard, _for_caller(self.server, caller))
+            session = await self._open(self._side(_unheard, caller, own=True), _for_caller(self.server, caller))
         except _EXPECTED as error:
             raise self._words.unavailable(self._words.explain(error)) from None
         if session.era == "handshake":

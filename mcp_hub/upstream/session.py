@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mcp_hub import era as eras
@@ -14,10 +14,11 @@ from mcp_hub import routing_headers
 from mcp_hub.config.models import EraPin, Server
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import METHOD_NOT_FOUND, UpstreamAnswered
-from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, agree
+from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, Offered, agree
+from mcp_hub.upstream.causes import Causes
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.wire.link import LinkError, LinkLost, SessionLost
-from mcp_hub.wire.peer import Peer, Progress, nothing_offered
+from mcp_hub.wire.peer import Peer, Progress
 
 log = logging.getLogger("mcp_hub.upstream")
 
@@ -28,16 +29,27 @@ LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "
 Notified = Callable[[str, dict[str, Any]], None]
 
 
+@dataclass(frozen=True)
+class Side:
+    """The hub's side of a conversation: who it is, what it hears, whom the server may ask."""
+
+    info: dict[str, Any]
+    notified: Notified
+    causes: Causes
+    offered: Offered
+
+
 class Session:
     """A link, the peer on it, and what was agreed. `lost` is set when the link has died by itself."""
 
-    def __init__(self, peer: Peer, agreement: Agreement, transport: str, info: dict[str, Any]) -> None:
+    def __init__(self, peer: Peer, agreement: Agreement, transport: str, side: Side) -> None:
         self.peer = peer
         self.agreement = agreement
         self.transport = transport
         self.lost = asyncio.Event()
         self.loss: LinkError | None = None
-        self._info = info
+        self.causes = side.causes
+        self._info = side.info
         self._listening: asyncio.Task[None] | None = None
 
     @property
@@ -121,32 +133,28 @@ class Session:
         await self.peer.close()
 
 
-async def open_session(
-    server: Server, dialer: Dialer, info: dict[str, Any], notified: Notified, remembered: EraPin = "auto"
-) -> Session:
+async def open_session(server: Server, dialer: Dialer, side: Side, remembered: EraPin = "auto") -> Session:
     """Connect and agree. Raises LinkError, UpstreamAnswered, NoAgreement, CommandNotFound; not bounded in time."""
     pin = server.era if server.era != "auto" else remembered
     if server.transport == "auto":
         try:
-            return await _open(server, "http", dialer, info, notified, pin)
+            return await _open(server, "http", dialer, side, pin)
         except LinkError as error:
             if error.status is None or not 400 <= error.status < 500 or error.status in (401, 403, 429):
                 raise
-        return await _open(server, "sse", dialer, info, notified, "handshake")
+        return await _open(server, "sse", dialer, side, "handshake")
     if server.transport == "sse" and pin == "auto":
         pin = "handshake"  # the specification gives SSE no other era
     try:
-        return await _open(server, server.transport, dialer, info, notified, pin)
+        return await _open(server, server.transport, dialer, side, pin)
     except LinkLost:
         if server.transport != "stdio" or pin != "auto":
             raise
         # It may be the probe that it did not survive.
-        return await _open(server, "stdio", dialer, info, notified, "handshake")
+        return await _open(server, "stdio", dialer, side, "handshake")
 
 
-async def _open(
-    server: Server, transport: str, dialer: Dialer, info: dict[str, Any], notified: Notified, pin: EraPin
-) -> Session:
+async def _open(server: Server, transport: str, dialer: Dialer, side: Side, pin: EraPin) -> Session:
     session: Session | None = None
     early: list[LinkLost] = []
 
@@ -156,10 +164,10 @@ async def _open(
         else:
             session._die(error)
 
-    peer = Peer(dialer.link(server, transport), notified=notified, requested=nothing_offered, lost=lost)
+    peer = Peer(dialer.link(server, transport), notified=side.notified, requested=side.causes.answer, lost=lost)
     try:
         await peer.link.open(peer)
-        agreement = await agree(peer, pin, info)
+        agreement = await agree(peer, pin, side.info, side.offered)
         if early:
             raise early[0]
     except BaseException as error:
@@ -167,5 +175,5 @@ async def _open(
             error.last_words = peer.link.last_words
         await asyncio.shield(peer.close())
         raise
-    session = Session(peer, agreement, transport, info)
+    session = Session(peer, agreement, transport, side)
     return session

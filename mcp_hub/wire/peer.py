@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered
+from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered, to_wire
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import Link, LinkError, LinkLost, RequestId
 
@@ -42,7 +42,7 @@ class Peer:
         link: Link,
         *,
         notified: Callable[[str, dict[str, Any]], None],
-        requested: Callable[[str, dict[str, Any]], dict[str, Any]],
+        requested: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]],
         lost: Callable[[LinkLost], None],
     ) -> None:
         self.link = link
@@ -55,6 +55,8 @@ class Peer:
         self._pending: dict[RequestId, _Pending] = {}
         self._last_id = 0
         self._background: set[asyncio.Task[None]] = set()
+        self._answering: dict[RequestId, asyncio.Task[None]] = {}
+        """The upstream's own requests that are being answered."""
 
     @property
     def in_flight(self) -> int:
@@ -118,7 +120,7 @@ class Peer:
         elif not isinstance(method, str):
             self.stray += 1
         elif "id" in message:
-            self._in_background(self._answer(message["id"], method, _object(message.get("params"))))
+            self._take_request(message["id"], method, _object(message.get("params")))
         else:
             self._note(method, _object(message.get("params")))
 
@@ -133,7 +135,19 @@ class Peer:
         else:
             pending.future.set_result(message.get("result"))
 
+    def _take_request(self, request_id: Any, method: str, params: dict[str, Any]) -> None:
+        task = self._in_background(self._answer(request_id, method, params))
+        if task is not None and isinstance(request_id, int | str):
+            self._answering[request_id] = task
+            task.add_done_callback(lambda _: self._answering.pop(request_id, None))
+
     def _note(self, method: str, params: dict[str, Any]) -> None:
+        if method == "notifications/cancelled":
+            request_id = params.get("requestId")
+            task = self._answering.get(request_id) if isinstance(request_id, int | str) else None
+            if task is not None:
+                task.cancel()
+            return
         if method != "notifications/progress":
             self._notified(method, params)
             return
@@ -144,10 +158,9 @@ class Peer:
 
     async def _answer(self, request_id: RequestId, method: str, params: dict[str, Any]) -> None:
         try:
-            reply: Message = {"jsonrpc": "2.0", "id": request_id, "result": self._requested(method, params)}
+            reply: Message = {"jsonrpc": "2.0", "id": request_id, "result": await self._requested(method, params)}
         except ProtocolError as error:
-            fields = {"code": error.code, "message": error.message}
-            reply = {"jsonrpc": "2.0", "id": request_id, "error": fields}
+            reply = {"jsonrpc": "2.0", "id": request_id, **to_wire(error)}
         await self.link.send(reply, None)
 
     def failed(self, request_id: RequestId | None, error: LinkError) -> None:
@@ -165,6 +178,8 @@ class Peer:
         if self._lost is not None:
             return
         self._lost = error
+        for task in self._answering.values():
+            task.cancel()
         for pending in self._pending.values():
             if not pending.future.done():
                 pending.future.set_exception(error)
@@ -177,13 +192,14 @@ class Peer:
         await self.link.close()
         self.lost(LinkLost("the connection was closed by the hub"))
 
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         if len(self._background) >= MAX_BACKGROUND or self._lost is not None:
             work.close()
-            return
+            return None
         task = asyncio.get_running_loop().create_task(self._quietly(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -196,7 +212,7 @@ def _object(params: Any) -> dict[str, Any]:
     return params if isinstance(params, dict) else {}
 
 
-def nothing_offered(method: str, params: dict[str, Any]) -> dict[str, Any]:
+async def nothing_offered(method: str, params: dict[str, Any]) -> dict[str, Any]:
     """How an upstream's requests are answered while the hub offers it nothing: a ping, and -32601 for the rest."""
     if method == "ping":
         return {}

@@ -117,7 +117,8 @@ OTHER: dict[str, Any] = {
     "cwd": Path("elsewhere"), "url": "http://x/", "headers": {"A": SecretStr("b")}, "tools_dir": Path("tools"),
     "namespace": "n", "enabled": False, "disabled_reason": "why", "required": True, "lazy": True, "session": "call",
     "max_sessions": 7, "era": "modern", "keep_catalog": False, "deadlines": Deadlines(call=5), "max_frame": 5,
-    "builtin": "web", "browser": True, "profile": Path("profile"), "headless": False, "executable": Path("chromium"),
+    "builtin": "web", "browser": True, "allow": ("roots",),
+    "profile": Path("profile"), "headless": False, "executable": Path("chromium"),
 }  # fmt: skip
 RULES: dict[str, Any] = {
     "tags": ("a",), "filters": {"tools": Filter(deny=("x",))}, "tools": {"x": ToolRules(name="y")},

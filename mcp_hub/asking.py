@@ -1,0 +1,51 @@
+"""Asking a client something on behalf of a server: sampling, elicitation, roots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+Json = dict[str, Any]
+
+CAPABILITY: Final[Mapping[str, str]] = {
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+    "roots/list": "roots",
+}
+"""Method of a server's request -> the client capability it needs."""
+
+
+class Asker(Protocol):
+    """One client that can be asked, and what it has declared."""
+
+    @property
+    def capabilities(self) -> Json:
+        """As the client declared them."""
+        ...
+
+    async def ask(self, method: str, params: Json) -> Json:
+        """The client's result. Raises ProtocolError, with the client's own error if it answered one."""
+        ...
+
+
+def askable(capabilities: Mapping[str, Any]) -> Json:
+    """Of a client's capabilities those that a server's requests can be about."""
+    return {name: capabilities[name] for name in CAPABILITY.values() if isinstance(capabilities.get(name), dict)}
+
+
+def lacks(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> str | None:
+    """The capability a request needs and the client has not declared; None if it may be asked."""
+    name = CAPABILITY[method]
+    declared = capabilities.get(name)
+    if not isinstance(declared, dict):
+        return name
+    if name == "elicitation":
+        mode = params.get("mode", "form")
+        # A client of before the modes declares neither and knows the form.
+        if mode != "form" and mode not in declared:
+            return f"elicitation.{mode}"
+        if mode == "form" and declared and "form" not in declared and "url" in declared:
+            return "elicitation.form"
+    if name == "sampling" and "tools" in params and "tools" not in declared:
+        return "sampling.tools"
+    return None

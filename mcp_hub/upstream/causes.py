@@ -1,0 +1,62 @@
+"""Which client caused a request of a server's: asked if it is certain, never guessed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable, Iterator
+
+from mcp_hub.asking import CAPABILITY, Asker, Json, lacks
+from mcp_hub.config.models import Server
+from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
+
+Standing = Callable[[], Asker | None]
+
+
+class Causes:
+    """The calls that run on one session. `standing()` is the session's only client, if it has only one."""
+
+    def __init__(self, server: Server, standing: Standing, *, shared: bool) -> None:
+        self._server = server
+        self._standing = standing
+        self._shared = shared
+        """Whether clients beside the standing one may cause something here."""
+        self._running: list[tuple[Hashable | None, Asker | None]] = []
+
+    @contextlib.contextmanager
+    def attended(self, key: Hashable | None, asker: Asker | None) -> Iterator[None]:
+        """While the block runs, the session carries a call of this client."""
+        entry = (key, asker)
+        self._running.append(entry)
+        try:
+            yield
+        finally:
+            self._running.remove(entry)
+
+    async def answer(self, method: str, params: Json) -> Json:
+        """The result of a server's request. Raises ProtocolError, which is its answer then."""
+        if method == "ping":
+            return {}
+        if method not in CAPABILITY:
+            raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")
+        asker = self._asker(method)
+        missing = lacks(asker.capabilities, method, params)
+        if missing is not None:
+            raise ProtocolError(METHOD_NOT_FOUND, f"The client does not offer {missing}.")
+        return await asker.ask(method, params)
+
+    def _asker(self, method: str) -> Asker:
+        standing = self._standing()
+        if self._shared and standing is None and CAPABILITY[method] not in self._server.allow:
+            text = f"This server may not ask for {CAPABILITY[method]} (setting: servers.{self._server.id}.allow)."
+            raise ProtocolError(METHOD_NOT_FOUND, text)
+        keys = {key for key, _ in self._running}
+        if len(keys) == 1:
+            askers = [asker for _, asker in self._running]
+            if len(askers) == 1 and askers[0] is not None:
+                return askers[0]  # on the stream of the call that caused it
+            known = standing or next((asker for asker in askers if asker is not None), None)
+            if known is not None:
+                return known
+        if not keys and standing is not None:
+            return standing
+        raise ProtocolError(INVALID_REQUEST, f"Nobody can be told to have caused this {method}: it is not asked.")

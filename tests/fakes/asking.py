@@ -1,0 +1,132 @@
+"""A server that asks its client: `python asking.py [--era handshake|modern] [--log FILE]`. Standard library only.
+
+`ask {method, params}` puts a question and answers what came back, `declared` what the client said it can be asked,
+`together {count}` several questions at once, `late` is answered first and asks for the roots after it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+MODERN = "2026-07-28"
+PREFIX = "io.modelcontextprotocol/"
+ERA = sys.argv[sys.argv.index("--era") + 1] if "--era" in sys.argv else "handshake"
+LOG = Path(sys.argv[sys.argv.index("--log") + 1]) if "--log" in sys.argv else None
+TOOLS = ("ask", "declared", "together", "late", "echo", "patience", "greedy")
+
+lock = threading.Lock()
+waiting: dict[str, tuple[threading.Event, dict]] = {}
+declared: dict = {}
+numbers = iter(range(1, 10**6))
+
+
+def send(message: dict) -> None:
+    with lock:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        sys.stdout.flush()
+
+
+def log(text: str) -> None:
+    if LOG is not None:
+        with lock, LOG.open("a") as file:
+            file.write(text + "\n")
+
+
+def ask(method: str, params: dict) -> dict:
+    """The whole answer."""
+    request_id = f"q{next(numbers)}"
+    event, answer = threading.Event(), {}
+    waiting[request_id] = (event, answer)
+    send({"id": request_id, "method": method, "params": params})
+    event.wait(60)
+    return answer
+
+
+def text(value: object) -> dict:
+    return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
+
+
+def handshake_call(request_id: object, name: str, arguments: dict) -> None:
+    if name == "ask":
+        answer = ask(arguments["method"], arguments.get("params", {}))
+        send({"id": request_id, "result": text({k: answer[k] for k in ("result", "error") if k in answer})})
+    elif name == "declared":
+        send({"id": request_id, "result": text(declared)})
+    elif name == "late":
+        send({"id": request_id, "result": text("soon")})
+        log(json.dumps(ask("roots/list", {})))
+    else:
+        send({"id": request_id, "result": text(arguments.get("text", ""))})
+
+
+def modern_call(name: str, params: dict, meta: dict) -> dict:
+    arguments, responses = params.get("arguments") or {}, params.get("inputResponses")
+    if name == "declared":
+        return text(meta[PREFIX + "clientCapabilities"])
+    if name == "patience":
+        rounds = int(params.get("requestState", "0"))
+        if rounds < 3:
+            return {"resultType": "input_required", "requestState": str(rounds + 1)}
+        return text(f"after {rounds} rounds")
+    if name == "greedy":
+        return {"resultType": "input_required", "requestState": "x", "inputRequests": {"a": {"method": "roots/list"}}}
+    if name in ("ask", "together") and responses is None:
+        one = {"method": arguments.get("method", "roots/list"), "params": arguments.get("params", {})}
+        count = arguments.get("count", 1)
+        requests = {f"key{n}": one for n in range(count)}
+        return {"resultType": "input_required", "requestState": "st\u00e4te", "inputRequests": requests}
+    if name in ("ask", "together"):
+        assert params["requestState"] == "st\u00e4te"
+        return text(responses)
+    return text(arguments.get("text", ""))
+
+
+def handle(message: dict) -> None:
+    method, request_id = message.get("method"), message.get("id")
+    params = message.get("params") or {}
+    meta = params.get("_meta") or {}
+    if method is None:
+        event, answer = waiting.pop(request_id, (threading.Event(), {}))
+        answer.update(message)
+        event.set()
+        return
+    if request_id is None:
+        log(method)
+        return
+    listed = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
+    if ERA == "modern":
+        answer = None
+        if method == "server/discover":
+            answer = {"supportedVersions": [MODERN], "capabilities": {"tools": {}}}
+        elif method == "tools/list":
+            answer = listed
+        elif method == "tools/call":
+            answer = modern_call(params["name"], params, meta)
+        if answer is None:
+            send({"id": request_id, "error": {"code": -32601, "message": "Method not found"}})
+        else:
+            send(
+                {"id": request_id, "result": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **answer}}
+            )
+    elif method == "initialize":
+        declared.update(params["capabilities"])
+        info = {"name": "asking", "version": "1"}
+        version = params["protocolVersion"]
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        send({"id": request_id, "result": result})
+    elif method == "tools/list":
+        send({"id": request_id, "result": listed})
+    elif method == "tools/call":
+        given = (request_id, params["name"], params.get("arguments") or {})
+        threading.Thread(target=handshake_call, args=given, daemon=True).start()
+    elif method == "ping":
+        send({"id": request_id, "result": {}})
+    else:
+        send({"id": request_id, "error": {"code": -32601, "message": "Method not found"}})
+
+
+for line in sys.stdin:
+    handle(json.loads(line))
