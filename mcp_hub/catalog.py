@@ -136,6 +136,11 @@ class Catalog:
         return prefixed if foreign or (other is None and self._by_template(prefixed) is not None) else uri
 
     @cached_property
+    def upstreams(self) -> frozenset[str]:
+        """The upstreams of which something is exposed."""
+        return frozenset(route.upstream for route in self._exposed)
+
+    @cached_property
     def fingerprint(self) -> str:
         """Changes exactly when a list changes; 32 hexadecimal digits."""
         digest = hashlib.sha256()

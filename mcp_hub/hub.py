@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from mcp_hub import bridge, names
+from mcp_hub import bridge, instructions, names
 from mcp_hub import era as eras
 from mcp_hub.asking import askable
 from mcp_hub.catalog import Catalog, Item, Route, Source
@@ -209,6 +209,13 @@ class Hub:
                 text = name if isinstance(name, str) else ""
                 items.append(Item(Route(upstream.server.id, kind, text), text, wire))
         return Source(upstream.server.id, upstream.server.namespace, self.rules.chain.shape(items))
+
+    @property
+    def instructions(self) -> str | None:
+        """What clients are told at the start, of the servers of which something is exposed."""
+        shown = self.catalog.upstreams
+        agreed = ((u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown)
+        return instructions.merged((id, one.instructions if one is not None else None) for id, one in agreed)
 
     # --- names and calls ---------------------------------------------------------------------------------------
 

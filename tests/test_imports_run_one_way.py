@@ -16,6 +16,7 @@ ROOT = Path(mcp_hub.__file__).parent
 PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_headers", "version"} | {
     "address_rules",
     "asking",
+    "instructions",
     "long_results",
     "loosening",
     "redaction",

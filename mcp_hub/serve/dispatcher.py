@@ -174,7 +174,13 @@ class Dispatcher:
             "protocolVersion": caller.protocol_version,
             "capabilities": CAPABILITIES,
             "serverInfo": self.hub.info,
+            **self._said(),
         }
+
+    def _said(self) -> dict[str, str]:
+        """The instructions, as far as they are known by now: nobody waits for a server here."""
+        text = self.hub.instructions
+        return {} if text is None else {"instructions": text}
 
     async def _ping(self, exchange: Exchange) -> dict[str, Any]:
         return {}
@@ -184,6 +190,7 @@ class Dispatcher:
             "resultType": "complete",
             "supportedVersions": [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)],
             "capabilities": CAPABILITIES,
+            **self._said(),
             "ttlMs": 0,
             "cacheScope": "private",
             "_meta": {eras.SERVER_INFO_KEY: self.hub.info},
