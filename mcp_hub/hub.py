@@ -285,6 +285,11 @@ class Hub:
     def _longest_connect(self) -> float:
         return max((u.server.deadlines.connect for u in self.upstreams.values()), default=0.0)
 
+    def may_ask(self, route: Route) -> bool:
+        """Whether a call may come back with a question that its caller has to be parked for."""
+        upstream = self.upstreams.get(route.upstream)
+        return upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake")
+
     async def act(self, call: Call) -> Json:
         """The result of one call in its caller's era. Raises ProtocolError and CallError."""
         if call.route.upstream == OWN and call.kind is RESOURCES:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +39,8 @@ class Call:
     on_progress: Callable[[Json], None] | None = None
     asker: Asker | None = None
     """The caller, where it can be asked something because of this call."""
+    deadlines: list[asyncio.Timeout] = field(default_factory=list)
+    """The limits that are running; they stand still while the call waits for its caller."""
     notes: list[str] = field(default_factory=list)
     """What the policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
     attempts: int = 0

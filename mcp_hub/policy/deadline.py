@@ -35,6 +35,7 @@ class Deadline:
         scope = asyncio.timeout(total)
         try:
             async with scope:
+                call.deadlines.append(scope)
                 return await (call_next(call) if idle is None or idle >= total else _while_busy(idle, call, call_next))
         except TimeoutError:
             if scope.expired():
@@ -51,7 +52,7 @@ async def _while_busy(idle: float, call: Call, call_next: Next) -> Json:
     relay = call.on_progress
 
     def heard(params: Json) -> None:
-        if not scope.expired():
+        if not scope.expired() and scope.when() is not None:
             scope.reschedule(asyncio.get_running_loop().time() + idle)
         if relay is not None:
             relay(params)
@@ -59,6 +60,7 @@ async def _while_busy(idle: float, call: Call, call_next: Next) -> Json:
     call.on_progress = heard
     try:
         async with scope:
+            call.deadlines.append(scope)
             return await call_next(call)
     except TimeoutError:
         if not scope.expired():

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from mcp_hub import era as eras
+from mcp_hub.asking import askable
 from mcp_hub.catalog import Route
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import (
@@ -28,6 +29,7 @@ from mcp_hub.hub import Hub
 from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TOOLS, Kind
 from mcp_hub.policy import Call
 from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller, Respondent, Send
+from mcp_hub.serve.parking import Parking, Uncarried
 from mcp_hub.wire.frames import Message, Raw
 from mcp_hub.wire.link import RequestId
 
@@ -68,6 +70,7 @@ class Dispatcher:
         self.callers: set[Caller] = set()
         self._closing = asyncio.Event()
         self._listeners: set[_Subscription] = set()
+        self._parking = Parking(hub.act)
         self._methods: dict[str, Callable[[Exchange], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "ping": self._ping,
@@ -94,6 +97,7 @@ class Dispatcher:
     def close(self) -> None:
         """End every subscription gracefully; requests in flight are the transports' to drain."""
         self._closing.set()
+        self._parking.close()
 
     async def answer(self, caller: Caller, message: Message, send: Send) -> Message:
         """The response to one request, sound or not. Raises nothing but CancelledError.
@@ -143,7 +147,7 @@ class Dispatcher:
         if params is not None and not isinstance(params.get("_meta", {}), dict):
             raise ProtocolError(INVALID_PARAMS, "params._meta must be an object.")
         if modern and caller.sole:
-            self.hub.clients.introduce(None, None)
+            self._introduce_sole(params)
         envelope = (
             eras.read_envelope(params)
             if modern
@@ -176,6 +180,12 @@ class Dispatcher:
             "serverInfo": self.hub.info,
             **self._said(),
         }
+
+    def _introduce_sole(self, params: Any) -> None:
+        """The only client has come, in the modern era: what it declares it can be asked because of a call."""
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        declared = meta.get(eras.CAPABILITIES_KEY) if isinstance(meta, dict) else None
+        self.hub.clients.introduce(None, Uncarried(declared) if isinstance(declared, dict) else None)
 
     def _said(self) -> dict[str, str]:
         """The instructions, as far as they are known by now: nobody waits for a server here."""
@@ -211,6 +221,10 @@ class Dispatcher:
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
         route = await self._found(self.hub.route, kind, name, exchange)
+        key, state = exchange.caller.key(exchange.era), exchange.params.get("requestState")
+        if exchange.era == "modern" and isinstance(state, str) and self._parking.owns(state):
+            answers = exchange.params.get("inputResponses")
+            return await self._parking.resume(state, key, answers, _progress(exchange))
         params = eras.end_to_end(exchange.params)
         params[kind.name_key] = route.name
         call = Call(
@@ -220,10 +234,13 @@ class Dispatcher:
             params=params,
             era=exchange.era,
             envelope=exchange.envelope,
-            caller=exchange.caller.key(exchange.era),
+            caller=key,
             on_progress=_progress(exchange),
             asker=Respondent(exchange.caller, exchange.send) if exchange.era == "handshake" else None,
         )
+        if exchange.era == "modern" and askable(exchange.envelope.capabilities) and self.hub.may_ask(route):
+            self.hub.clients.introduce(key, Uncarried(exchange.envelope.capabilities))
+            return await self._parking.begin(call, call.on_progress)
         return await self.hub.act(call)
 
     async def _found(

@@ -1,0 +1,188 @@
+"""Calls of modern clients whose handshake server asks something: parked until the client comes back with the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mcp_hub.asking import Json
+from mcp_hub.bridge import INPUT_REQUIRED
+from mcp_hub.errors import INVALID_PARAMS, INVALID_REQUEST, CallCancelled, DeadlineExceeded, ProtocolError
+from mcp_hub.policy import Call
+
+PARKED_SECONDS: Final = 300.0
+"""How long a question waits for the client to come back."""
+MAX_PARKED: Final = 100
+"""Of one principal."""
+MAX_EXPIRED: Final = 1000
+"""Calls that were given up and of which that much is remembered."""
+PREFIX: Final = "mcp-hub:"
+"""Of a `requestState` that is the hub's; all others are the servers' own."""
+
+Act = Callable[[Call], Awaitable[Json]]
+Relay = Callable[[Json], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Parked:
+    """One running call, and what its server wants to know."""
+
+    call: Call
+    owner: Hashable | None
+    full: Callable[[], bool]
+    relay: Relay | None = None
+    """Where progress goes: to the request that is being answered now."""
+    questions: dict[str, tuple[Json, asyncio.Future[Json]]] = field(default_factory=dict)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    left: list[tuple[asyncio.Timeout, float]] = field(default_factory=list)
+    """The call's deadlines that stand still, and the seconds left of each."""
+    expiry: asyncio.TimerHandle | None = None
+    capabilities: Json = field(default_factory=dict)
+    numbers: int = 0
+
+    async def ask(self, method: str, params: Json) -> Json:
+        """Put a question (Asker). Raises ProtocolError where too many calls are parked."""
+        if self.full():
+            raise ProtocolError(INVALID_REQUEST, f"{MAX_PARKED} calls of this client wait for its answers already.")
+        self.numbers += 1
+        key = f"q{self.numbers}"
+        future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        request: Json = {"method": method, "params": {k: v for k, v in params.items() if k != "elicitationId"}}
+        self.questions[key] = (request, future)
+        self.news.set()
+        try:
+            return await future
+        finally:
+            self.questions.pop(key, None)
+
+    def progress(self, params: Json) -> None:
+        if self.relay is not None:
+            self.relay(params)
+
+    def stop_clocks(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for scope in self.call.deadlines:
+            when = scope.when()
+            if when is not None and not scope.expired():
+                self.left.append((scope, when - now))
+                scope.reschedule(None)
+
+    def start_clocks(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for scope, seconds in self.left:
+            scope.reschedule(now + max(seconds, 0.0))
+        self.left.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Uncarried:
+    """A modern client outside of any call of its: known for what it declares, but there is no way to ask it."""
+
+    capabilities: Json
+
+    async def ask(self, method: str, params: Json) -> Json:
+        """Raises ProtocolError."""
+        raise ProtocolError(INVALID_REQUEST, f"{method} needs exactly one running call of this client to carry it.")
+
+
+class Parking:
+    """`act(call)` carries a call out. States are bound to their owner and to this run of the hub."""
+
+    def __init__(self, act: Act) -> None:
+        self._act = act
+        self._run = secrets.token_urlsafe(9)
+        self._parked: dict[str, tuple[_Parked, asyncio.Task[Json]]] = {}
+        self._expired: OrderedDict[str, Hashable | None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    @staticmethod
+    def owns(state: str) -> bool:
+        """Whether a `requestState` was made here or by another hub."""
+        return state.startswith(PREFIX)
+
+    async def begin(self, call: Call, relay: Relay | None) -> Json:
+        """The result of a call, or the questions of its server."""
+        owner = call.caller
+        parked = _Parked(call, owner, lambda: self._count(owner) >= MAX_PARKED, relay)
+        parked.capabilities = call.envelope.capabilities
+        call.asker = parked
+        call.on_progress = parked.progress if relay is not None else None
+        task = asyncio.ensure_future(self._act(call))
+        return await self._next(parked, task)
+
+    async def resume(self, state: str, owner: Hashable | None, answers: Any, relay: Relay | None) -> Json:
+        """Go on with a parked call; `answers` are the client's results by key.
+
+        Raises CallCancelled for what another run of the hub parked, DeadlineExceeded for what waited too long.
+        """
+        run, _, token = state.removeprefix(PREFIX).partition(":")
+        found = self._parked.get(token) if run == self._run else None
+        if found is None or found[0].owner != owner:
+            if run == self._run and token in self._expired and self._expired[token] == owner:
+                raise DeadlineExceeded(f"The answer came more than {PARKED_SECONDS:.0f} s after the question.")
+            raise CallCancelled("This call is not known any more. It may have been carried out; start it again.")
+        if not isinstance(answers, dict):
+            raise ProtocolError(INVALID_PARAMS, "params.inputResponses must be an object.")
+        parked, task = found
+        del self._parked[token]
+        if parked.expiry is not None:
+            parked.expiry.cancel()
+        parked.relay = relay
+        parked.start_clocks()
+        for key, (_, future) in list(parked.questions.items()):
+            answer = answers.get(key)
+            if isinstance(answer, dict) and not future.done():
+                future.set_result(answer)
+                del parked.questions[key]
+        return await self._next(parked, task)
+
+    async def _next(self, parked: _Parked, task: asyncio.Task[Json]) -> Json:
+        """What comes first: the end of the call, or a question."""
+        try:
+            while not task.done() and not parked.questions:
+                parked.news.clear()
+                waiting = asyncio.ensure_future(parked.news.wait())
+                try:
+                    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waiting.cancel()
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if task.done():
+            return task.result()
+        return self._park(parked, task)
+
+    def _park(self, parked: _Parked, task: asyncio.Task[Json]) -> Json:
+        token = secrets.token_urlsafe(18)
+        self._parked[token] = (parked, task)
+        parked.relay = None
+        parked.stop_clocks()
+        parked.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, token)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, though nobody may come back
+        requests = {key: request for key, (request, _) in parked.questions.items()}
+        return {"resultType": INPUT_REQUIRED, "inputRequests": requests, "requestState": f"{PREFIX}{self._run}:{token}"}
+
+    def _expire(self, token: str) -> None:
+        parked, task = self._parked.pop(token)
+        task.cancel()
+        self._expired[token] = parked.owner
+        while len(self._expired) > MAX_EXPIRED:
+            self._expired.popitem(last=False)
+
+    def _count(self, owner: Hashable | None) -> int:
+        return sum(parked.owner == owner for parked, _ in self._parked.values())
+
+    def close(self) -> None:
+        """Give up everything that is parked; the servers are told."""
+        for token in list(self._parked):
+            parked, _ = self._parked[token]
+            if parked.expiry is not None:
+                parked.expiry.cancel()
+            self._expire(token)

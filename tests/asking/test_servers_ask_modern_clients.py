@@ -1,0 +1,136 @@
+"""A handshake server asks a modern client: the call is parked until the client comes back with the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import types
+
+from tests.asking.test_servers_ask_handshake_clients import ALL, QUESTION, answer, asking, respondent
+from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, fake, spawned, write_config
+from tests.hub.test_over_a_network import network_hub, sdk
+
+pytestmark = pytest.mark.anyio
+
+DECLARED = {"_meta": {"io.modelcontextprotocol/clientCapabilities": ALL}}
+ROOTS = {"roots": [{"uri": "file:///x", "future": 10**25}]}
+
+
+async def call(client: StdioClient, name: str, arguments: dict[str, Any] | None = None, **more: Any) -> Any:
+    return await client.request("tools/call", {"name": name, "arguments": arguments or {}, **DECLARED, **more})
+
+
+def modern(directory: Path, *options: str, **entry: Any) -> Any:
+    config = write_config(directory, {"a": asking(*options, **entry)})
+    return spawned([*HUB, "serve", "--config", str(config)], modern=True)
+
+
+async def test_the_question_comes_as_a_result_and_the_answer_with_the_retry(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        arguments = {"method": "roots/list", "params": {"future": 1}}
+        first = await call(client, "a__ask", arguments)
+        assert first["resultType"] == "input_required"
+        ((key, request),) = first["inputRequests"].items()
+        assert request == arguments
+        again = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
+        last = await call(client, "a__ask", arguments, **again)
+        assert last["resultType"] == "complete"
+        assert json.loads(last["content"][0]["text"]) == {"result": ROOTS}
+
+
+async def test_a_retry_without_the_answer_is_asked_again(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        first = await call(client, "a__ask", {"method": "roots/list"})
+        second = await call(client, "a__ask", requestState=first["requestState"], inputResponses={})
+        assert second["inputRequests"] == first["inputRequests"]
+        assert second["requestState"] != first["requestState"]
+        (key,) = second["inputRequests"]
+        last = await call(client, "a__ask", requestState=second["requestState"], inputResponses={key: ROOTS})
+        assert last["resultType"] == "complete"
+
+
+async def test_a_state_is_used_once_and_belongs_to_this_run_of_the_hub(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        first = await call(client, "a__ask", {"method": "roots/list"})
+        (key,) = first["inputRequests"]
+        retry = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
+        await call(client, "a__ask", **retry)
+        for state in (first["requestState"], "mcp-hub:another-run:token"):
+            used = await call(client, "a__ask", requestState=state, inputResponses={})
+            assert used["_meta"]["mcp-hub/error"]["code"] == "cancelled"
+            assert "may have been carried out" in used["content"][0]["text"]
+
+
+async def test_a_call_that_is_parked_does_not_use_up_its_deadline(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": asking(timeout=1), "clock": fake(timeout=30)})
+    async with spawned([*HUB, "serve", "--config", str(config)], modern=True) as client:
+        first = await call(client, "a__ask", {"method": "roots/list"})
+        await call(client, "clock__sleep", {"seconds": 1.5})
+        (key,) = first["inputRequests"]
+        retry = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
+        assert (await call(client, "a__ask", **retry))["resultType"] == "complete"
+
+
+async def test_what_a_modern_client_has_not_declared_it_is_not_asked(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        result = await client.request("tools/call", {"name": "a__ask", "arguments": {"method": "roots/list"}})
+        assert json.loads(result["content"][0]["text"])["error"]["code"] == -32601
+
+
+async def test_questions_outside_of_a_call_are_refused(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with modern(tmp_path, "--log", str(log)) as client:
+        assert (await call(client, "a__late"))["content"][0]["text"] == "soon"
+        async with asyncio.timeout(PATIENCE):
+            while not (log.exists() and "-32600" in log.read_text()):
+                await call(client, "a__echo", {"text": "x"})
+
+
+async def test_a_malformed_answer_is_refused_and_the_call_goes_on_waiting(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        first = await call(client, "a__ask", {"method": "roots/list"})
+        with pytest.raises(RpcError) as refused:
+            await call(client, "a__ask", requestState=first["requestState"], inputResponses=[1])
+        assert refused.value.code == -32602
+        (key,) = first["inputRequests"]
+        retry = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
+        assert (await call(client, "a__ask", **retry))["resultType"] == "complete"
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+@pytest.mark.parametrize("link", ["stdio", "http", "sse"])
+async def test_an_sdk_client_of_the_modern_era_is_asked_by_a_handshake_server(
+    tmp_path: Path, path: str, link: str
+) -> None:
+    heard: list[str] = []
+    inner = {"in": asking(allow=["elicitation"])}
+    async with network_hub(tmp_path / "inner", inner) as (_, inner_base):
+        entry: dict[str, Any] = asking(session="client")
+        if link != "stdio":
+            url = inner_base + ("/sse" if link == "sse" else "/mcp")
+            entry = {"url": url, "transport": link, "era": "handshake", "session": "client", "namespace": ""}
+        outer = {"a": entry}
+        async with (
+            network_hub(tmp_path / "outer", outer) as (_, base),
+            sdk(base + path, "modern", **respondent("modern", heard)) as client,
+        ):
+            name = "a__ask" if link == "stdio" else "in__ask"
+            async with asyncio.timeout(PATIENCE):
+                result = await client.call_tool(name, QUESTION)
+            assert isinstance(result.content[0], types.TextContent)
+            assert json.loads(result.content[0].text)["result"]["content"] == {"name": "modern"}
+    assert heard == ["who?"]
+
+
+async def test_a_modern_server_and_a_modern_client_understand_each_other_without_the_hub(tmp_path: Path) -> None:
+    heard: list[str] = []
+    async with (
+        network_hub(tmp_path / "hub", {"a": asking("--era", "modern")}) as (_, base),
+        sdk(base + "/mcp", "modern", **respondent("modern", heard)) as client,
+    ):
+        assert (await answer(client))["key0"]["content"] == {"name": "modern"}
+    assert heard == ["who?"]
