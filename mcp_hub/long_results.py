@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from secrets import token_hex
+from sys import getsizeof
 from typing import Any, Final
 
 from mcp_hub.wire.frames import encode
@@ -16,7 +17,7 @@ PREFIX: Final = "mcp-hub://result/"
 META_KEY: Final = "mcp-hub/long-result"
 KEPT_SECONDS: Final = 900.0
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of all results together; the oldest goes first."""
+"""Of memory, all results together; the oldest goes first. The newest stays even where it alone is larger."""
 MAX_RESULTS: Final = 1000
 MIN_PAGE: Final = 1024
 
@@ -31,7 +32,8 @@ class Page:
 
     @property
     def size(self) -> int:
-        return len(self.text or "") * 4 + len(self.blob or "")
+        """Bytes of memory."""
+        return getsizeof(self.text) + getsizeof(self.blob)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class LongResults:
 
     def keep(self, result: Json, caller: Hashable | None, page_size: int) -> tuple[str, int]:
         """(the URI under which the result can be read, how many pages it has of about `page_size` bytes)."""
+        self._drop_old()
         pages = tuple(pages_of(result, max(page_size, MIN_PAGE)))
         size = sum(page.size for page in pages)
         name = token_hex(16)
@@ -60,6 +63,11 @@ class LongResults:
         while len(self._kept) > 1 and (self._size > MAX_BYTES or len(self._kept) > MAX_RESULTS):
             self._drop(next(iter(self._kept)))
         return PREFIX + name, len(pages)
+
+    def _drop_old(self) -> None:
+        """What is too old is at the front: all are kept for the same time."""
+        while self._kept and next(iter(self._kept.values())).until < self._clock():
+            self._drop(next(iter(self._kept)))
 
     def _drop(self, name: str) -> None:
         self._size -= self._kept.pop(name).size
@@ -72,8 +80,7 @@ class LongResults:
     def read(self, uri: str, caller: Hashable | None) -> Json | None:
         """A page as a result of `resources/read`; None if there is none for this caller."""
         name, slash, number = uri[len(PREFIX) :].partition("/")
-        for old in [other for other, kept in self._kept.items() if kept.until < self._clock()]:
-            self._drop(old)
+        self._drop_old()
         kept = self._kept.get(name)
         if kept is None or kept.caller != caller or (slash and not (number.isascii() and number.isdigit())):
             return None
@@ -90,7 +97,11 @@ class LongResults:
 
 
 def pages_of(result: Json, size: int) -> Iterator[Page]:
-    """The pages of a result: texts in parts of at most `size` bytes, other data whole; at least one."""
+    """The pages of a result: texts in parts of at most `size` bytes, everything else whole; at least one.
+
+    First those of the content blocks in their order, then one with `structuredContent`, then one with what other
+    members the result has.
+    """
     blocks = result.get("content")
     found = False
     for block in blocks if isinstance(blocks, list) else []:
@@ -98,9 +109,10 @@ def pages_of(result: Json, size: int) -> Iterator[Page]:
             found = True
             yield page
     structured = result.get("structuredContent")
-    if structured is not None:
+    others = {key: value for key, value in result.items() if key not in ("content", "structuredContent")}
+    for value in ([structured] if structured is not None else []) + ([others] if others else []):
         found = True
-        yield from _parts(encode(structured).decode(), "application/json", size)
+        yield Page("application/json", text=encode(value).decode())
     if not found:
         yield Page("text/plain", text="")
 
@@ -118,16 +130,17 @@ def _pages_of_block(block: Any, size: int) -> Iterator[Page]:
     elif isinstance(inner, dict) and isinstance(inner.get("text"), str):
         yield from _parts(inner["text"], str(inner.get("mimeType", "text/plain")), size)
     else:
-        yield from _parts(encode(block).decode(), "application/json", size)
+        yield Page("application/json", text=encode(block).decode())
 
 
 def _parts(text: str, mime_type: str, size: int) -> Iterator[Page]:
     if not text:
         yield Page(mime_type, text="")
-    while text:
-        part = head(text, size)
+    at = 0
+    while at < len(text):
+        part = head(text[at : at + size], size)
         yield Page(mime_type, text=part)
-        text = text[len(part) :]
+        at += len(part)
 
 
 def head(text: str, size: int) -> str:
@@ -135,9 +148,14 @@ def head(text: str, size: int) -> str:
 
     No character is cut in half, those outside the first plane included, and no pair of surrogates.
     """
-    low, high = 1, min(len(text), size)
-    if high < 1 or _written(text[:high]) <= size:
-        return text[: max(high, 1)]
+    text = text[: max(size, 1)]  # no character is shorter than a byte
+    size_of_all = _written(text)
+    if len(text) <= 1 or size_of_all <= size:
+        return text
+    # Texts are mostly of one script, so a guess is nearly right; no character is shorter than a byte, so it bounds.
+    guess = max(len(text) * size // size_of_all, 1)
+    over = _written(text[:guess]) - size
+    low, high = (max(guess - over, 1), guess) if over > 0 else (guess, min(guess - over, len(text)))
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if _written(text[:middle]) <= size else (low, middle - 1)

@@ -14,12 +14,15 @@ from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import GuardBlocked, ToolFailed
 from mcp_hub.kinds import TOOLS
 from mcp_hub.upstream.connection import Upstream
+from mcp_hub.wire.frames import encode
 
 Json = dict[str, Any]
 
 WEB: Final = "mcp-hub web"
 FUNCTIONS: Final = "mcp-hub functions"
 SCRAPE: Final = "scrape_website"
+MAX_ARGUMENTS: Final = 63 * 1024 * 1024
+"""Bytes a function is given; its process reads lines of 64 MiB."""
 
 
 def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
@@ -67,13 +70,18 @@ class OwnServers:
         raise GuardBlocked(text) if code == "guard_blocked" and rule != address_rules.RULE else ToolFailed(text)
 
     async def run_function(self, function: str, call: Json, result: Json, options: Json) -> Json | None:
-        """What `module:function` makes of a result; None where it leaves it. Raises CallError."""
-        answer = await self._ask(self._functions(), function, {"call": call, "result": result, "options": options})
+        """What `module:function` makes of a result; None where it leaves it. Raises CallError and ProtocolError."""
+        arguments = {"call": call, "result": result, "options": options}
+        if len(encode(arguments)) > MAX_ARGUMENTS:
+            raise ToolFailed(f"the call and its result are longer than {MAX_ARGUMENTS:,} bytes")
+        answer = await self._ask(self._functions(), function, arguments)
         if answer.get("isError"):
             raise ToolFailed(_said(answer)[0])
         structured = answer.get("structuredContent")
-        replaced = structured.get("result") if isinstance(structured, dict) else None
-        return replaced if isinstance(replaced, dict) else None
+        replaced = structured.get("result", False) if isinstance(structured, dict) else False
+        if replaced is not None and not isinstance(replaced, dict):
+            raise ToolFailed("its process answered something else than a result")
+        return replaced
 
     def _functions(self) -> Server:
         servers = self._config.servers

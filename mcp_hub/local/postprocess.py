@@ -11,12 +11,19 @@ import importlib
 import inspect
 import os
 import sys
+import threading
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, Final
 
 from mcp_hub.wire.streams import claim
 
 Json = dict[str, Any]
+
+AT_ONCE: Final = 32
+"""Functions that run at the same time; more wait."""
+MAX_STUCK: Final = 8
+"""Functions that still run though nobody waits for them; with so many the process ends, and the hub starts another."""
 
 
 def main() -> None:
@@ -29,20 +36,54 @@ def main() -> None:
     words = sys.argv[1:]
     sys.path[:0] = [word.removeprefix("--path=") for word in words if word.startswith("--path=")]
     names = [word for word in words if not word.startswith("--")]
-    tools = {name: LocalTool(step(name), Mark(name=name)) for name in names}
+    threads = Threads()
+    tools = {name: LocalTool(step(name, threads), Mark(name=name)) for name in names}
     LocalServer(tools, [], stdin, stdout, name="mcp-hub functions").serve()
     sys.stderr.flush()
     os._exit(0)
 
 
-def step(name: str) -> Callable[..., Any]:
+class Threads:
+    """Runs each call in a thread of its own. A thread cannot be ended, so those that never end are counted."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._stuck: set[threading.Thread] = set()
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """What the function returns or raises."""
+        done: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(function())
+            except StopIteration as error:  # which no future can hold
+                done.set_exception(RuntimeError(repr(error)))
+            except BaseException as error:  # sys.exit too ends the call, and not the thread alone
+                done.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+        async with self._places:
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            try:
+                return await asyncio.shield(asyncio.wrap_future(done))
+            except asyncio.CancelledError:
+                self._give_up(thread)
+                raise
+
+    def _give_up(self, thread: threading.Thread) -> None:
+        self._stuck = {other for other in (*self._stuck, thread) if other.is_alive()}
+        if len(self._stuck) >= MAX_STUCK:
+            print(f"{MAX_STUCK} functions did not end with their calls: starting anew", file=sys.stderr, flush=True)
+            os._exit(1)
+
+
+def step(name: str, threads: Threads) -> Callable[..., Any]:
     """The tool of one `module:function`, which is looked for when it is called."""
 
-    def run(call: Json, result: Json, options: Json) -> Json:
+    async def run(call: Json, result: Json, options: Json) -> Json:
         """Change a result."""
-        changed = found(name)(call, result, **options)
-        if inspect.isawaitable(changed):
-            changed = asyncio.run(_awaited(changed))
+        changed = await threads.run(lambda: _changed(name, call, result, options))
         if isinstance(changed, str):
             changed = {"content": [{"type": "text", "text": changed}]}
         if changed is not None and not isinstance(changed, dict):
@@ -52,6 +93,11 @@ def step(name: str) -> Callable[..., Any]:
     return run
 
 
+def _changed(name: str, call: Json, result: Json, options: Json) -> Any:
+    changed = found(name)(call, result, **options)
+    return asyncio.run(_awaited(changed)) if inspect.isawaitable(changed) else changed
+
+
 async def _awaited(value: Any) -> Any:
     return await value
 
@@ -59,12 +105,9 @@ async def _awaited(value: Any) -> Any:
 def found(name: str) -> Callable[..., Any]:
     """The function of `module:function`. Raises ImportError, in words, if there is none."""
     module, _, function = name.partition(":")
-    try:
-        target = getattr(importlib.import_module(module), function)
-    except AttributeError:
-        raise ImportError(f"the module {module!r} has no function {function!r}") from None
+    target = getattr(importlib.import_module(module), function, None)
     if not callable(target):
-        raise ImportError(f"{name!r} is no function")
+        raise ImportError(f"the module {module!r} has no function {function!r}")
     return target  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""Results above the limit: what is passed on, and that the pages hold all of it."""
+"""Kept results: that the pages hold all of them, for whom, and for how long."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.long_results import KEPT_SECONDS, MAX_RESULTS, LongResults, head, pages_of
-from mcp_hub.policy.shape_result import NOTE, _cut
+from mcp_hub.long_results import KEPT_SECONDS, MAX_BYTES, MAX_RESULTS, LongResults, head, pages_of
+from mcp_hub.wire.frames import encode
 
 TEXTS = st.text(max_size=4000) | st.text("ab \n\u00e9\U0001f600", max_size=4000)
 BLOCKS = (
@@ -18,6 +18,10 @@ BLOCKS = (
     | st.builds(lambda size: {"type": "image", "mimeType": "image/png", "data": "A" * size}, st.integers(0, 4000))
     | st.builds(lambda text: {"type": "resource", "resource": {"uri": "x:y", "text": text}}, TEXTS)
 )
+
+
+def written(text: str) -> int:
+    return len(encode(text)) - 2
 
 
 class Clock:
@@ -39,23 +43,14 @@ def test_the_pages_together_are_the_whole_result(blocks: list[dict[str, Any]], s
             assert len(json.dumps(page.text, ensure_ascii=False).encode()) <= size + 2
 
 
-@given(blocks=st.lists(BLOCKS, max_size=5), limit=st.integers(1, 6000))
-@settings(max_examples=200, deadline=None, derandomize=True)
-def test_what_is_passed_on_is_never_longer_than_the_limit(blocks: list[dict[str, Any]], limit: int) -> None:
-    kept, shown = _cut(blocks, limit)
-    assert shown <= limit
-    assert len(json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()) <= limit + NOTE
-    whole = {json.dumps(block) for block in blocks}
-    assert all(json.dumps(block) in whole for block in kept if block["type"] != "text"), "only texts are ever cut"
-
-
-@given(text=st.text(max_size=300), size=st.integers(1, 200))
+@given(text=st.text(max_size=300) | st.text('a\n"\u00e9\u6f22\U0001f600', max_size=300), size=st.integers(1, 400))
 @settings(max_examples=300, deadline=None, derandomize=True)
-def test_a_text_is_cut_between_characters(text: str, size: int) -> None:
+def test_a_text_is_cut_between_characters_and_as_late_as_possible(text: str, size: int) -> None:
     part = head(text, size)
     assert text.startswith(part)
-    assert part or not text
     part.encode()
+    assert written(part) <= size or len(part) == 1
+    assert part == text or (part and written(text[: len(part) + 1]) > size)
 
 
 def test_a_page_belongs_to_its_caller_and_to_its_time() -> None:
@@ -87,11 +82,36 @@ def test_the_oldest_goes_when_there_are_too_many() -> None:
 
 def test_the_oldest_goes_when_they_are_too_large() -> None:
     store = LongResults(Clock())
-    blob = {"content": [{"type": "image", "mimeType": "image/png", "data": "A" * (40 * 1024 * 1024)}]}
-    first, _ = store.keep(blob, None, 1024)
-    second, _ = store.keep(blob, None, 1024)
-    assert store.read(first, None) is None
-    assert store.read(second, None) is not None
+    blob = {"content": [{"type": "image", "mimeType": "image/png", "data": "A" * (MAX_BYTES // 3)}]}
+    uris = [store.keep(blob, None, 1024)[0] for _ in range(4)]
+    assert [store.read(uri, None) is not None for uri in uris] == [False, False, True, True]
+
+
+def test_what_is_too_old_leaves_when_something_new_is_kept() -> None:
+    clock = Clock()
+    store = LongResults(clock)
+    blob = {"content": [{"type": "image", "mimeType": "image/png", "data": "A" * (MAX_BYTES * 2 // 3)}]}
+    small = {"content": [{"type": "text", "text": "x"}]}
+    store.keep(blob, None, 1024)
+    clock.now = KEPT_SECONDS / 2
+    kept, _ = store.keep(small, None, 1024)
+    clock.now = KEPT_SECONDS + 1
+    other, _ = store.keep(blob, None, 1024)
+    assert store.read(kept, None) is not None, "only what is too old has made room"
+    assert store.read(other, None) is not None
+
+
+def test_structured_content_and_other_members_have_a_page_of_json_each() -> None:
+    result = {
+        "content": [{"type": "text", "text": "x"}],
+        "structuredContent": {"rows": ["y" * 5000]},
+        "_meta": {"z": "z" * 5000},
+    }
+    text, structured, others = pages_of(result, 1024)
+    assert text.mime_type == "text/plain"
+    assert json.loads(structured.text or "") == result["structuredContent"]
+    assert json.loads(others.text or "") == {"_meta": result["_meta"]}
+    assert {structured.mime_type, others.mime_type} == {"application/json"}
 
 
 @pytest.mark.parametrize("block", [{"type": "future", "x": 1}, "no block", {"type": "text", "text": None}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from mcp import MCPError
 
-from tests.fakes.client import RpcError, StdioClient, fake, hub
+from tests.fakes.client import PATIENCE, RpcError, StdioClient, fake, hub
 from tests.hub.test_over_a_network import network_hub, sdk
 
 pytestmark = pytest.mark.anyio
@@ -32,9 +33,16 @@ async def test_a_long_text_is_shortened_and_can_be_read_to_its_end(tmp_path: Pat
         result = await client.call("a__big", {"bytes": 5 * 2**20})
         assert len(json.dumps(result)) < 256 * 1024 + 2048
         assert set(result["content"][0]["text"]) == {"x"}
-        assert "shortened" in result["content"][1]["text"]
-        assert result["content"][2]["type"] == "resource_link"
         facts = result["_meta"][KEY]
+        assert facts["next"] in result["content"][1]["text"]
+        assert result["content"][2]["type"] == "resource_link"
+        assert result["content"][2]["uri"] == facts["next"]
+        page = await client.request("resources/read", {"uri": facts["next"]})
+        assert {key: page.get(key) for key in ("resultType", "ttlMs", "cacheScope")} == (
+            {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+            if modern
+            else {"resultType": None, "ttlMs": None, "cacheScope": None}
+        )
         pages = await all_pages(client, facts["next"])
         assert "".join(page["text"] for page in pages) == "x" * 5 * 2**20
         assert len(pages) == facts["pages"]
@@ -64,6 +72,53 @@ async def test_images_and_structure_stay_whole_or_are_left_out(tmp_path: Path) -
         pages = await all_pages(client, short["_meta"][KEY]["next"])
         assert [page.get("blob") for page in pages][:3] == [None, "A" * 4000, None]
         assert json.loads("".join(p["text"] for p in pages[3:])) == {"rows": ["y" * 50] * 100}
+
+
+TABLES = """
+from dataclasses import dataclass
+from mcp_hub import tool
+
+@dataclass
+class Table:
+    rows: list[str]
+    total: int
+
+@tool
+def rows(count: int) -> Table:
+    return Table(["y" * 50] * count, count)
+
+@tool
+def words(count: int) -> Table:
+    return Table(["word"] * count, count)
+"""
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_clients_that_check_output_schemas_take_shortened_and_changed_results(tmp_path: Path, era: str) -> None:
+    (tmp_path / "hub" / "tables").mkdir(parents=True)
+    (tmp_path / "hub" / "tables" / "tables.py").write_text(TABLES)
+    entry = {
+        "tools_dir": "tables",
+        "max_result_bytes": 4000,
+        "tools": {"words": {"postprocess": {"step": "json", "arguments": {"path": "rows[1]"}}}},
+    }
+    async with (
+        network_hub(tmp_path / "hub", {"a": entry}) as (_, base),
+        sdk(base + "/mcp", era) as client,
+    ):
+        schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
+        assert schemas["a__rows"] is not None
+        assert schemas["a__words"] is None, "what is left of it is a text"
+        result = await client.call_tool("a__rows", {"count": 1000})
+        assert result.structured_content is not None
+        assert result.structured_content["total"] == 1000
+        assert 0 < len(result.structured_content["rows"]) < 1000
+        assert result.meta is not None
+        last = f"{result.meta[KEY]['uri']}/{result.meta[KEY]['pages']}"
+        (page,) = (await client.read_resource(last)).contents
+        assert json.loads(page.text) == {"rows": ["y" * 50] * 1000, "total": 1000}  # type: ignore[union-attr]
+        word = await client.call_tool("a__words", {"count": 3})
+        assert [block.text for block in word.content] == ["word"]  # type: ignore[union-attr]
 
 
 async def test_nobody_else_can_read_the_pages(tmp_path: Path) -> None:
@@ -100,12 +155,17 @@ def fail(call, result): raise ValueError("no good")
 def odd(call, result): return {"content": "nothing of the kind"}
 def hang(call, result): time.sleep(600)
 def leave(call, result): os._exit(3)
+def process(call, result): return str(os.getpid())
+def end(call, result): sys.exit(3)
+def stop(call, result): return next(iter(()))
+def structure(call, result): return {"content": [], "structuredContent": [1]}
 """
 
 
 @pytest.fixture
 def functions(tmp_path: Path) -> None:
     (tmp_path / "shaping.py").write_text(FUNCTIONS)
+    (tmp_path / "broken.py").write_text("print('imported')\nimport os\nos.no_such_thing\ndef any(call, result): ...\n")
 
 
 def steps(**of: Any) -> dict[str, Any]:
@@ -126,7 +186,19 @@ async def test_a_function_of_the_user_changes_results_in_a_process_of_its_own(tm
 
 
 @pytest.mark.usefixtures("functions")
-@pytest.mark.parametrize("step", ["shaping:fail", "shaping:odd", "shaping:leave", "shaping:missing", "nowhere:none"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "shaping:fail",
+        "shaping:odd",
+        "shaping:leave",
+        "shaping:end",
+        "shaping:stop",
+        "shaping:missing",
+        "nowhere:none",
+        "broken:any",
+    ],
+)
 async def test_a_step_that_fails_withholds_the_result_unless_it_is_to_be_kept(tmp_path: Path, step: str) -> None:
     rules = steps(echo=step, pid={"step": step, "on_error": "keep"})
     async with hub(tmp_path, rules) as client:
@@ -147,6 +219,52 @@ async def test_a_function_that_hangs_ends_with_its_call_and_delays_no_other(tmp_
         assert not hanging.done()
         result = (await hanging)["result"]
         assert result["_meta"]["mcp-hub/error"]["code"] == "timeout"
+
+
+@pytest.mark.usefixtures("functions")
+async def test_a_module_that_does_not_import_is_told_as_what_it_is(tmp_path: Path) -> None:
+    async with hub(tmp_path, steps(echo="broken:any", pid="shaping:missing")) as client:
+        assert "no_such_thing" in (await client.call("a__echo"))["content"][0]["text"]
+        assert "no function 'missing'" in (await client.call("a__pid"))["content"][0]["text"]
+
+
+async def process_other_than(client: StdioClient, before: str) -> str:
+    """The process functions run in, as soon as it is another one."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            result = await client.call("a__meta")
+            if not result.get("isError") and result["content"][0]["text"] != before:
+                return str(result["content"][0]["text"])
+
+
+@pytest.mark.usefixtures("functions")
+async def test_functions_that_never_end_are_ended_when_there_are_many(tmp_path: Path) -> None:
+    rules = steps(echo="shaping:hang", meta="shaping:process")
+    rules["a"]["tools"]["echo"]["timeout"] = 1
+    async with hub(tmp_path, rules) as client:
+        before = await client.text("a__meta")
+        hanging = [client.start("tools/call", {"name": "a__echo", "arguments": {}}) for _ in range(40)]
+        async with asyncio.timeout(PATIENCE):
+            codes = {(await one)["result"]["_meta"]["mcp-hub/error"]["code"] for one in hanging}
+        assert codes <= {"timeout", "tool_error"}
+        await process_other_than(client, before)
+
+
+@pytest.mark.usefixtures("functions")
+async def test_after_a_function_has_ended_its_process_the_next_one_runs_in_another(tmp_path: Path) -> None:
+    async with hub(tmp_path, steps(echo="shaping:leave", meta="shaping:process")) as client:
+        before = await client.text("a__meta")
+        assert (await client.call("a__echo"))["isError"]
+        await process_other_than(client, before)
+
+
+@pytest.mark.usefixtures("functions")
+@pytest.mark.parametrize("modern", [False, True])
+async def test_what_a_function_returns_is_in_the_words_of_the_clients_era(tmp_path: Path, modern: bool) -> None:
+    async with hub(tmp_path, steps(echo="shaping:structure"), modern=modern) as client:
+        result = await client.call("a__echo")
+    assert result.get("structuredContent") == ([1] if modern else None)
+    assert result.get("resultType") == ("complete" if modern else None)
 
 
 @pytest.mark.parametrize(
