@@ -27,6 +27,10 @@ class Asker(Protocol):
         """The client's result. Raises ProtocolError, with the client's own error if it answered one."""
         ...
 
+    def hear(self, message: Json) -> None:
+        """Pass on a log message of a server's, if the client wants to hear it."""
+        ...
+
 
 def askable(capabilities: Mapping[str, Any]) -> Json:
     """Of a client's capabilities those that a server's requests can be about."""

@@ -8,9 +8,9 @@ from secrets import token_hex
 from typing import Any, Final
 
 from mcp_hub.asking import CAPABILITY, Asker, Json, lacks
+from mcp_hub.era import INPUT_REQUIRED
 from mcp_hub.errors import INVALID_REQUEST, ProtocolError
 
-INPUT_REQUIRED: Final = "input_required"
 MAX_ROUNDS: Final = 20
 """Times one call may ask; a server that never has enough is at fault."""
 MAX_REQUESTS: Final = 16

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from mcp_hub import errors
 from mcp_hub.errors import ProtocolError
+from mcp_hub.log_levels import LEVELS
 
 Era = Literal["handshake", "modern"]
 Json = dict[str, Any]
@@ -36,6 +37,8 @@ PROGRESS_TOKEN: Final = "progressToken"
 
 DISCOVER: Final = "server/discover"
 LISTEN: Final = "subscriptions/listen"
+INPUT_REQUIRED: Final = "input_required"
+"""`resultType` of a modern result that is a question."""
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 CANCELLED: Final = "notifications/cancelled"
 PROGRESS: Final = "notifications/progress"
@@ -109,7 +112,7 @@ def read_envelope(params: object) -> Envelope:
         version,
         capabilities,
         client_info if isinstance(client_info, dict) else None,
-        log_level if isinstance(log_level, str) else None,
+        log_level if log_level in LEVELS else None,
     )
 
 

@@ -25,13 +25,13 @@ from mcp_hub.policy.selection import EVERYTHING, Selection, strangers
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
+from mcp_hub.upstream.starts import Starts
 from mcp_hub.upstream.states import State
 from mcp_hub.version import VERSION
 from mcp_hub.wire.children import Children
 
 log = logging.getLogger("mcp_hub")
 
-STARTS_AT_ONCE: Final = 4
 REFRESH_AFTER: Final = 5.0
 """Seconds until upstreams that are served from their kept catalog are started to refresh it."""
 REBUILD_AFTER: Final = 0.05
@@ -65,7 +65,7 @@ class Hub:
         self.children = Children()
         self.clients = Clients(expected=one_client)
         dialer = Dialer(self.children, environ, partial(built_in_settings, config))
-        starts = asyncio.Semaphore(STARTS_AT_ONCE)
+        starts = Starts()
         self.upstreams: dict[str, Upstream] = {
             server.id: Upstream(server, dialer, self.info, self.clients, starts, kept, self._upstream_changed)
             for server in config.servers
@@ -285,6 +285,10 @@ class Hub:
     def _longest_connect(self) -> float:
         return max((u.server.deadlines.connect for u in self.upstreams.values()), default=0.0)
 
+    async def log_from(self, level: str) -> None:
+        """Have all servers that are there log this level and above."""
+        await asyncio.gather(*(upstream.log_from(level) for upstream in self.upstreams.values()))
+
     def may_ask(self, route: Route) -> bool:
         """Whether a call may come back with a question that its caller has to be parked for."""
         upstream = self.upstreams.get(route.upstream)
@@ -316,7 +320,8 @@ class Hub:
         # What a handshake client can be asked a modern server is told with each request, as everybody else.
         envelope = call.envelope
         if call.era == "handshake":
-            envelope = Envelope(capabilities=askable(envelope.capabilities) if call.asker is not None else {})
+            offered = askable(envelope.capabilities) if call.asker is not None else {}
+            envelope = Envelope(capabilities=offered, log_level=envelope.log_level)
 
         async def ask(more: Json) -> Json:
             return await upstream.request(
@@ -326,6 +331,7 @@ class Hub:
                 envelope=envelope,
                 on_progress=call.on_progress,
                 asker=call.asker,
+                hear=call.on_message,
             )
 
         result = await ask({})

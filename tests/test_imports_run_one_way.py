@@ -17,6 +17,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "address_rules",
     "asking",
     "instructions",
+    "log_levels",
     "long_results",
     "loosening",
     "redaction",

@@ -39,6 +39,8 @@ class Call:
     on_progress: Callable[[Json], None] | None = None
     asker: Asker | None = None
     """The caller, where it can be asked something because of this call."""
+    on_message: Callable[[Json], None] | None = None
+    """Takes what the server logs because of this call."""
     deadlines: list[asyncio.Timeout] = field(default_factory=list)
     """The limits that are running; they stand still while the call waits for its caller."""
     notes: list[str] = field(default_factory=list)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcp_hub.era import Era
+from mcp_hub.log_levels import MESSAGE, passes
 from mcp_hub.serve.asking import Questions
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import RequestId
@@ -36,6 +37,8 @@ class Caller:
         """The handshake revision agreed on; None before `initialize` and for modern-only callers."""
         self.capabilities: dict[str, Any] = {}
         self.client_info: dict[str, Any] = {}
+        self.log_level: str | None = None
+        """Log messages below it are not for this client of the handshake era; None: it has not said."""
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         """Running requests that the client may cancel by id."""
         self.given_up: set[RequestId] = set()
@@ -79,6 +82,12 @@ class Respondent:
     def capabilities(self) -> dict[str, Any]:
         """As declared in its handshake."""
         return self.caller.capabilities
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Pass on a log message, on the same way as a question."""
+        if passes(message.get("level"), self.caller.log_level):
+            put = self.send or self.caller.notify
+            put({"jsonrpc": "2.0", "method": MESSAGE, "params": message})
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Raises ProtocolError."""

@@ -27,6 +27,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.hub import Hub
 from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TOOLS, Kind
+from mcp_hub.log_levels import LEVELS, MESSAGE, SET_LEVEL, passes
 from mcp_hub.policy import Call
 from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller, Respondent, Send
 from mcp_hub.serve.parking import Parking, Uncarried
@@ -40,6 +41,7 @@ CAPABILITIES: Final[dict[str, Any]] = {
     "resources": {"listChanged": True},
     "prompts": {"listChanged": True},
     "completions": {},
+    "logging": {},
 }
 LISTEN_FILTERS: Final = {
     "toolsListChanged": "notifications/tools/list_changed",
@@ -77,6 +79,7 @@ class Dispatcher:
             eras.DISCOVER: self._discover,
             eras.LISTEN: self._listen,
             "completion/complete": self._complete,
+            SET_LEVEL: self._set_level,
         }
         for kind in KINDS:
             self._methods[kind.list_method] = partial(self._list, kind)
@@ -151,7 +154,7 @@ class Dispatcher:
         envelope = (
             eras.read_envelope(params)
             if modern
-            else Envelope(capabilities=caller.capabilities, client_info=caller.client_info)
+            else Envelope(capabilities=caller.capabilities, client_info=caller.client_info, log_level=caller.log_level)
         )
         return Exchange(caller, request_id, method, params or {}, "modern" if modern else "handshake", envelope, send)
 
@@ -206,6 +209,14 @@ class Dispatcher:
             "_meta": {eras.SERVER_INFO_KEY: self.hub.info},
         }
 
+    async def _set_level(self, exchange: Exchange) -> dict[str, Any]:
+        level = exchange.params.get("level")
+        if level not in LEVELS:
+            raise ProtocolError(INVALID_PARAMS, f"params.level must be one of {', '.join(LEVELS)}.")
+        exchange.caller.log_level = level
+        await self.hub.log_from(level)
+        return {}
+
     async def _list(self, kind: Kind, exchange: Exchange) -> Raw:
         cursor = exchange.params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
@@ -224,7 +235,7 @@ class Dispatcher:
         key, state = exchange.caller.key(exchange.era), exchange.params.get("requestState")
         if exchange.era == "modern" and isinstance(state, str) and self._parking.owns(state):
             answers = exchange.params.get("inputResponses")
-            return await self._parking.resume(state, key, answers, _progress(exchange))
+            return await self._parking.resume(state, key, answers, _progress(exchange), _messages(exchange))
         params = eras.end_to_end(exchange.params)
         params[kind.name_key] = route.name
         call = Call(
@@ -236,6 +247,7 @@ class Dispatcher:
             envelope=exchange.envelope,
             caller=key,
             on_progress=_progress(exchange),
+            on_message=_messages(exchange),
             asker=Respondent(exchange.caller, exchange.send) if exchange.era == "handshake" else None,
         )
         if exchange.era == "modern" and askable(exchange.envelope.capabilities) and self.hub.may_ask(route):
@@ -311,6 +323,21 @@ class _Subscription:
     def put(self, method: str, params: dict[str, Any]) -> None:
         tagged = {**params, "_meta": {eras.SUBSCRIPTION_KEY: self.exchange.id}}
         self.exchange.send({"jsonrpc": "2.0", "method": method, "params": tagged})
+
+
+def _messages(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
+    """Takes the log messages a request causes: what a client of the handshake set, what a modern request asks for."""
+    if exchange.era == "handshake":
+        return Respondent(exchange.caller, exchange.send).hear
+    least = exchange.envelope.log_level
+    if least is None:
+        return None
+
+    def relay(params: dict[str, Any]) -> None:
+        if passes(params.get("level"), least):
+            exchange.send({"jsonrpc": "2.0", "method": MESSAGE, "params": params})
+
+    return relay
 
 
 def _progress(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:

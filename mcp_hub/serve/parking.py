@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mcp_hub.asking import Json
-from mcp_hub.bridge import INPUT_REQUIRED
+from mcp_hub.era import INPUT_REQUIRED
 from mcp_hub.errors import INVALID_PARAMS, INVALID_REQUEST, CallCancelled, DeadlineExceeded, ProtocolError
 from mcp_hub.policy import Call
 
@@ -36,6 +36,8 @@ class _Parked:
     full: Callable[[], bool]
     relay: Relay | None = None
     """Where progress goes: to the request that is being answered now."""
+    said: Relay | None = None
+    """Where log messages go, likewise."""
     questions: dict[str, tuple[Json, asyncio.Future[Json]]] = field(default_factory=dict)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     left: list[tuple[asyncio.Timeout, float]] = field(default_factory=list)
@@ -59,9 +61,16 @@ class _Parked:
         finally:
             self.questions.pop(key, None)
 
+    def hear(self, message: Json) -> None:
+        """Log messages go with the request that is being answered, by `Call.on_message`."""
+
     def progress(self, params: Json) -> None:
         if self.relay is not None:
             self.relay(params)
+
+    def message(self, params: Json) -> None:
+        if self.said is not None:
+            self.said(params)
 
     def stop_clocks(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -88,6 +97,9 @@ class Uncarried:
         """Raises ProtocolError."""
         raise ProtocolError(INVALID_REQUEST, f"{method} needs exactly one running call of this client to carry it.")
 
+    def hear(self, message: Json) -> None:
+        """What no request of its own has caused, a modern client does not hear."""
+
 
 class Parking:
     """`act(call)` carries a call out. States are bound to their owner and to this run of the hub."""
@@ -111,12 +123,16 @@ class Parking:
         owner = call.caller
         parked = _Parked(call, owner, lambda: self._count(owner) >= MAX_PARKED, relay)
         parked.capabilities = call.envelope.capabilities
+        parked.said = call.on_message
+        call.on_message = parked.message
         call.asker = parked
         call.on_progress = parked.progress if relay is not None else None
         task = asyncio.ensure_future(self._act(call))
         return await self._next(parked, task)
 
-    async def resume(self, state: str, owner: Hashable | None, answers: Any, relay: Relay | None) -> Json:
+    async def resume(
+        self, state: str, owner: Hashable | None, answers: Any, relay: Relay | None, said: Relay | None
+    ) -> Json:
         """Go on with a parked call; `answers` are the client's results by key.
 
         Raises CallCancelled for what another run of the hub parked, DeadlineExceeded for what waited too long.
@@ -133,7 +149,7 @@ class Parking:
         del self._parked[token]
         if parked.expiry is not None:
             parked.expiry.cancel()
-        parked.relay = relay
+        parked.relay, parked.said = relay, said
         parked.start_clocks()
         for key, (_, future) in list(parked.questions.items()):
             answer = answers.get(key)
@@ -162,7 +178,7 @@ class Parking:
     def _park(self, parked: _Parked, task: asyncio.Task[Json]) -> Json:
         token = secrets.token_urlsafe(18)
         self._parked[token] = (parked, task)
-        parked.relay = None
+        parked.relay = parked.said = None
         parked.stop_clocks()
         parked.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, token)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, though nobody may come back

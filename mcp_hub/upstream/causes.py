@@ -9,6 +9,7 @@ from mcp_hub.asking import CAPABILITY, Asker, Json, lacks
 from mcp_hub.config.models import Server
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
 
+Hear = Callable[[Json], None]
 Standing = Callable[[], Asker | None]
 
 
@@ -20,17 +21,25 @@ class Causes:
         self._standing = standing
         self._shared = shared
         """Whether clients beside the standing one may cause something here."""
-        self._running: list[tuple[Hashable | None, Asker | None]] = []
+        self._running: list[tuple[Hashable | None, Asker | None, Hear | None]] = []
 
     @contextlib.contextmanager
-    def attended(self, key: Hashable | None, asker: Asker | None) -> Iterator[None]:
-        """While the block runs, the session carries a call of this client."""
-        entry = (key, asker)
+    def attended(self, key: Hashable | None, asker: Asker | None, hear: Hear | None = None) -> Iterator[None]:
+        """While the block runs, the session carries a call of this client; `hear` takes log messages it causes."""
+        entry = (key, asker, hear)
         self._running.append(entry)
         try:
             yield
         finally:
             self._running.remove(entry)
+
+    def heard(self, message: Json) -> bool:
+        """Pass a log message to the call that caused it; False if none runs. Of several clients nobody gets it."""
+        if len({key for key, _, _ in self._running}) == 1:
+            hear = self._running[-1][2]
+            if hear is not None:
+                hear(message)
+        return bool(self._running)
 
     async def answer(self, method: str, params: Json) -> Json:
         """The result of a server's request. Raises ProtocolError, which is its answer then."""
@@ -49,9 +58,9 @@ class Causes:
         if self._shared and standing is None and CAPABILITY[method] not in self._server.allow:
             text = f"This server may not ask for {CAPABILITY[method]} (setting: servers.{self._server.id}.allow)."
             raise ProtocolError(METHOD_NOT_FOUND, text)
-        keys = {key for key, _ in self._running}
+        keys = {key for key, _, _ in self._running}
         if len(keys) == 1:
-            askers = [asker for _, asker in self._running]
+            askers = [asker for _, asker, _ in self._running]
             if len(askers) == 1 and askers[0] is not None:
                 return askers[0]  # on the stream of the call that caused it
             known = standing or next((asker for asker in askers if asker is not None), None)

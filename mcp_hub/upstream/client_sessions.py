@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
+from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
 from mcp_hub.upstream.session import Session
 
@@ -123,3 +125,18 @@ async def _close(place: _Place) -> None:
     with contextlib.suppress(asyncio.CancelledError, Exception):
         session = await place.opening
         await session.close()
+
+
+def entry_for(server: Server, caller: Hashable) -> Server:
+    """The entry as one caller's own session is opened from it.
+
+    A profile is kept for principals only: a session of the handshake era never comes back, and what it left behind
+    is nobody else's to see.
+    """
+    if server.profile is None:
+        return server
+    own = None
+    if isinstance(caller, str):
+        digest = hashlib.sha256(caller.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        own = server.profile.with_name(f"{server.profile.name}-callers") / digest
+    return server.model_copy(update={"profile": own})

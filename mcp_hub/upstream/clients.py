@@ -36,6 +36,12 @@ class Clients:
         """The client is gone."""
         self._known.pop(key, None)
 
+    def hear(self, message: Json, key: Hashable | None, *, own: bool) -> None:
+        """A server said something outside of any call: its only client hears it, or all that can."""
+        asker = self._known.get(key) if own else None
+        for each in [asker] if asker is not None else [] if own else list(self._known.values()):
+            each.hear(message)
+
     def of(self, key: Hashable | None) -> Asker | None:
         """The client of this key, if it can be asked."""
         return self._known.get(key)

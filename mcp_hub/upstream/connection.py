@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import random
 import time
@@ -18,14 +17,16 @@ from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import HubError, InternalError
 from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import KINDS, TOOLS, Kind
+from mcp_hub.log_levels import MESSAGE
 from mcp_hub.upstream.agreement import Agreement, NoAgreement
-from mcp_hub.upstream.causes import Causes
-from mcp_hub.upstream.client_sessions import ClientSessions
+from mcp_hub.upstream.causes import Causes, Hear
+from mcp_hub.upstream.client_sessions import ClientSessions, entry_for
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.continuity import Continuity
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.lists import Lists
 from mcp_hub.upstream.session import Notified, Session, Side, open_session
+from mcp_hub.upstream.starts import Starts
 from mcp_hub.upstream.states import TRANSITIONS, Event, State
 from mcp_hub.upstream.words import Words
 from mcp_hub.wire.link import LinkError, Unauthorized
@@ -39,8 +40,6 @@ SHORT_LIFE: Final = 10.0
 """Seconds; a connection that lived shorter counts as one more failure for the back-off, not as a recovery."""
 FAILURES_TO_FAIL_FAST: Final = 3
 """After so many failures in a row a call no longer triggers, and waits for, another attempt."""
-START_SLOT: Final = 3.0
-"""Seconds a starting upstream keeps its place among those that start at once; a hanging one must not hold others up."""
 SETTLE: Final = 0.1
 """Seconds changes are collected before the lists are asked for again."""
 
@@ -60,7 +59,7 @@ class Upstream:
         dialer: Dialer,
         info: dict[str, Any],
         clients: Clients,
-        starts: asyncio.Semaphore,
+        starts: Starts,
         kept: KeptCatalogs | None,
         changed: Callable[[], None],
     ) -> None:
@@ -133,6 +132,11 @@ class Upstream:
         await self._own_sessions.close()
         self.tried.set()
         self.settled.set()
+
+    async def log_from(self, level: str) -> None:
+        """Have the server log this level and above, if it is there; a later connection is told with its first call."""
+        if self._session is not None:
+            await self._session.log_from(level)
 
     def forget(self, caller: Hashable) -> None:
         """`caller` is gone: its own session, if it has one, ends."""
@@ -211,34 +215,25 @@ class Upstream:
         """The hub's side of a session; `own`: it is the caller's alone."""
         standing = partial(self._clients.of, caller)
         causes = Causes(self.server, standing, shared=not own and not self._clients.expected)
-        return Side(self._info, notified, causes, partial(self._clients.capabilities, self.server, caller, own=own))
+
+        def noticed(method: str, params: dict[str, Any]) -> None:
+            if method != MESSAGE:
+                notified(method, params)
+            elif not causes.heard(params):
+                self._clients.hear(params, caller, own=own)
+
+        return Side(self._info, noticed, causes, partial(self._clients.capabilities, self.server, caller, own=own))
 
     async def _open(self, side: Side, server: Server | None = None) -> Session:
         remembered = self.agreement.era if self.agreement is not None else "auto"
         limit = self.server.deadlines.connect
-        release = await self._take_start_slot()
-        try:
-            async with asyncio.timeout(limit):
-                return await open_session(server or self.server, self._dialer, side, remembered)
-        except TimeoutError:
-            setting = f"servers.{self.server.id}.deadlines.connect"
-            raise LinkError(f"it did not answer the handshake within {limit:g} s (setting: {setting})") from None
-        finally:
-            release()
-
-    async def _take_start_slot(self) -> Callable[[], None]:
-        await self._starts.acquire()
-        released = False
-
-        def release() -> None:
-            nonlocal released
-            if not released:
-                released = True
-                timer.cancel()
-                self._starts.release()
-
-        timer = asyncio.get_running_loop().call_later(START_SLOT, release)
-        return release
+        async with self._starts.place():
+            try:
+                async with asyncio.timeout(limit):
+                    return await open_session(server or self.server, self._dialer, side, remembered)
+            except TimeoutError:
+                setting = f"servers.{self.server.id}.deadlines.connect"
+                raise LinkError(f"it did not answer the handshake within {limit:g} s (setting: {setting})") from None
 
     def _move(self, event: Event) -> None:
         self.state = TRANSITIONS.get((self.state, event), self.state)
@@ -308,11 +303,12 @@ class Upstream:
         envelope: Envelope | None = None,
         on_progress: Progress | None = None,
         asker: Asker | None = None,
+        hear: Hear | None = None,
     ) -> dict[str, Any]:
         """The result object of one request, connecting first where needed.
 
         `caller` chooses the session where the server has one per caller; None stands for the shared one. `asker` is
-        whom the server may ask because of this request. What was
+        whom the server may ask because of this request, `hear` takes what it logs. What was
         certainly not executed is sent once more on a new connection; nothing else ever is. Raises UpstreamAnswered
         for the upstream's own errors and CallError for everything else.
         """
@@ -322,7 +318,9 @@ class Upstream:
             try:
                 async with self._session_for(caller) as session:
                     self._continuity.check(caller, session, method)
-                    with session.causes.attended(caller, asker):
+                    if envelope is not None and envelope.log_level is not None:
+                        await session.log_from(envelope.log_level)
+                    with session.causes.attended(caller, asker, hear):
                         result = await session.request(
                             method, params, envelope=envelope, on_progress=on_progress, schema=schema
                         )
@@ -367,7 +365,7 @@ class Upstream:
         if self.state in (State.DISABLED, State.STOPPED):
             raise self._words.unavailable(self.error)
         try:
-            session = await self._open(self._side(_unheard, caller, own=True), _for_caller(self.server, caller))
+            session = await self._open(self._side(_unheard, caller, own=True), entry_for(self.server, caller))
         except _EXPECTED as error:
             raise self._words.unavailable(self._words.explain(error)) from None
         if session.era == "handshake":
@@ -378,21 +376,6 @@ class Upstream:
         if self._attempt is None or self._attempt.done():
             self._attempt = asyncio.get_running_loop().create_future()
         return self._attempt
-
-
-def _for_caller(server: Server, caller: Hashable) -> Server:
-    """The entry as one caller's own session is opened from it.
-
-    A profile is kept for principals only: a session of the handshake era never comes back, and what it left behind
-    is nobody else's to see.
-    """
-    if server.profile is None:
-        return server
-    own = None
-    if isinstance(caller, str):
-        digest = hashlib.sha256(caller.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        own = server.profile.with_name(f"{server.profile.name}-callers") / digest
-    return server.model_copy(update={"profile": own})
 
 
 def _unheard(method: str, params: dict[str, Any]) -> None:

@@ -13,7 +13,8 @@ from mcp_hub import era as eras
 from mcp_hub import routing_headers
 from mcp_hub.config.models import EraPin, Server
 from mcp_hub.era import Envelope, Era
-from mcp_hub.errors import METHOD_NOT_FOUND, UpstreamAnswered
+from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered
+from mcp_hub.log_levels import SET_LEVEL, says_more
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, Offered, agree
 from mcp_hub.upstream.causes import Causes
 from mcp_hub.upstream.dial import Dialer
@@ -48,6 +49,8 @@ class Session:
         self.transport = transport
         self.lost = asyncio.Event()
         self.loss: LinkError | None = None
+        self.log_level: str | None = None
+        """What a server of the handshake era was told to log; None: nothing."""
         self.causes = side.causes
         self._info = side.info
         self._listening: asyncio.Task[None] | None = None
@@ -90,6 +93,14 @@ class Session:
             if isinstance(error, SessionLost):
                 self._die(error)
             raise
+
+    async def log_from(self, level: str) -> None:
+        """See to it that a server of the handshake era logs this level and above. Never raises but CancelledError."""
+        if self.era == "modern" or "logging" not in self.agreement.capabilities or not says_more(level, self.log_level):
+            return
+        self.log_level = level
+        with contextlib.suppress(LinkError, ProtocolError):
+            await self.request(SET_LEVEL, {"level": level})
 
     def _die(self, error: LinkError) -> None:
         """Nothing can be asked on this session any more."""

@@ -2,6 +2,7 @@
 
 `ask {method, params}` puts a question and answers what came back, `declared` what the client said it can be asked,
 `together {count}` several questions at once, `late` is answered first and asks for the roots after it.
+`log {level}` says something before it answers, `log_late {level}` after it; `level` is what it was last told to log.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ MODERN = "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
 ERA = sys.argv[sys.argv.index("--era") + 1] if "--era" in sys.argv else "handshake"
 LOG = Path(sys.argv[sys.argv.index("--log") + 1]) if "--log" in sys.argv else None
-TOOLS = ("ask", "declared", "together", "late", "echo", "patience", "greedy")
+LOGGING = ("log", "log_late", "level")
+TOOLS = (*LOGGING, "ask", "declared", "together", "late", "echo", "patience", "greedy")
 
 lock = threading.Lock()
 waiting: dict[str, tuple[threading.Event, dict]] = {}
@@ -49,12 +51,24 @@ def text(value: object) -> dict:
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
+def message_of(arguments: dict) -> dict:
+    return {"level": arguments.get("level", "info"), "logger": "x", "data": {"future": 10**25}, "future": 1}
+
+
 def handshake_call(request_id: object, name: str, arguments: dict) -> None:
     if name == "ask":
         answer = ask(arguments["method"], arguments.get("params", {}))
         send({"id": request_id, "result": text({k: answer[k] for k in ("result", "error") if k in answer})})
     elif name == "declared":
-        send({"id": request_id, "result": text(declared)})
+        send({"id": request_id, "result": text({k: v for k, v in declared.items() if k != "level"})})
+    elif name == "log":
+        send({"method": "notifications/message", "params": message_of(arguments)})
+        send({"id": request_id, "result": text("logged")})
+    elif name == "log_late":
+        send({"id": request_id, "result": text("soon")})
+        send({"method": "notifications/message", "params": message_of(arguments)})
+    elif name == "level":
+        send({"id": request_id, "result": text(declared.get("level", "none"))})
     elif name == "late":
         send({"id": request_id, "result": text("soon")})
         log(json.dumps(ask("roots/list", {})))
@@ -66,6 +80,12 @@ def modern_call(name: str, params: dict, meta: dict) -> dict:
     arguments, responses = params.get("arguments") or {}, params.get("inputResponses")
     if name == "declared":
         return text(meta[PREFIX + "clientCapabilities"])
+    if name == "level":
+        return text(meta.get(PREFIX + "logLevel", "none"))
+    if name == "log":
+        if PREFIX + "logLevel" in meta:
+            send({"method": "notifications/message", "params": message_of(arguments)})
+        return text("logged")
     if name == "patience":
         rounds = int(params.get("requestState", "0"))
         if rounds < 3:
@@ -115,8 +135,11 @@ def handle(message: dict) -> None:
         declared.update(params["capabilities"])
         info = {"name": "asking", "version": "1"}
         version = params["protocolVersion"]
-        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        result = {"protocolVersion": version, "capabilities": {"tools": {}, "logging": {}}, "serverInfo": info}
         send({"id": request_id, "result": result})
+    elif method == "logging/setLevel":
+        declared["level"] = params["level"]
+        send({"id": request_id, "result": {}})
     elif method == "tools/list":
         send({"id": request_id, "result": listed})
     elif method == "tools/call":
