@@ -134,8 +134,9 @@ def _pages_of_block(block: Any, size: int) -> Iterator[Page]:
 
 
 def _parts(text: str, mime_type: str, size: int) -> Iterator[Page]:
-    if not text:
-        yield Page(mime_type, text="")
+    if len(text) * 6 <= size:  # no character is longer in JSON
+        yield Page(mime_type, text=text)
+        return
     at = 0
     while at < len(text):
         part = head(text[at : at + size], size)

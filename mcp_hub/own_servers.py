@@ -13,6 +13,7 @@ from mcp_hub import era as eras
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import GuardBlocked, ToolFailed
 from mcp_hub.kinds import TOOLS
+from mcp_hub.policy.shortening import without_lone_surrogates
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.wire.frames import encode
 
@@ -71,7 +72,7 @@ class OwnServers:
 
     async def run_function(self, function: str, call: Json, result: Json, options: Json) -> Json | None:
         """What `module:function` makes of a result; None where it leaves it. Raises CallError and ProtocolError."""
-        arguments = {"call": call, "result": result, "options": options}
+        arguments = without_lone_surrogates({"call": call, "result": result, "options": options})
         if len(encode(arguments)) > MAX_ARGUMENTS:
             raise ToolFailed(f"the call and its result are longer than {MAX_ARGUMENTS:,} bytes")
         answer = await self._ask(self._functions(), function, arguments)
@@ -90,7 +91,7 @@ class OwnServers:
         names = sorted({step.step for step in steps if ":" in step.step})
         places = [self._config.path.parent] if self._config.path is not None else []
         places += [server.tools_dir for server in servers if server.tools_dir is not None]
-        args = ["-m", "mcp_hub.local.postprocess", *(f"--path={place}" for place in places), *names]
+        args = ["-P", "-m", "mcp_hub.local.postprocess", *(f"--path={place}" for place in places), *names]
         return Server(
             id=FUNCTIONS, transport="stdio", command=sys.executable, args=tuple(args), namespace="", keep_catalog=False
         )

@@ -81,14 +81,21 @@ class Threads:
 def step(name: str, threads: Threads) -> Callable[..., Any]:
     """The tool of one `module:function`, which is looked for when it is called."""
 
-    async def run(call: Json, result: Json, options: Json) -> Json:
+    from pydantic import TypeAdapter
+
+    from mcp_hub.local.results import ToolResult
+
+    as_json: TypeAdapter[Any] = TypeAdapter(Any)
+
+    async def run(call: Json, result: Json, options: Json) -> Any:
         """Change a result."""
         changed = await threads.run(lambda: _changed(name, call, result, options))
         if isinstance(changed, str):
             changed = {"content": [{"type": "text", "text": changed}]}
         if changed is not None and not isinstance(changed, dict):
             raise TypeError(f"it returned {type(changed).__name__}, not a result, a text or None")
-        return {"result": changed}
+        # Not as a text as well: that would be twice the size, and the hub reads at most `max_frame`.
+        return ToolResult([], structured={"result": as_json.dump_python(changed, mode="json")})
 
     return run
 

@@ -25,17 +25,22 @@ def truncate(result: Json, options: Mapping[str, Any]) -> Json:
     left = options.get("max_chars", MAX_CHARACTERS)
     if not isinstance(left, int) or isinstance(left, bool) or left < 0:
         raise StepFailed("max_chars must be a whole number")
+    blocks = _content(result)
+    more = sum(len(text) for block in blocks if (text := _text(block)) is not None) - left
+    if more <= 0:
+        return result
     content: list[Any] = []
-    for block in _content(result):
-        text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
-        if not isinstance(text, str):
+    cut = False
+    for block in blocks:
+        text = _text(block)
+        if text is None:
             content.append(block)
         elif len(text) <= left:
             left -= len(text)
             content.append(block)
-        elif left > 0:
-            content.append({**block, "text": f"{text[:left]}… ({len(text) - left:,} more characters)"})
-            left = 0
+        elif not cut:
+            content.append({**block, "text": f"{text[:left]}… ({more:,} more characters)"})
+            left, cut = 0, True
     return {**result, "content": content}
 
 
@@ -102,6 +107,11 @@ def _first_json(result: Json) -> Any:
             except FrameError:
                 continue
     raise StepFailed("no text of the result is JSON")
+
+
+def _text(block: Any) -> str | None:
+    text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+    return text if isinstance(text, str) else None
 
 
 def _content(result: Json) -> list[Any]:

@@ -259,3 +259,22 @@ def test_a_tool_whose_results_are_changed_promises_no_output_schema() -> None:
         (item,) = policy.shape([Item(Route("a", TOOLS, "t"), "t", wire)])
         assert ("outputSchema" in item.wire) is stays
     assert "outputSchema" in wire
+
+
+@pytest.mark.parametrize(
+    ("most", "shown"),
+    [
+        (0, ["… (13 more characters)"]),
+        (5, ["hello", "… (8 more characters)"]),
+        (7, ["hello", "wo… (6 more characters)"]),
+        (13, ["hello", "world", "!!!"]),
+    ],
+)
+@pytest.mark.anyio
+async def test_truncate_says_how_much_of_all_texts_is_missing(most: int, shown: list[str]) -> None:
+    image = {"type": "image", "mimeType": "image/png", "data": "AA=="}
+    blocks = [{"type": "text", "text": text} for text in ("hello", "world", "!!!")]
+    step = PostProcess(step="truncate", arguments={"max_chars": most})
+    result = await shaped({"content": [*blocks, image]}, postprocess=(step,))
+    assert [block["text"] for block in result["content"][:-1]] == shown
+    assert result["content"][-1] == image
