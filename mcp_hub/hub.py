@@ -27,6 +27,7 @@ from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.upstream.states import State
+from mcp_hub.upstream.watches import SUBSCRIBE, UNSUBSCRIBE
 from mcp_hub.version import VERSION
 from mcp_hub.wire.children import Children
 
@@ -310,6 +311,17 @@ class Hub:
             raise unknown_name(RESOURCES, call.exposed, call.era)
         return eras.result_for(call.era, "handshake", call.method, page)
 
+    async def _watch(self, upstream: Upstream, call: Call) -> Json:
+        if call.method == UNSUBSCRIBE:
+            await upstream.watching.unwatch(call.route.name, call.caller, call.subscriber)
+        elif call.on_update is not None:
+            await upstream.watching.watch(call.route.name, call.caller, call.subscriber, call.on_update)
+        return {}
+
+    async def forget_watcher(self, who: Hashable) -> None:
+        """A subscriber is gone; what only it wanted to hear of is nobody's news any more."""
+        await asyncio.gather(*(upstream.watching.forget(who) for upstream in self.upstreams.values()))
+
     def _listed_tool(self, route: Route) -> Json | None:
         """A tool as its server lists it."""
         return self.upstreams[route.upstream].lists.tool(route.name) if route.kind is TOOLS else None
@@ -317,6 +329,8 @@ class Hub:
     async def _ask(self, call: Call) -> Json:
         upstream = self.upstreams[call.route.upstream]
         call.attempts += 1
+        if call.method in (SUBSCRIBE, UNSUBSCRIBE):
+            return await self._watch(upstream, call)
         # What a handshake client can be asked a modern server is told with each request, as everybody else.
         envelope = call.envelope
         if call.era == "handshake":

@@ -7,11 +7,13 @@ refused: a list for a text, a value that an enum does not have, a missing argume
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import unquote
 
 Json = dict[str, Any]
 Schema = Json | bool
 
 MAX_DEPTH: Final = 100
+"""Schemas inside one another; what is deeper accepts anything."""
 
 _DROPPED: Final = frozenset({
     "$schema", "$comment", "pattern", "format", "unevaluatedProperties", "unevaluatedItems", "additionalItems",
@@ -22,79 +24,162 @@ _DROPPED: Final = frozenset({
 """Say nothing about a value, or in a way that a generous reading could turn round; expressions differ by dialect."""
 _MAPS: Final = frozenset({"properties", "$defs", "definitions"})
 _LISTS: Final = frozenset({"allOf", "anyOf", "prefixItems"})
+_NO_CONST: Final = "json-schema.org/draft-04/"
 
-_AN_INTEGER: Final = {"type": "string", "pattern": r"^\s*[+-]?[0-9]+(\.0*)?\s*$"}
-_A_NUMBER: Final = {"type": "string", "pattern": r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"}
-_A_BOOLEAN: Final = {
-    "enum": ["true", "false", "True", "False", "TRUE", "FALSE", "yes", "no", "on", "off", "1", "0", 1, 0]
-}
+_WORDS: Final = ("true", "false", "yes", "no", "on", "off", "t", "f", "y", "n", "1", "0")
+_INTEGER: Final = r"^\s*[+-]?[0-9][0-9_]*(\.0*)?\s*$"
+_NUMBER: Final = (
+    r"^\s*[+-]?([0-9][0-9_]*\.?[0-9_]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?"
+    r"|[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN])\s*$"
+)
 _SPELLED: Final[dict[str, list[Json]]] = {
-    "integer": [_AN_INTEGER],
-    "number": [_A_NUMBER],
-    "boolean": [_A_BOOLEAN],
+    "integer": [{"type": "boolean"}, {"type": "number", "multipleOf": 1}, {"type": "string", "pattern": _INTEGER}],
+    "number": [{"type": "boolean"}, {"type": "string", "pattern": _NUMBER}],
+    "boolean": [{"enum": [0, 1, *(case(word) for word in _WORDS for case in (str.lower, str.title, str.upper))]}],
     "string": [{"type": ["number", "boolean"]}],
     "array": [{"type": "string", "pattern": r"^\s*\["}],
     "object": [{"type": "string", "pattern": r"^\s*\{"}],
     "null": [],
 }
 """What may stand for a value of a type. The texts of lists and objects are JSON, which some servers parse."""
+_NESTED: Final[list[Schema]] = [{"type": ["array", "object"]}, *_SPELLED["array"], *_SPELLED["object"]]
 
 
-def loosened(schema: Any, depth: int = 0) -> Schema:
+def loosened(schema: Any) -> Schema:
     """A schema that accepts all that `schema` does, and what could be read as such. Nothing is changed in place."""
-    if not isinstance(schema, dict) or depth > MAX_DEPTH:
-        return schema if isinstance(schema, bool) else True
-    found: Json = {}
-    also: list[Schema] = []
-    for key, value in schema.items():
-        if key in _DROPPED:
-            continue
-        if key in _MAPS and isinstance(value, dict):
-            found[key] = {name: loosened(inner, depth + 1) for name, inner in value.items()}
-        elif key in _LISTS and isinstance(value, list):
-            found[key] = [loosened(inner, depth + 1) for inner in value]
-        elif key == "oneOf" and isinstance(value, list):
-            # Two readings may fit now where one did before.
-            also.append({"anyOf": [loosened(inner, depth + 1) for inner in value]})
-        elif key in ("items", "additionalProperties"):
-            _add_inner(found, key, value, depth)
-        elif key == "type":
-            also.extend(_types(value))
-        elif key == "enum" and isinstance(value, list):
-            found[key] = [spelling for one in value for spelling in _spellings(one)]
-        elif key == "const":
-            also.append({"enum": _spellings(value)})
-        else:
-            found[key] = value
-    if also:
-        before = found.get("allOf")
-        found["allOf"] = [*(before if isinstance(before, list) else []), *also]
+    return _Copy(schema, spelled=True).schema
+
+
+def stripped(schema: Any) -> Schema:
+    """What `loosened` looks at of a schema, as exactly as it is written there: to say what was expected."""
+    return _Copy(schema, spelled=False).schema
+
+
+def pointed_at(root: Any, reference: str) -> Any:
+    """What `#/a/b` leads to in `root`. Raises LookupError."""
+    found = root
+    for step in _steps(reference):
+        found = found[int(step) if isinstance(found, list) and step.isdecimal() else step]
     return found
 
 
-def _add_inner(found: Json, key: str, value: Any, depth: int) -> None:
-    """What `false` forbids, extra members, a server may as well ignore."""
-    if isinstance(value, list):
-        found[key] = [loosened(inner, depth + 1) for inner in value]
-    elif value is not False:
-        found[key] = loosened(value, depth + 1)
+def _steps(reference: str) -> list[str]:
+    return [step.replace("~1", "/").replace("~0", "~") for step in unquote(reference[1:]).split("/")[1:]]
 
 
-def _types(value: Any) -> list[Schema]:
-    names = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    known = [name for name in names if isinstance(name, str) and name in _SPELLED]
-    if not known or len(known) != len(names):
-        return []
-    return [{"anyOf": [{"type": known}, *(other for name in known for other in _SPELLED[name])]}]
+class _Copy:
+    """One schema copied. Whatever a reference leads to is a schema too; what has lost its place goes to `$defs`."""
+
+    def __init__(self, root: Any, *, spelled: bool) -> None:
+        self._root = root
+        self._spelled = spelled
+        self._moved: dict[str, str] = {}
+        self._waiting: list[tuple[str, Any]] = []
+        dialect = root.get("$schema") if isinstance(root, dict) else None
+        self._has_const = not (isinstance(dialect, str) and _NO_CONST in dialect)
+        self.schema = self._copied(root, 0)
+        if isinstance(self.schema, dict):
+            self._finish(self.schema, dialect)
+
+    def _finish(self, copy: Json, dialect: Any) -> None:
+        moved: Json = {}
+        while self._waiting:
+            name, target = self._waiting.pop()
+            moved[name] = self._copied(target, 0)
+        if moved:
+            copy["$defs"] = {**copy.get("$defs", {}), **moved}
+        if dialect is not None:
+            copy["$schema"] = dialect
+
+    def _copied(self, schema: Any, depth: int) -> Schema:
+        if not isinstance(schema, dict) or depth > MAX_DEPTH:
+            return schema if isinstance(schema, bool) else True
+        found: Json = {}
+        also: list[Schema] = []
+        for key, value in schema.items():
+            if key in _DROPPED or (key == "const" and not self._has_const):
+                continue
+            if key in _MAPS and isinstance(value, dict):
+                found[key] = {name: self._copied(inner, depth + 1) for name, inner in value.items()}
+            elif key in _LISTS and isinstance(value, list):
+                found[key] = [self._copied(inner, depth + 1) for inner in value]
+            elif key == "oneOf" and isinstance(value, list):
+                # Two readings may fit now where one did before.
+                also.append({"anyOf": [self._copied(inner, depth + 1) for inner in value]})
+            elif key == "items" or (key == "additionalProperties" and not schema.get("patternProperties")):
+                self._add_inner(found, key, value, depth)
+            elif key == "$ref":
+                found[key] = self._reference(value)
+            elif key == "type":
+                also.extend(self._types(value))
+            elif key == "enum" and isinstance(value, list):
+                also.append(self._one_of(value))
+            elif key == "const":
+                also.append(self._one_of([value]))
+            elif key != "additionalProperties":
+                found[key] = value
+        if also:
+            before = found.get("allOf")
+            found["allOf"] = [*(before if isinstance(before, list) else []), *also]
+        return found
+
+    def _add_inner(self, found: Json, key: str, value: Any, depth: int) -> None:
+        """What `false` forbids, extra members, a server may as well ignore."""
+        if isinstance(value, list):
+            found[key] = [self._copied(inner, depth + 1) for inner in value]
+        elif value is not False:
+            found[key] = self._copied(value, depth + 1)
+
+    def _types(self, value: Any) -> list[Schema]:
+        names = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+        known = [name for name in names if isinstance(name, str) and name in _SPELLED]
+        if not known or len(known) != len(names):
+            return []
+        if not self._spelled:
+            return [{"type": known}]
+        return [{"anyOf": [{"type": known}, *(other for name in known for other in _SPELLED[name])]}]
+
+    def _one_of(self, values: list[Any]) -> Schema:
+        if not self._spelled:
+            return {"enum": values}
+        spellings = {"enum": [spelling for one in values for spelling in _spellings(one)]}
+        nested = any(isinstance(one, list | dict) for one in values)
+        return {"anyOf": [spellings, *_NESTED]} if nested else spellings
+
+    def _reference(self, reference: Any) -> Any:
+        """The reference as it will lead to the copy of its target."""
+        if not isinstance(reference, str) or not reference.startswith("#/") or _keeps_its_place(reference):
+            return reference
+        if reference not in self._moved:
+            try:
+                target = pointed_at(self._root, reference)
+            except (LookupError, TypeError):
+                return reference
+            self._moved[reference] = f"moved from {reference[1:]}".replace("/", " ").replace("~", " ").replace("%", " ")
+            self._waiting.append((self._moved[reference], target))
+        return f"#/$defs/{self._moved[reference].replace(' ', '%20')}"
+
+
+def _keeps_its_place(reference: str) -> bool:
+    steps = iter(_steps(reference))
+    for step in steps:
+        if step in _MAPS or step in _LISTS:
+            if next(steps, None) is None:
+                return False
+        elif step != "items":
+            return False
+    return True
 
 
 def _spellings(value: Any) -> list[Any]:
-    """A value of an enum and what may be written for it, without doubles."""
+    """A value of an enum and what may be written for it."""
     if isinstance(value, bool):
         word = str(value).lower()
         return [value, word, word.title(), word.upper(), str(int(value)), int(value)]
-    if isinstance(value, int | float):
-        return [value, str(value)]
+    if isinstance(value, int):
+        return [value, str(value), f"{value}.0"]
+    if isinstance(value, float):
+        return [value, str(value), *([str(int(value))] if value.is_integer() else [])]
     if isinstance(value, str):
         return [value, *_read(value)]
     return [value]

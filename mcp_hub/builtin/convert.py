@@ -74,7 +74,7 @@ class _Worker:
     async def start(cls, endpoint: str | None, memory: int) -> _Worker:
         """A process that is ready. Raises WorkerDied, and ToolRefused if MarkItDown cannot be set up as configured."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "mcp_hub.builtin.markdown",
+            sys.executable, "-P", "-m", "mcp_hub.builtin.markdown",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_HEADER, env=_environment(endpoint),
         )  # fmt: skip
         worker = cls(process)

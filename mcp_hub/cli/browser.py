@@ -55,7 +55,7 @@ def status(named: dict[str, str | None]) -> int:
 
 def install() -> int:
     """Run Playwright's installer for Chromium, then say what is used."""
-    command = [sys.executable, "-m", "playwright", "install", "--no-shell", "chromium"]
+    command = [sys.executable, "-P", "-m", "playwright", "install", "--no-shell", "chromium"]
     directory = installed_below(os.environ, Path.home())
     print(f"downloading Playwright's Chromium to {directory} with: {' '.join(command)}", flush=True)
     code = subprocess.run(command, check=False).returncode

@@ -41,6 +41,9 @@ class Call:
     """The caller, where it can be asked something because of this call."""
     on_message: Callable[[Json], None] | None = None
     """Takes what the server logs because of this call."""
+    subscriber: Hashable = None
+    """Whom a subscription is for, and `on_update` the way to tell it."""
+    on_update: Callable[[Json], None] | None = None
     deadlines: list[asyncio.Timeout] = field(default_factory=list)
     """The limits that are running; they stand still while the call waits for its caller."""
     notes: list[str] = field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ SHOWN: Final = 5
 _LOOKED_AT: Final = 50
 _SHOWN_VALUES: Final = 20
 _SHOWN_LENGTH: Final = 40
+_MEMBERS: Final = 10
+"""What is looked at of each list where everything would take too long."""
 
 _WORDS: Final = {
     "string": "a text",
@@ -29,8 +31,8 @@ _WORDS: Final = {
     "object": "an object",
     "null": "null",
 }
-_IGNORED_WHEN_LENIENT: Final = frozenset({"additionalProperties", "unevaluatedProperties", "pattern", "format"})
-_UNDECIDED: Final = frozenset({"backtrackLimitExceeded", "regexEngineFailure"})
+_OF_ALL_MEMBERS: Final = frozenset({"minItems", "contains", "minContains"})
+_OF_KIND: Final = frozenset({"type", "const", "enum"})
 
 
 def misfits(compiled: Compiled, arguments: Any, hidden: Collection[str]) -> list[str]:
@@ -38,44 +40,82 @@ def misfits(compiled: Compiled, arguments: Any, hidden: Collection[str]) -> list
 
     Empty if nothing is certainly wrong.
     """
-    places = {
-        tuple(error.instance_path): None
-        for error in islice(compiled.accepts.iter_errors(arguments), _LOOKED_AT)
-        if _keyword(error) not in _UNDECIDED
-    }
+    value, ignored = arguments, frozenset[str]()
+    if not compiled.explainable(arguments):
+        value, ignored = _with_short_lists(arguments), _OF_ALL_MEMBERS
+        if not compiled.explainable(value) or compiled.accepts(value):
+            return ["something in them is not valid, and they are too large to say where"] + _expected(
+                compiled.schema, hidden
+            )
+    refused = [error for error in compiled.errors(value) if not _undecided(error) and _keyword(error) not in ignored]
+    places = {tuple(error.instance_path) for error in _with_branches(refused)}
     texts: dict[str, None] = {}
     told: set[Path] = set()
-    for error in islice(compiled.exact.iter_errors(arguments), _LOOKED_AT):
+    for error in compiled.exact_errors(value) if refused else []:
         at = tuple(error.instance_path)
-        lenient = compiled.mode == "lenient" and _keyword(error) in _IGNORED_WHEN_LENIENT
-        if at in places and not lenient:
+        if at in places and not _undecided(error) and _keyword(error) not in ignored and len(told) < _LOOKED_AT:
             told.add(at)
-            for text in _texts(error, compiled, arguments, at, at[:1] != () and at[0] in hidden):
-                texts[text] = None
-    for at in places:
-        if at not in told:
+            texts.update(dict.fromkeys(_texts(error, compiled, value, places, hidden)))
+    for at in list(dict.fromkeys(tuple(error.instance_path) for error in refused))[:_LOOKED_AT]:
+        if not any(at == one[: len(at)] for one in told):
             texts[f"{_named(at)} is not valid"] = None
+    if not texts:
+        return []
     found = list(texts)
-    more = [f"and {len(found) - SHOWN} more problems"] if len(found) > SHOWN else []
-    return found[:SHOWN] + more + (_expected(compiled.schema, hidden) if found else [])
+    more = ["and more"] if len(found) > SHOWN else []
+    return found[:SHOWN] + more + _expected(compiled.schema, hidden)
+
+
+def _with_short_lists(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_short_lists(one) for one in value[:_MEMBERS]]
+    return {name: _with_short_lists(one) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def _keyword(error: Any) -> str:
     return str(error.kind.name)
 
 
-def _texts(error: Any, compiled: Compiled, arguments: Any, at: Path, quiet: bool) -> Iterator[str]:
-    keyword, kind = _keyword(error), error.kind
+def _branches(error: Any) -> list[list[Any]]:
+    """The errors of each form a value may have, where it has none of them."""
+    return list(getattr(error.kind, "context", []))
+
+
+def _with_branches(errors: Iterable[Any]) -> Iterator[Any]:
+    for error in errors:
+        yield error
+        for branch in _branches(error):
+            yield from _with_branches(branch)
+
+
+def _undecided(error: Any) -> bool:
+    """Whether a regular expression gave up on it, so that nobody knows."""
+    if type(error.kind).__name__ in ("BacktrackLimitExceeded", "RegexEngineFailure"):
+        return True
+    if _keyword(error) == "propertyNames" and hasattr(error.kind, "error"):
+        return _undecided(error.kind.error)
+    return any(_undecided(inner) for branch in _branches(error) for inner in branch)
+
+
+def _texts(
+    error: Any, compiled: Compiled, arguments: Any, places: Collection[Path], hidden: Collection[str]
+) -> Iterator[str]:
+    keyword, kind, at = _keyword(error), error.kind, tuple(error.instance_path)
     name, value = _named(at), _value(arguments, at)
-    shown = "" if quiet else _shown(value)
+    shown = "" if at and at[0] in hidden else _shown(value)
     if keyword == "required":
         missing = str(kind.property)
-        yield f"{_named((*at, missing))} is missing{_meant(missing, value, compiled.schema, at)}"
+        yield f"{_named((*at, missing))} is missing{_meant(missing, value, _around(error, compiled.expected))}"
     elif keyword == "type":
         yield f"{name} must be {_types(kind.types)}, not {_type_of(value)}{shown}"
-    elif keyword in ("anyOf", "oneOf", "oneOfNotValid", "oneOfMultipleValid"):
-        types = _branch_types(error)
-        yield f"{name} must be {types}, not {_type_of(value)}{shown}" if types else f"{name} fits none of its forms"
+    elif _branches(error):
+        nearest = [one for one in _nearest(error) if tuple(one.instance_path) in places]
+        if nearest:
+            for inner in nearest:
+                yield from _texts(inner, compiled, arguments, places, hidden)
+        else:
+            types = _branch_types(error)
+            yield f"{name} must be {types}, not {_type_of(value)}{shown}" if types else f"{name} fits none of its forms"
     elif keyword == "enum":
         yield f"{name} must be one of {_values(kind.options)}{shown and ', not' + shown}"
     elif keyword == "const":
@@ -84,11 +124,25 @@ def _texts(error: Any, compiled: Compiled, arguments: Any, at: Path, quiet: bool
         strange = ", ".join(printable(repr(str(one)), 80) for one in list(kind.unexpected)[:SHOWN])
         yield f"{name if at else 'the tool'} does not take {strange}"
     elif keyword in _LIMITS:
-        yield f"{name} must {_LIMITS[keyword]} {kind.limit}{shown and ', not' + shown}"
+        yield f"{name} must {_LIMITS[keyword]} {printable(str(kind.limit), _SHOWN_LENGTH)}{shown and ', not' + shown}"
+    elif keyword == "multipleOf":
+        yield f"{name} must be a multiple of {printable(str(kind.multiple_of), _SHOWN_LENGTH)}{shown and ', not' + shown}"
     elif keyword == "pattern":
         yield f"{name} must match {printable(str(kind.pattern), 100)!r}"
-    elif keyword not in _UNDECIDED:
+    else:
         yield f"{name} is not valid ({keyword})"
+
+
+def _nearest(error: Any) -> list[Any]:
+    """The errors of the one form that is meant: the value is of its type, and what tells the forms apart agrees."""
+    at = list(error.instance_path)
+    ranked: list[tuple[int, list[Any]]] = []
+    for branch in _branches(error):
+        if not any(_keyword(one) in _OF_KIND and list(one.instance_path) == at for one in branch):
+            ranked.append((sum(_keyword(one) in ("const", "enum") for one in branch), branch))
+    best = min((rank for rank, _ in ranked), default=0)
+    found = [branch for rank, branch in ranked if rank == best]
+    return found[0] if len(found) == 1 else []
 
 
 _LIMITS: Final = {
@@ -158,13 +212,24 @@ def _values(options: Any) -> str:
     return printable(", ".join(listed), 600) + (", ..." if len(options) > _SHOWN_VALUES else "")
 
 
-def _meant(missing: str, given: Any, schema: Json, at: Path) -> str:
+def _around(error: Any, schema: Any) -> Any:
+    """The schema an error comes from."""
+    found = schema
+    for step in list(error.schema_path)[:-1]:
+        try:
+            found = found[step]
+        except (LookupError, TypeError):
+            return None
+    return found
+
+
+def _meant(missing: str, given: Any, schema: Any) -> str:
     """The misspelt name that was given in the place of a missing one."""
-    properties = schema.get("properties") if not at else None
+    properties = schema.get("properties") if isinstance(schema, dict) else None
     known = properties if isinstance(properties, dict) else {}
-    strange = [name for name in given if name not in known] if isinstance(given, dict) else []
-    near = difflib.get_close_matches(missing.lower(), [name.lower() for name in strange], n=1, cutoff=0.6)
-    return f" (is {near[0]!r} meant for it?)" if near else ""
+    strange = {name.lower(): name for name in islice(given, _LOOKED_AT) if name not in known}
+    near = difflib.get_close_matches(missing.lower(), list(strange), n=1, cutoff=0.6)
+    return f" (is {printable(strange[near[0]], 80)!r} meant for it?)" if near else ""
 
 
 def _expected(schema: Json, hidden: Collection[str]) -> list[str]:
@@ -173,14 +238,14 @@ def _expected(schema: Json, hidden: Collection[str]) -> list[str]:
     if not isinstance(properties, dict):
         return []
     needed = set(required) if isinstance(required, list) else set()
-    listed = [
-        f"{name}: {_type_named(inner)}{' (required)' if name in needed else ''}"
-        for name, inner in properties.items()
-        if name not in hidden
-    ]
-    if not listed:
+    names = sorted((name for name in properties if name not in hidden), key=lambda name: name not in needed)
+    if not names:
         return ["it takes no arguments"]
-    return ["it takes " + printable(", ".join(listed[:_SHOWN_VALUES]), 800)]
+    listed = [
+        f"{name}: {_type_named(properties[name])}{' (required)' if name in needed else ''}"
+        for name in names[:_SHOWN_VALUES]
+    ]
+    return ["it takes " + printable(", ".join(listed), 800) + (", ..." if len(names) > _SHOWN_VALUES else "")]
 
 
 def _type_named(schema: Any) -> str:

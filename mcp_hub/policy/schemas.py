@@ -3,51 +3,87 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import OrderedDict
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from mcp_hub.catalog import Route
 from mcp_hub.config.rules import Validation
-from mcp_hub.loosening import loosened
-from mcp_hub.wire.frames import FrameError, encode
+from mcp_hub.loosening import loosened, stripped
+from mcp_hub.policy.schema_cost import SchemaCost
+from mcp_hub.text import printable
+from mcp_hub.wire.frames import encode
 
 log = logging.getLogger("mcp_hub.policy")
 
 Json = dict[str, Any]
 
-MAX_COMPILED: Final = 2000
-"""Tools whose schemas are kept compiled; the longest unused goes first."""
+MAX_COMPILED: Final = 500
+"""Tools whose schemas are kept compiled, some 30 KiB each; the longest unused goes first."""
 MAX_SIZE: Final = 256 * 1024
 """Bytes of a schema; a larger one is not checked against."""
+MAX_SIZE_OF_ALL: Final = 8 * 1024 * 1024
+"""Bytes of all schemas that are kept compiled."""
+MAX_WORK: Final = 2_000_000
+"""Single checks of one value, as `SchemaCost` counts: at most some tenths of a second."""
+MAX_EXPLAINED: Final = 5_000
+"""The same where every check that fails becomes an error with its place, which takes a thousand times as long."""
 _BACKTRACKS: Final = 10_000
 """Steps back a regular expression may take for one value."""
 _REGEX_SIZE: Final = 1024 * 1024
 
-_DRAFTS: Final = (
-    "json-schema.org/draft/2020-12/schema",
-    "json-schema.org/draft/2019-09/schema",
-    "json-schema.org/draft-07/schema",
-    "json-schema.org/draft-06/schema",
-    "json-schema.org/draft-04/schema",
-)
+_DIALECT: Final = re.compile(r"https?://json-schema\.org/draft(/2020-12|/2019-09|-07|-06|-04)/schema#?")
+"""What the compiler knows without asking anybody."""
 
 
-@dataclass(frozen=True)
 class Compiled:
-    """A schema as it decides (`accepts`) and as it explains (`exact`)."""
+    """One schema, to decide with and to explain with. Raises an exception for a schema that cannot be used."""
 
-    schema: Json
-    mode: Validation
-    accepts: Any
-    exact: Any
+    def __init__(self, schema: Json, mode: Validation) -> None:
+        plain = _plain(schema)
+        self.schema = schema
+        self.mode: Validation = mode
+        self._deciding: Any = loosened(plain) if mode == "lenient" else plain
+        self._cost = SchemaCost(self._deciding)
+        self._validator = _validator(self._deciding)
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a value fits. Raises ValueError for one that would take too long or is not JSON."""
+        if self._cost.work(value) > MAX_WORK:
+            raise ValueError("too large to be checked")
+        return bool(self._validator.is_valid(value))
+
+    def errors(self, value: Any) -> list[Any]:
+        """What is wrong as it was decided; all of it, so ask `explainable` before."""
+        return list(self._validator.iter_errors(value))
+
+    def exact_errors(self, value: Any) -> list[Any]:
+        """The same as the schema is written: the types it names, not what could stand for them."""
+        return list(self._exact[1].iter_errors(value)) if self.mode == "lenient" else self.errors(value)
+
+    def explainable(self, value: Any) -> bool:
+        """Whether the errors of a value can be had in reasonable time."""
+        cost = self._cost.work(value)
+        return cost + (self._exact[2].work(value) if self.mode == "lenient" else cost) <= MAX_EXPLAINED
+
+    @property
+    def expected(self) -> Any:
+        """The schema that `exact_errors` points into."""
+        return self._exact[0] if self.mode == "lenient" else self._deciding
+
+    @cached_property
+    def _exact(self) -> tuple[Any, Any, SchemaCost]:
+        exact = stripped(_plain(self.schema))
+        return exact, _validator(exact), SchemaCost(exact if isinstance(exact, dict) else {})
 
 
 class Schemas:
     """The compiled schemas of tools, by route; one that cannot be used is told of once."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Route, tuple[Json, Validation, Compiled | None]] = OrderedDict()
+        self._known: OrderedDict[Route, tuple[Json, Validation, Compiled | None, int]] = OrderedDict()
+        self._size = 0
 
     def compiled(self, route: Route, schema: Json, mode: Validation) -> Compiled | None:
         """The schema of a tool, compiled at the first call; None if it cannot be checked against."""
@@ -55,51 +91,50 @@ class Schemas:
         if known is not None and known[0] is schema and known[1] == mode:
             self._known.move_to_end(route)
             return known[2]
-        found = _compile(route, schema, mode)
-        self._known[route] = (schema, mode, found)
+        found, size = _compile(route, schema, mode)
+        if known is not None:
+            self._size -= known[3]
+        self._known[route] = (schema, mode, found, size)
         self._known.move_to_end(route)
-        if len(self._known) > MAX_COMPILED:
-            self._known.popitem(last=False)
+        self._size += size
+        while len(self._known) > MAX_COMPILED or self._size > MAX_SIZE_OF_ALL:
+            self._size -= self._known.popitem(last=False)[1][3]
         return found
 
 
-def _compile(route: Route, schema: Json, mode: Validation) -> Compiled | None:
+def _compile(route: Route, schema: Json, mode: Validation) -> tuple[Compiled | None, int]:
+    """The schema, and what it counts in the cache."""
     try:
-        if len(encode(schema)) > MAX_SIZE:
-            raise ValueError(f"it is larger than {MAX_SIZE:,} bytes")
-        accepts = _validator(loosened(schema) if mode == "lenient" else _plain(schema))
-        exact = _explaining(schema, accepts) if mode == "lenient" else accepts
-    except (FrameError, ValueError, RecursionError) as error:
-        log.warning("%s: arguments of %s are not checked: %s", route.upstream, route.name, error)
-        return None
+        size = _size(schema)
+        return Compiled(schema, mode), size
     except Exception as error:  # the library's own errors share no base
-        text = str(error).partition("\n")[0]
-        log.warning("%s: arguments of %s are not checked: %s", route.upstream, route.name, text)
-        return None
-    return Compiled(schema, mode, accepts, exact)
+        why = printable(str(error).partition("\n")[0], 300)
+        log.warning("%s: arguments of %s are not checked: %s", route.upstream, printable(route.name, 200), why)
+        return None, 0
 
 
 def accepts(schema: Json, value: Any) -> bool:
     """Whether a value fits a schema exactly; False for a schema that cannot be used."""
     try:
-        return bool(_validator(_plain(schema)).is_valid(value))
+        _size(schema)
+        return Compiled(schema, "strict").accepts(value)
     except Exception:
         return False
 
 
-def _explaining(schema: Json, accepts: Any) -> Any:
-    """The schema as it is, where that can be compiled: a regular expression of another dialect cannot."""
-    try:
-        return _validator(_plain(schema))
-    except Exception:
-        return accepts
+def _size(schema: Json) -> int:
+    size = len(encode(schema))
+    if size > MAX_SIZE:
+        raise ValueError(f"the schema is larger than {MAX_SIZE:,} bytes")
+    return size
 
 
 def _plain(schema: Json) -> Json:
     """The schema without a dialect that would have to be fetched."""
     dialect = schema.get("$schema")
-    known = isinstance(dialect, str) and any(draft in dialect for draft in _DRAFTS)
-    return schema if known or "$schema" not in schema else {k: one for k, one in schema.items() if k != "$schema"}
+    if "$schema" not in schema or (isinstance(dialect, str) and _DIALECT.fullmatch(dialect)):
+        return schema
+    return {key: value for key, value in schema.items() if key != "$schema"}
 
 
 def _validator(schema: Any) -> Any:

@@ -52,9 +52,9 @@ class Validate:
         arguments = call.params.get("arguments", {})
         hidden = frozenset(path_of(written)[0] for written in rules.preset)
         try:
-            problems = [] if compiled.accepts.is_valid(arguments) else misfits(compiled, arguments, hidden)
-        except (ValueError, RecursionError):
-            call.notes.append("validate: the arguments are too deep to be checked")
+            problems = [] if compiled.accepts(arguments) else misfits(compiled, arguments, hidden)
+        except (ValueError, RecursionError):  # too large, too deep, or texts that are not Unicode
+            call.notes.append("validate: the arguments cannot be checked")
             return
         if not problems:
             return  # they fit, or a regular expression gave up, which is not the caller's fault

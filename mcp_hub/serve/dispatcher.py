@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -30,7 +29,9 @@ from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TOOLS, Kind
 from mcp_hub.log_levels import LEVELS, MESSAGE, SET_LEVEL, passes
 from mcp_hub.policy import Call
 from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller, Respondent, Send
+from mcp_hub.serve.exchange import Exchange
 from mcp_hub.serve.parking import Parking, Uncarried
+from mcp_hub.serve.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
 from mcp_hub.wire.frames import Message, Raw
 from mcp_hub.wire.link import RequestId
 
@@ -38,30 +39,12 @@ log = logging.getLogger("mcp_hub.serve")
 
 CAPABILITIES: Final[dict[str, Any]] = {
     "tools": {"listChanged": True},
-    "resources": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
     "prompts": {"listChanged": True},
     "completions": {},
     "logging": {},
 }
-LISTEN_FILTERS: Final = {
-    "toolsListChanged": "notifications/tools/list_changed",
-    "promptsListChanged": "notifications/prompts/list_changed",
-    "resourcesListChanged": "notifications/resources/list_changed",
-}
 _REFERENCES: Final = {"ref/prompt": (PROMPTS, "name"), "ref/resource": (RESOURCES, "uri")}
-
-
-@dataclass(slots=True)
-class Exchange:
-    """One request of one caller while it is answered."""
-
-    caller: Caller
-    id: RequestId
-    method: str
-    params: dict[str, Any]
-    era: Era
-    envelope: Envelope
-    send: Send
 
 
 class Dispatcher:
@@ -70,16 +53,17 @@ class Dispatcher:
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
         self.callers: set[Caller] = set()
-        self._closing = asyncio.Event()
-        self._listeners: set[_Subscription] = set()
         self._parking = Parking(hub.act)
+        self._subscriptions = Subscriptions(hub, self._found)
         self._methods: dict[str, Callable[[Exchange], Awaitable[Any]]] = {
             "initialize": self._initialize,
             "ping": self._ping,
             eras.DISCOVER: self._discover,
-            eras.LISTEN: self._listen,
+            eras.LISTEN: self._subscriptions.listen,
             "completion/complete": self._complete,
             SET_LEVEL: self._set_level,
+            SUBSCRIBE: self._subscriptions.subscribe,
+            UNSUBSCRIBE: self._subscriptions.subscribe,
         }
         for kind in KINDS:
             self._methods[kind.list_method] = partial(self._list, kind)
@@ -96,10 +80,11 @@ class Dispatcher:
         self.callers.discard(caller)
         caller.cancel_all()
         self.hub.forget(caller)
+        self._subscriptions.forget(caller)
 
     def close(self) -> None:
         """End every subscription gracefully; requests in flight are the transports' to drain."""
-        self._closing.set()
+        self._subscriptions.close()
         self._parking.close()
 
     async def answer(self, caller: Caller, message: Message, send: Send) -> Message:
@@ -285,20 +270,6 @@ class Dispatcher:
         )
         return await self.hub.act(call)
 
-    async def _listen(self, exchange: Exchange) -> dict[str, Any]:
-        wanted = exchange.params.get("notifications")
-        if not isinstance(wanted, dict):
-            raise ProtocolError(INVALID_PARAMS, "params.notifications must be an object of filters.")
-        honoured = {name: True for name in LISTEN_FILTERS if wanted.get(name) is True}
-        subscription = _Subscription(exchange, frozenset(LISTEN_FILTERS[name] for name in honoured))
-        subscription.put(eras.ACKNOWLEDGED, {"notifications": honoured})
-        self._listeners.add(subscription)
-        try:
-            await self._closing.wait()
-        finally:
-            self._listeners.discard(subscription)
-        return {"resultType": "complete", "_meta": {eras.SUBSCRIPTION_KEY: exchange.id}}
-
     # --- the catalog changed -----------------------------------------------------------------------------------
 
     def _catalog_changed(self, kinds: frozenset[Kind]) -> None:
@@ -308,21 +279,7 @@ class Dispatcher:
                 if caller.initialized:
                     with contextlib.suppress(Exception):
                         caller.notify({"jsonrpc": "2.0", "method": method})
-            for subscription in tuple(self._listeners):
-                if method in subscription.methods:
-                    subscription.put(method, {})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Subscription:
-    """One `subscriptions/listen`: every frame on its stream carries its id."""
-
-    exchange: Exchange
-    methods: frozenset[str]
-
-    def put(self, method: str, params: dict[str, Any]) -> None:
-        tagged = {**params, "_meta": {eras.SUBSCRIPTION_KEY: self.exchange.id}}
-        self.exchange.send({"jsonrpc": "2.0", "method": method, "params": tagged})
+            self._subscriptions.changed(method)
 
 
 def _messages(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:

@@ -28,6 +28,8 @@ from mcp_hub.upstream.lists import Lists
 from mcp_hub.upstream.session import Notified, Session, Side, open_session
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.upstream.states import TRANSITIONS, Event, State
+from mcp_hub.upstream.watches import UPDATED
+from mcp_hub.upstream.watching import Watching
 from mcp_hub.upstream.words import Words
 from mcp_hub.wire.link import LinkError, Unauthorized
 from mcp_hub.wire.peer import Progress
@@ -89,6 +91,7 @@ class Upstream:
         self._task: asyncio.Task[None] | None = None
         self._dirty: set[Kind] = set()
         self._refreshing: asyncio.Task[None] | None = None
+        self.watching = Watching(server, self._words, self._session_for, lambda: self._session)
         self._continuity = Continuity(server, self._words)
         self._own_sessions = ClientSessions(server.id, server.max_sessions, server.idle, self._open_own)
         if not server.enabled:
@@ -207,6 +210,7 @@ class Upstream:
         self._move(Event.CONNECTED)
         attempt.set_result(session)
         session.watch_for_changes(self._everything_may_have_changed)
+        self.watching.restore(session, None)
         self.tried.set()
         self._settle()
         return session
@@ -217,7 +221,9 @@ class Upstream:
         causes = Causes(self.server, standing, shared=not own and not self._clients.expected)
 
         def noticed(method: str, params: dict[str, Any]) -> None:
-            if method != MESSAGE:
+            if method == UPDATED:
+                self.watching.updated(caller if own else None, params)
+            elif method != MESSAGE:
                 notified(method, params)
             elif not causes.heard(params):
                 self._clients.hear(params, caller, own=own)
@@ -368,6 +374,7 @@ class Upstream:
             session = await self._open(self._side(_unheard, caller, own=True), entry_for(self.server, caller))
         except _EXPECTED as error:
             raise self._words.unavailable(self._words.explain(error)) from None
+        self.watching.restore(session, caller)
         if session.era == "handshake":
             session.watch_for_changes(_nothing)  # on its standing stream the server's pings are answered
         return session

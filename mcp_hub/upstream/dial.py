@@ -52,11 +52,11 @@ class Dialer:
 
         env = child_environment(server, self._environ, Path.home())
         if server.builtin is not None:
-            argv = [sys.executable, "-m", "mcp_hub.builtin", server.builtin]
+            argv = [sys.executable, "-P", "-m", "mcp_hub.builtin", server.builtin]
             env |= {name: self._environ[name] for name in _OF_BROWSERS if name in self._environ}
             env |= self._settings(server)
         elif server.tools_dir is not None:
-            argv = [sys.executable, "-m", "mcp_hub.local", str(server.tools_dir)]
+            argv = [sys.executable, "-P", "-m", "mcp_hub.local", str(server.tools_dir)]
         else:
             argv = [find_command(server.command or "", env.get("PATH", ""), server.cwd), *server.args]
         return StdioLink(

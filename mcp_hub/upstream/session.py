@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from mcp_hub.log_levels import SET_LEVEL, says_more
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, Offered, agree
 from mcp_hub.upstream.causes import Causes
 from mcp_hub.upstream.dial import Dialer
+from mcp_hub.upstream.watches import SUBSCRIBE, UNSUBSCRIBE
 from mcp_hub.wire.link import LinkError, LinkLost, SessionLost
 from mcp_hub.wire.peer import Peer, Progress
 
@@ -54,6 +55,8 @@ class Session:
         self.causes = side.causes
         self._info = side.info
         self._listening: asyncio.Task[None] | None = None
+        self._changed: Callable[[], None] = _nothing
+        self._watched: list[str] = []
 
     @property
     def era(self) -> Era:
@@ -110,19 +113,42 @@ class Session:
 
     def watch_for_changes(self, changed: Callable[[], None]) -> None:
         """Keep the way open on which the upstream announces changes; `changed` is called when some may be missed."""
+        self._changed = changed
         if self.era == "modern":
-            self._listening = asyncio.get_running_loop().create_task(self._listen(changed))
+            self._listen_anew()
             return
         open_stream = getattr(self.peer.link, "open_standing_stream", None)
         if open_stream is not None:
             open_stream({VERSION_HEADER: self.agreement.version})
 
-    async def _listen(self, changed: Callable[[], None]) -> None:
+    async def watch(self, uris: Sequence[str], *, new: str | None = None, old: str | None = None) -> None:
+        """Hear of changes of `uris`, among which one is new or from which one was taken; neither: all are new.
+
+        Raises what a request raises.
+        """
+        if self.era == "modern":
+            self._watched = list(uris)
+            self._listen_anew()
+            return
+        for uri in [old] if old is not None else []:
+            await self.request(UNSUBSCRIBE, {"uri": uri})
+        for uri in [new] if new is not None else [] if old is not None else uris:
+            await self.request(SUBSCRIBE, {"uri": uri})
+
+    def _listen_anew(self) -> None:
+        """What is listened for is said once and cannot be changed: the new way is opened before the old is closed."""
+        before = self._listening
+        self._listening = asyncio.get_running_loop().create_task(self._listen())
+        if before is not None:
+            before.cancel()
+
+    async def _listen(self) -> None:
         attempt = 0
+        filters = {**LISTEN_FILTERS, **({"resourceSubscriptions": self._watched} if self._watched else {})}
         while not self.lost.is_set():
             began = asyncio.get_running_loop().time()
             try:
-                await self.request(eras.LISTEN, {"notifications": LISTEN_FILTERS})
+                await self.request(eras.LISTEN, {"notifications": filters})
             except UpstreamAnswered as error:
                 if error.code == METHOD_NOT_FOUND:
                     return
@@ -133,7 +159,7 @@ class Session:
                 async with asyncio.timeout(LISTEN_AGAIN[min(attempt, len(LISTEN_AGAIN) - 1)]):
                     await self.lost.wait()
             attempt += 1
-            changed()
+            self._changed()
 
     async def close(self) -> None:
         """End the conversation and what is behind it, within the link's bounds. Never raises."""
@@ -142,6 +168,10 @@ class Session:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await self._listening
         await self.peer.close()
+
+
+def _nothing() -> None:
+    pass
 
 
 async def open_session(server: Server, dialer: Dialer, side: Side, remembered: EraPin = "auto") -> Session:

@@ -2,6 +2,7 @@
 
 `ask {method, params}` puts a question and answers what came back, `declared` what the client said it can be asked,
 `together {count}` several questions at once, `late` is answered first and asks for the roots after it.
+`touch {uri}` says that a resource has changed; the log has every subscription.
 `log {level}` says something before it answers, `log_late {level}` after it; `level` is what it was last told to log.
 """
 
@@ -16,9 +17,13 @@ MODERN = "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
 ERA = sys.argv[sys.argv.index("--era") + 1] if "--era" in sys.argv else "handshake"
 LOG = Path(sys.argv[sys.argv.index("--log") + 1]) if "--log" in sys.argv else None
-LOGGING = ("log", "log_late", "level")
+LOGGING = ("log", "log_late", "level", "touch")
 TOOLS = (*LOGGING, "ask", "declared", "together", "late", "echo", "patience", "greedy")
 
+OFFERED = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
+RESOURCES = [{"uri": "x:one", "name": "one"}, {"uri": "x:two", "name": "two"}]
+
+listening: list = []
 lock = threading.Lock()
 waiting: dict[str, tuple[threading.Event, dict]] = {}
 declared: dict = {}
@@ -61,6 +66,9 @@ def handshake_call(request_id: object, name: str, arguments: dict) -> None:
         send({"id": request_id, "result": text({k: answer[k] for k in ("result", "error") if k in answer})})
     elif name == "declared":
         send({"id": request_id, "result": text({k: v for k, v in declared.items() if k != "level"})})
+    elif name == "touch":
+        send({"method": "notifications/resources/updated", "params": {"uri": arguments["uri"], "future": 1}})
+        send({"id": request_id, "result": text("touched")})
     elif name == "log":
         send({"method": "notifications/message", "params": message_of(arguments)})
         send({"id": request_id, "result": text("logged")})
@@ -80,6 +88,12 @@ def modern_call(name: str, params: dict, meta: dict) -> dict:
     arguments, responses = params.get("arguments") or {}, params.get("inputResponses")
     if name == "declared":
         return text(meta[PREFIX + "clientCapabilities"])
+    if name == "touch":
+        for subscription in listening:
+            tag = {PREFIX + "subscriptionId": subscription}
+            params = {"uri": arguments["uri"], "future": 1, "_meta": tag}
+            send({"method": "notifications/resources/updated", "params": params})
+        return text("touched")
     if name == "level":
         return text(meta.get(PREFIX + "logLevel", "none"))
     if name == "log":
@@ -120,7 +134,17 @@ def handle(message: dict) -> None:
     if ERA == "modern":
         answer = None
         if method == "server/discover":
-            answer = {"supportedVersions": [MODERN], "capabilities": {"tools": {}}}
+            answer = {"supportedVersions": [MODERN], "capabilities": OFFERED}
+        elif method == "subscriptions/listen":
+            wanted = params["notifications"]
+            log("listen " + json.dumps(wanted.get("resourceSubscriptions", [])))
+            listening[:] = [request_id]
+            tag = {PREFIX + "subscriptionId": request_id}
+            answer = {"notifications": wanted, "_meta": tag}
+            send({"method": "notifications/subscriptions/acknowledged", "params": answer})
+            return
+        elif method == "resources/list":
+            answer = {"resources": RESOURCES}
         elif method == "tools/list":
             answer = listed
         elif method == "tools/call":
@@ -135,8 +159,13 @@ def handle(message: dict) -> None:
         declared.update(params["capabilities"])
         info = {"name": "asking", "version": "1"}
         version = params["protocolVersion"]
-        result = {"protocolVersion": version, "capabilities": {"tools": {}, "logging": {}}, "serverInfo": info}
+        result = {"protocolVersion": version, "capabilities": OFFERED, "serverInfo": info}
         send({"id": request_id, "result": result})
+    elif method == "resources/list":
+        send({"id": request_id, "result": {"resources": RESOURCES}})
+    elif method in ("resources/subscribe", "resources/unsubscribe"):
+        log(f"{method} {params['uri']}")
+        send({"id": request_id, "result": {}})
     elif method == "logging/setLevel":
         declared["level"] = params["level"]
         send({"id": request_id, "result": {}})

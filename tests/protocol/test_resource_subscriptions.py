@@ -1,0 +1,128 @@
+"""Changes of resources: told to those that asked, by one subscription upstream, also after a reconnect."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.asking.test_servers_ask_handshake_clients import ASKING, asking
+from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
+from tests.hub.test_over_a_network import network_hub, sdk
+
+pytestmark = pytest.mark.anyio
+
+ERAS = ("handshake", "modern")
+
+
+def updates(client: StdioClient) -> list[dict[str, Any]]:
+    return [n["params"] for n in client.notifications if n["method"] == "notifications/resources/updated"]
+
+
+def logged(path: Path, start: str) -> list[str]:
+    return [line for line in path.read_text().splitlines() if line.startswith(start)] if path.exists() else []
+
+
+async def touched(client: StdioClient, uri: str) -> None:
+    assert await client.text("a__touch", {"uri": uri}) == "touched"
+
+
+async def test_the_hub_declares_subscriptions(tmp_path: Path) -> None:
+    async with hub(tmp_path, {}, handshake=False) as client:
+        assert (await client.initialize())["capabilities"]["resources"] == {"subscribe": True, "listChanged": True}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_handshake_client_hears_of_what_it_asked_for_until_it_no_longer_does(tmp_path: Path, era: str) -> None:
+    log = tmp_path / "log"
+    async with hub(tmp_path, {"a": asking("--era", era, "--log", str(log))}) as client:
+        await client.request("resources/subscribe", {"uri": "x:one"})
+        if era == "modern":
+            async with asyncio.timeout(PATIENCE):
+                while not logged(log, 'listen ["x:one"]'):
+                    await client.text("a__echo", {"text": "x"})
+        await touched(client, "x:two")
+        await touched(client, "x:one")
+        await touched(client, "x:one/part")
+        assert [update["uri"] for update in updates(client)] == ["x:one", "x:one/part"]
+        assert updates(client)[0]["future"] == 1
+        await client.request("resources/unsubscribe", {"uri": "x:one"})
+        if era == "handshake":
+            assert logged(log, "resources/") == ["resources/subscribe x:one", "resources/unsubscribe x:one"]
+        await touched(client, "x:one")
+        assert len(updates(client)) == 2
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_modern_client_hears_on_its_stream(tmp_path: Path, era: str) -> None:
+    log = tmp_path / "log"
+    async with hub(tmp_path, {"a": asking("--era", era, "--log", str(log))}, modern=True) as client:
+        wanted = {"resourceSubscriptions": ["x:one", "x:none"], "toolsListChanged": True}
+        client.start("subscriptions/listen", {"notifications": wanted}, "it")
+        (acknowledged,) = await client.notified("notifications/subscriptions/acknowledged")
+        assert acknowledged["params"]["notifications"] == {"toolsListChanged": True, "resourceSubscriptions": ["x:one"]}
+        if era == "modern":
+            async with asyncio.timeout(PATIENCE):
+                while not logged(log, 'listen ["x:one"]'):
+                    await client.text("a__echo", {"text": "x"})
+        await touched(client, "x:one")
+        (update,) = updates(client)
+        assert (update["uri"], update["_meta"]) == ("x:one", {"io.modelcontextprotocol/subscriptionId": "it"})
+        client.notify("notifications/cancelled", {"requestId": "it"})
+        if era == "handshake":
+            async with asyncio.timeout(PATIENCE):
+                while not logged(log, "resources/unsubscribe x:one"):
+                    await client.text("a__echo", {"text": "x"})
+
+
+@pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_several_clients_share_one_subscription(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    heard: dict[str, list[str]] = {"one": [], "two": []}
+
+    def hearing(name: str) -> Any:
+        async def hear(message: Any) -> None:
+            if "resources/updated" in str(getattr(message, "method", "")):
+                heard[name].append(str(message.params.uri))
+
+        return {"message_handler": hear}
+
+    async with network_hub(tmp_path / "hub", {"a": asking("--log", str(log))}) as (_, base):
+        async with sdk(base + "/sse", "handshake", **hearing("one")) as one:
+            async with sdk(base + "/mcp", "handshake", **hearing("two")) as two:
+                await one.session.subscribe_resource("x:one")
+                await two.session.subscribe_resource("x:one")
+                async with asyncio.timeout(PATIENCE):
+                    while not (heard["one"] and heard["two"]):
+                        await one.call_tool("a__touch", {"uri": "x:one"})
+            assert logged(log, "resources/subscribe") == ["resources/subscribe x:one"]
+            assert logged(log, "resources/unsubscribe") == []
+            await one.session.unsubscribe_resource("x:one")
+        assert logged(log, "resources/unsubscribe") == ["resources/unsubscribe x:one"]
+
+
+async def test_a_subscription_is_restored_after_the_server_was_lost(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with hub(tmp_path, {"a": asking("--log", str(log))}) as client:
+        await client.request("resources/subscribe", {"uri": "x:one"})
+        for process in psutil.Process(client.process.pid).children():
+            if ASKING in process.cmdline():
+                process.send_signal(signal.SIGKILL)
+        await client.until(lambda: b"a was lost" in client.stderr)
+        async with asyncio.timeout(PATIENCE):
+            while len(logged(log, "resources/subscribe")) < 2:
+                await client.text("a__echo", {"text": "x"})
+        await touched(client, "x:one")
+        assert [update["uri"] for update in updates(client)] == ["x:one"]
+
+
+async def test_what_is_not_there_or_refused_cannot_be_watched(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": asking(disable_resources=["x:two"])}) as client:
+        for uri in ("x:none", "x:two"):
+            with pytest.raises(RpcError) as refused:
+                await client.request("resources/subscribe", {"uri": uri})
+            assert refused.value.error == {"code": -32002, "message": f"Unknown resource: {uri}", "data": {"uri": uri}}
