@@ -67,12 +67,17 @@ HTTP_STATUS: Final[Mapping[int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What one modern request says about its sender."""
+    """What one modern request says about its sender; of the handshake era, what its handshake said."""
 
     version: str = LATEST_MODERN
     capabilities: Json = field(default_factory=dict)
     client_info: Json | None = None
     log_level: str | None = None
+
+
+def knows_resource_links(version: str) -> bool:
+    """Whether a client of this revision can read a `resource_link` block: older ones lose the whole result to it."""
+    return version not in HANDSHAKE_REVISIONS[:2]
 
 
 def negotiated(requested: object) -> str:

@@ -11,6 +11,7 @@ from mcp_hub import era as eras
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.rules import PostProcess
+from mcp_hub.era import knows_resource_links
 from mcp_hub.errors import CallError, ProtocolError, ResultTooLarge, ToolFailed
 from mcp_hub.kinds import TOOLS
 from mcp_hub.long_results import META_KEY, LongResults
@@ -120,7 +121,8 @@ class ShapeResult:
         shown += shown_of_content
         text = f"({shown:,} of {size:,} bytes shown; the rest: {uri}/1, page 1 of {pages}, by resources/read)"
         content.append({"type": "text", "text": text})
-        content.append({"type": "resource_link", "uri": f"{uri}/1", "name": "the whole result"})
+        if knows_resource_links(call.envelope.version):
+            content.append({"type": "resource_link", "uri": f"{uri}/1", "name": "the whole result"})
         facts = {"uri": uri, "bytes": size, "pages": pages, "next": f"{uri}/1"}
         call.notes.append(f"max_result_bytes: {size:,} bytes shortened to {limit:,}")
         meta = others.get("_meta")

@@ -139,7 +139,12 @@ class Dispatcher:
         envelope = (
             eras.read_envelope(params)
             if modern
-            else Envelope(capabilities=caller.capabilities, client_info=caller.client_info, log_level=caller.log_level)
+            else Envelope(
+                version=caller.protocol_version or eras.LATEST_HANDSHAKE,
+                capabilities=caller.capabilities,
+                client_info=caller.client_info,
+                log_level=caller.log_level,
+            )
         )
         return Exchange(caller, request_id, method, params or {}, "modern" if modern else "handshake", envelope, send)
 

@@ -52,6 +52,15 @@ async def test_a_long_text_is_shortened_and_can_be_read_to_its_end(tmp_path: Pat
         assert unknown.value.code == (-32602 if modern else -32002)
 
 
+@pytest.mark.parametrize(("version", "link"), [("2024-11-05", False), ("2025-03-26", False), ("2025-06-18", True)])
+async def test_a_client_too_old_for_links_gets_none(tmp_path: Path, version: str, link: bool) -> None:
+    async with hub(tmp_path, {"a": fake(max_result_bytes=1024)}, handshake=False) as client:
+        await client.initialize(version)
+        result = await client.call("a__big", {"bytes": 5000})
+        assert ("resource_link" in {block["type"] for block in result["content"]}) is link
+        assert (await all_pages(client, result["_meta"][KEY]["next"]))[0]["text"]
+
+
 async def test_images_and_structure_stay_whole_or_are_left_out(tmp_path: Path) -> None:
     """Check 14 where nothing is too long, and what is done where something is."""
     blocks = [
