@@ -42,6 +42,10 @@ _SPELLED: Final[dict[str, list[Json]]] = {
     "null": [],
 }
 """What may stand for a value of a type. The texts of lists and objects are JSON, which some servers parse."""
+OWN_EXPRESSIONS: Final = frozenset(
+    one["pattern"] for spelled in _SPELLED.values() for one in spelled if "pattern" in one
+)
+"""The regular expressions that loosening adds; all of them are quick."""
 _NESTED: Final[list[Schema]] = [{"type": ["array", "object"]}, *_SPELLED["array"], *_SPELLED["object"]]
 
 

@@ -22,6 +22,8 @@ _SHOWN_LENGTH: Final = 40
 _MEMBERS: Final = 10
 """What is looked at of each list where everything would take too long."""
 
+_SOMEWHERE: Final = "something in them is not valid, and they are too large to say where"
+
 _WORDS: Final = {
     "string": "a text",
     "integer": "a whole number",
@@ -44,9 +46,7 @@ def misfits(compiled: Compiled, arguments: Any, hidden: Collection[str]) -> list
     if not compiled.explainable(arguments):
         value, ignored = _with_short_lists(arguments), _OF_ALL_MEMBERS
         if not compiled.explainable(value) or compiled.accepts(value):
-            return ["something in them is not valid, and they are too large to say where"] + _expected(
-                compiled.schema, hidden
-            )
+            return [] if compiled.may_give_up else [_SOMEWHERE, *_expected(compiled.schema, hidden)]
     refused = [error for error in compiled.errors(value) if not _undecided(error) and _keyword(error) not in ignored]
     places = {tuple(error.instance_path) for error in _with_branches(refused)}
     texts: dict[str, None] = {}
@@ -126,7 +126,8 @@ def _texts(
     elif keyword in _LIMITS:
         yield f"{name} must {_LIMITS[keyword]} {printable(str(kind.limit), _SHOWN_LENGTH)}{shown and ', not' + shown}"
     elif keyword == "multipleOf":
-        yield f"{name} must be a multiple of {printable(str(kind.multiple_of), _SHOWN_LENGTH)}{shown and ', not' + shown}"
+        factor = printable(str(kind.multiple_of), _SHOWN_LENGTH)
+        yield f"{name} must be a multiple of {factor}{shown and ', not' + shown}"
     elif keyword == "pattern":
         yield f"{name} must match {printable(str(kind.pattern), 100)!r}"
     else:

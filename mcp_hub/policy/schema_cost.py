@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mcp_hub.loosening import pointed_at
+from mcp_hub.loosening import OWN_EXPRESSIONS, pointed_at
 
 Json = dict[str, Any]
 
@@ -22,8 +22,6 @@ MAX_EXPRESSIONS: Final = 200
 UNBOUNDED: Final = 10**12
 """Stands for any number that is larger."""
 
-_TEXT: Final = 128
-"""Characters that count like one value."""
 _BACKTRACKING: Final = 1000
 """What an expression counts that may go back and try again; `schemas.py` bounds how often."""
 _REVISITED: Final = 10
@@ -45,26 +43,33 @@ class SchemaCost:
     That is one with references that leave it, or that come back without having gone into the value.
     """
 
-    def __init__(self, schema: Json) -> None:
+    def __init__(self, schema: Any) -> None:
         self._root = schema
+        self.may_give_up = False
+        """Whether one of its regular expressions can end without an answer."""
         self._anchors: dict[str, Any] = {}
         self._known: dict[tuple[int, int], int] = {}
         self._running: set[int] = set()
         self._look_through()
         self._levels = [self._cost(schema, 0, 0)]
 
-    def work(self, value: Any) -> int:
-        """The most single checks a value can take; UNBOUNDED for a value with too many levels. Raises ValueError."""
-        total = 0
-        for depth, weight in enumerate(_levels(value)):
-            if depth >= MAX_LEVELS:
-                return UNBOUNDED
+    def work(self, value: Any, most: int, characters: int = 128) -> int:
+        """The single checks a value can take, so many characters of a text counting like one value.
+
+        Counting ends where there are more than `most`, or too many levels. Raises ValueError.
+        """
+        total, level = 0, [value]
+        for depth in range(MAX_LEVELS):
             if depth == len(self._levels):
                 self._levels.append(self._cost(self._root, depth, 0))
-            total += weight * max(self._levels[depth], 1)
-            if total >= UNBOUNDED:
+            cost = max(self._levels[depth], 1)
+            if total + len(level) * cost > most:
                 return UNBOUNDED
-        return total
+            weight, level = _weighed(level, characters)
+            total += weight * cost
+            if not level or total > most:
+                return total
+        return UNBOUNDED
 
     def _look_through(self) -> None:
         """Everything that is bounded for the schema as a whole."""
@@ -80,10 +85,12 @@ class SchemaCost:
             waiting.extend(node.values())
             if isinstance(node.get("$id"), str) and node is not self._root:
                 raise ValueError("it has documents inside it")
-            if isinstance(node.get("pattern"), str):
-                expressions += 1
-            if isinstance(node.get("patternProperties"), dict):
-                expressions += len(node["patternProperties"])
+            named = node.get("patternProperties")
+            written = [*named] if isinstance(named, dict) else []
+            written += [node["pattern"]] if isinstance(node.get("pattern"), str) else []
+            written = [one for one in written if one not in OWN_EXPRESSIONS]
+            expressions += len(written)
+            self.may_give_up = self.may_give_up or any(map(_GOES_BACK.search, written))
             for key in ("$anchor", "$dynamicAnchor"):
                 name = node.get(key)
                 if isinstance(name, str) and self._anchors.setdefault(f"#{name}", node) is not node:
@@ -175,18 +182,21 @@ def _own_cost(schema: Json) -> int:
 
 
 def _expression_cost(pattern: str) -> int:
+    if pattern in OWN_EXPRESSIONS:
+        return 1
     return _BACKTRACKING if _GOES_BACK.search(pattern) else 1 + len(pattern) // 16
 
 
-def _levels(value: Any) -> Iterator[int]:
-    """What a value has on each of its levels."""
-    level = [value]
-    while level:
-        yield len(level) + sum(len(one) // _TEXT for one in level if isinstance(one, str))
-        below: list[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                below.extend(one.values())
-            elif isinstance(one, list):
-                below.extend(one)
-        level = below
+def _weighed(level: list[Any], characters: int) -> tuple[int, list[Any]]:
+    """What the values of one level count, and the level below."""
+    weight = len(level)
+    below: list[Any] = []
+    for one in level:
+        kind = type(one)
+        if kind is str:
+            weight += len(one) // characters
+        elif kind is dict:
+            below.extend(one.values())
+        elif kind is list:
+            below.extend(one)
+    return weight, below

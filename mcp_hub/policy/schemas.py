@@ -25,10 +25,12 @@ MAX_SIZE: Final = 256 * 1024
 """Bytes of a schema; a larger one is not checked against."""
 MAX_SIZE_OF_ALL: Final = 8 * 1024 * 1024
 """Bytes of all schemas that are kept compiled."""
-MAX_WORK: Final = 2_000_000
-"""Single checks of one value, as `SchemaCost` counts: at most some tenths of a second."""
+MAX_WORK: Final = 1_000_000
+"""Single checks of one value, as `SchemaCost` counts: at most a tenth of a second or so."""
 MAX_EXPLAINED: Final = 5_000
 """The same where every check that fails becomes an error with its place, which takes a thousand times as long."""
+_COPIED: Final = 4096
+"""Characters that take as long to copy into an error as a value to be checked."""
 _BACKTRACKS: Final = 10_000
 """Steps back a regular expression may take for one value."""
 _REGEX_SIZE: Final = 1024 * 1024
@@ -50,7 +52,7 @@ class Compiled:
 
     def accepts(self, value: Any) -> bool:
         """Whether a value fits. Raises ValueError for one that would take too long or is not JSON."""
-        if self._cost.work(value) > MAX_WORK:
+        if self._cost.work(value, MAX_WORK) > MAX_WORK:
             raise ValueError("too large to be checked")
         return bool(self._validator.is_valid(value))
 
@@ -64,8 +66,14 @@ class Compiled:
 
     def explainable(self, value: Any) -> bool:
         """Whether the errors of a value can be had in reasonable time."""
-        cost = self._cost.work(value)
-        return cost + (self._exact[2].work(value) if self.mode == "lenient" else cost) <= MAX_EXPLAINED
+        cost = self._cost.work(value, MAX_EXPLAINED, _COPIED)
+        exact = self._exact[2].work(value, MAX_EXPLAINED, _COPIED) if self.mode == "lenient" else cost
+        return cost + exact <= MAX_EXPLAINED
+
+    @property
+    def may_give_up(self) -> bool:
+        """Whether a value may be refused for no other reason than that it would have taken too long."""
+        return self._cost.may_give_up
 
     @property
     def expected(self) -> Any:
@@ -75,7 +83,7 @@ class Compiled:
     @cached_property
     def _exact(self) -> tuple[Any, Any, SchemaCost]:
         exact = stripped(_plain(self.schema))
-        return exact, _validator(exact), SchemaCost(exact if isinstance(exact, dict) else {})
+        return exact, _validator(exact), SchemaCost(exact)
 
 
 class Schemas:
