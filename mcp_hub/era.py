@@ -41,6 +41,7 @@ INPUT_REQUIRED: Final = "input_required"
 """`resultType` of a modern result that is a question."""
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 CANCELLED: Final = "notifications/cancelled"
+ROOTS_CHANGED: Final = "notifications/roots/list_changed"
 PROGRESS: Final = "notifications/progress"
 
 HANDSHAKE_ONLY: Final = frozenset(

@@ -286,6 +286,10 @@ class Hub:
     def _longest_connect(self) -> float:
         return max((u.server.deadlines.connect for u in self.upstreams.values()), default=0.0)
 
+    async def tell(self, caller: Hashable | None, method: str) -> None:
+        """Pass on a client's announcement to the servers that it is the only client of."""
+        await asyncio.gather(*(upstream.tell(caller, method) for upstream in self.upstreams.values()))
+
     async def log_from(self, level: str) -> None:
         """Have all servers that are there log this level and above."""
         await asyncio.gather(*(upstream.log_from(level) for upstream in self.upstreams.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
@@ -54,6 +54,7 @@ class Dispatcher:
         self.hub = hub
         self.callers: set[Caller] = set()
         self._parking = Parking(hub.act)
+        self._telling: set[asyncio.Task[None]] = set()
         self._subscriptions = Subscriptions(hub, self._found)
         self._methods: dict[str, Callable[[Exchange], Awaitable[Any]]] = {
             "initialize": self._initialize,
@@ -153,10 +154,17 @@ class Dispatcher:
         method, params = message.get("method"), message.get("params")
         if method == "notifications/initialized":
             caller.initialized = True
+        elif method == eras.ROOTS_CHANGED and caller.initialized:
+            self._in_background(self.hub.tell(caller.key("handshake"), method))
         elif method == eras.CANCELLED and isinstance(params, dict):
             request_id = params.get("requestId")
             if isinstance(request_id, int | str):
                 caller.cancel(request_id)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     # --- the methods -------------------------------------------------------------------------------------------
 

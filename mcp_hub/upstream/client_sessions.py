@@ -68,6 +68,11 @@ class ClientSessions:
             place.in_flight -= 1
             place.last_used = time.monotonic()
 
+    def existing(self, caller: Hashable) -> Session | None:
+        """The caller's session, if it is open."""
+        place = self._places.get(caller)
+        return place.opening.result() if place is not None and place.opening.done() and not place.dead else None
+
     def _new_place(self, caller: Hashable) -> _Place:
         if len(self._places) >= self._bound:
             self._sweep(0.0, at_most=1)

@@ -18,7 +18,7 @@ from mcp_hub.errors import HubError, InternalError
 from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import KINDS, TOOLS, Kind
 from mcp_hub.log_levels import MESSAGE
-from mcp_hub.upstream.agreement import Agreement, NoAgreement
+from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement
 from mcp_hub.upstream.causes import Causes, Hear
 from mcp_hub.upstream.client_sessions import ClientSessions, entry_for
 from mcp_hub.upstream.clients import Clients
@@ -135,6 +135,13 @@ class Upstream:
         await self._own_sessions.close()
         self.tried.set()
         self.settled.set()
+
+    async def tell(self, caller: Hashable | None, method: str) -> None:
+        """Pass on what the only client of a session announces; a server shared by several is told nothing."""
+        session = self._session if caller is None else self._own_sessions.existing(caller)
+        if session is not None and session.era == "handshake":
+            with contextlib.suppress(LinkError):
+                await session.peer.notify(method, headers={VERSION_HEADER: session.agreement.version})
 
     async def log_from(self, level: str) -> None:
         """Have the server log this level and above, if it is there; a later connection is told with its first call."""

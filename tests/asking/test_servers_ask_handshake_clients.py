@@ -151,6 +151,16 @@ async def test_the_only_client_is_asked_outside_of_a_call_too(tmp_path: Path) ->
                 await client.text("a__echo", {"text": "x"})
 
 
+async def test_a_server_hears_that_the_roots_of_its_only_client_have_changed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with client_of(tmp_path, asking("--log", str(log))) as client:
+        await client.text("a__echo", {"text": "x"})
+        client.notify("notifications/roots/list_changed")
+        async with asyncio.timeout(PATIENCE):
+            while "notifications/roots/list_changed" not in log.read_text():
+                await client.text("a__echo", {"text": "x"})
+
+
 async def test_a_question_is_given_up_with_the_call_that_caused_it(tmp_path: Path) -> None:
     async with client_of(tmp_path, asking("--era", "modern")) as client:
         client.start("tools/call", {"name": "a__ask", "arguments": {}}, "mine")
