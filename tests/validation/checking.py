@@ -1,0 +1,55 @@
+"""The rule by itself: one tool of one server, and what became of a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mcp_hub.catalog import Route
+from mcp_hub.config.models import Server
+from mcp_hub.era import Envelope
+from mcp_hub.errors import InvalidParameters
+from mcp_hub.kinds import TOOLS
+from mcp_hub.policy import Call
+from mcp_hub.policy.validate import Validate
+
+ROUTE = Route("s", TOOLS, "t")
+
+
+@dataclass
+class Outcome:
+    """`refused` is the text of the error, None where the server was asked; `notes` as in the call."""
+
+    refused: str | None
+    asked: list[Any]
+    notes: list[str]
+    refused_by: str | None = None
+    executed: bool = True
+
+    @property
+    def checked(self) -> bool:
+        return not self.notes
+
+
+class Tool:
+    """A tool with a schema, behind the rule."""
+
+    def __init__(self, schema: Any, mode: str = "lenient", **settings: Any) -> None:
+        more = {"transport": "stdio", "command": "x", "namespace": "s", "validate_arguments": mode}
+        server = Server.model_validate({"id": "s", **more, **settings})
+        self.validate = Validate({"s": server}, lambda route: schema)
+
+    async def call(self, arguments: Any) -> Outcome:
+        asked: list[Any] = []
+
+        async def server(call: Call) -> dict[str, Any]:
+            asked.append(call.params["arguments"])
+            return {"content": []}
+
+        params = {"name": "t", "arguments": arguments}
+        call = Call(TOOLS.act_method, "s__t", ROUTE, params, "handshake", Envelope())
+        try:
+            await self.validate(call, server)
+        except InvalidParameters as error:
+            return Outcome(error.message, asked, call.notes, call.refused_by, error.executed)
+        return Outcome(None, asked, call.notes)
