@@ -110,10 +110,12 @@ async def test_the_value_of_a_preset_is_checked_and_never_quoted(tmp_path: Path)
 
 async def test_a_schema_never_makes_the_hub_read_anything(tmp_path: Path) -> None:
     connections = 0
+    counted = asyncio.Event()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
+        counted.set()
         writer.close()
 
     listener = await asyncio.start_server(connected, "127.0.0.1", 0)
@@ -125,11 +127,11 @@ async def test_a_schema_never_makes_the_hub_read_anything(tmp_path: Path) -> Non
         "relative": {"$id": f"{base}/root.json", "properties": {"a": {"$ref": "other.json"}}},
         "dynamic": {"properties": {"a": {"$dynamicRef": f"{base}/a.json#x"}}},
         "dialect": {"$schema": f"{base}/meta.json", "properties": {"a": {"type": "string"}}},
-        "own address": {"$id": f"{base}/root.json#", "properties": {"a": {"$ref": f"{base}/root.jso"}}},
-        "by recursion": {"properties": {"a": {"$recursiveRef": f"{base}/a.json"}}},
-        "in a definition": {"$defs": {"x": {"not": {"$ref": f"{base}/a.json"}}}},
-        "no scheme": {"properties": {"a": {"$ref": str(tmp_path / "fifo")}}},
-        "almost a dialect": {"$schema": f"{base}/json-schema.org/draft-07/schema#", "required": ["a"]},
+        "own_address": {"$id": f"{base}/root.json#", "properties": {"a": {"$ref": f"{base}/root.jso"}}},
+        "by_recursion": {"properties": {"a": {"$recursiveRef": f"{base}/a.json"}}},
+        "in_a_definition": {"$defs": {"x": {"not": {"$ref": f"{base}/a.json"}}}},
+        "no_scheme": {"properties": {"a": {"$ref": str(tmp_path / "fifo")}}},
+        "almost_a_dialect": {"$schema": f"{base}/json-schema.org/draft-07/schema#", "required": ["a"]},
         "nested": {"allOf": [{"$id": (tmp_path / "fifo").as_uri(), "$ref": "#/$defs/none"}]},
     }
     schemas = {name: {"type": "object", **schema} for name, schema in outside.items()}
@@ -144,7 +146,12 @@ async def test_a_schema_never_makes_the_hub_read_anything(tmp_path: Path) -> Non
             for server in ("s", "t"):
                 async with asyncio.timeout(PATIENCE):
                     assert json.loads(await client.text(f"{server}__{name}", {"a": "x"})) == {"a": "x"}
-    assert connections == 0
+        assert connections == 0
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.sockets[0].getsockname()[1])
+        async with asyncio.timeout(PATIENCE):
+            await counted.wait()  # it would have noticed
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_a_pattern_that_never_ends_ends(tmp_path: Path) -> None:

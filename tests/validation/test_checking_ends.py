@@ -189,7 +189,7 @@ ANYTHING = st.recursive(
 
 
 @given(schema=st.dictionaries(KEYS, ANYTHING, max_size=5), arguments=st.dictionaries(KEYS, ANYTHING, max_size=3))
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @pytest.mark.parametrize("mode", MODES)
 async def test_no_schema_and_no_arguments_make_it_raise_or_change_anything(
     mode: str, schema: Any, arguments: Any

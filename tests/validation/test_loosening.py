@@ -51,6 +51,8 @@ PASSED = [
     ({"type": "boolean"}, "OFF"),
     ({"enum": [[1, 2]]}, "[1, 2]"),
     ({"not": {"type": "string"}}, "3"),
+    ({"properties": {"a": {}}, "unevaluatedProperties": False}, {"b": 1}),
+    ({"propertyNames": {"maxLength": 1}}, {"long": 1}),
     ({"if": {"type": "string"}, "then": False, "properties": {"a": {"type": "integer"}}}, "3"),
     ({"type": "array", "uniqueItems": True}, [1, 1]),
     ({"enum": [2]}, "2.0"),
@@ -213,7 +215,7 @@ def compiled(schema: Any) -> Any:
 
 
 @given(schema=SCHEMAS)
-@settings(max_examples=600, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
 def test_a_loosened_schema_accepts_all_that_the_exact_one_does(schema: Any) -> None:
     exact = compiled(schema)
     assume(exact is not None)
