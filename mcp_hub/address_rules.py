@@ -13,8 +13,22 @@ RULE: Final = "address"
 """Beside the code of a refusal: it was the address, not the URL."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_NAT64: Final = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
-_SHARED: Final = ipaddress.IPv4Network("100.64.0.0/10")
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_NOT_PUBLIC: Final = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "100.64.0.0/10",  # shared by customers of one provider
+        "168.63.129.16",  # metadata of Azure, in a public network
+        "192.0.0.0/24",  # protocols; metadata of Oracle's cloud
+        "192.88.99.0/24",  # relays of 6to4
+        "198.18.0.0/15",  # benchmarks
+        "64:ff9b:1::/48",  # NAT64 of one's own, where the IPv4 address has no fixed place
+        "3fff::/20",  # documentation
+        "5f00::/16",  # segment routing
+        "fec0::/10",  # site-local
+    )
+)
+"""Networks that not every supported Python knows not to be public."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +95,9 @@ def _split(text: str) -> tuple[str, int | None]:
     """(host or network, port) of `host`, `host:port`, `[v6]:port`, `v6`."""
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
-        return host, int(rest[1:]) if rest[1:].isdigit() else None
+        return host, int(rest[1:]) if rest[1:].isdecimal() else None
     host, colon, port = text.rpartition(":")
-    if colon and port.isdigit() and ":" not in host:
+    if colon and port.isdecimal() and ":" not in host:
         return host, int(port)
     return text, None
 
@@ -99,7 +113,7 @@ def _meanings(address: Address) -> tuple[Address, ...]:
         inner.append(address.sixtofour)
     if address.teredo is not None:
         inner.extend(address.teredo)
-    if any(address in network for network in _NAT64):
+    if address in _NAT64:
         return (ipaddress.IPv4Address(address.packed[-4:]),)
     if address.packed[:12] == bytes(12) and int(address) > 1:
         inner.append(ipaddress.IPv4Address(address.packed[-4:]))
@@ -107,6 +121,6 @@ def _meanings(address: Address) -> tuple[Address, ...]:
 
 
 def _is_public(address: Address) -> bool:
-    if isinstance(address, ipaddress.IPv4Address) and address in _SHARED:
+    if any(address.version == network.version and address in network for network in _NOT_PUBLIC):
         return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)

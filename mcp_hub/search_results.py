@@ -9,8 +9,8 @@ from mcp_hub.wire.frames import FrameError, decode, encode
 
 Json = dict[str, Any]
 
-LINK_KEYS: Final = frozenset({"link", "url", "href", "uri", "permalink", "target_url", "source_url"})
-"""Fields, in any case, in which a search result has its page."""
+LINK_KEYS: Final = frozenset({"link", "url", "href", "uri", "permalink", "targeturl", "sourceurl", "pageurl", "weburl"})
+"""Fields, in any case and with any `_`, in which a search result has its page; those of images are none."""
 MAX_TEXT: Final = 8 * 1024 * 1024
 MAX_DEPTH: Final = 60
 
@@ -81,5 +81,5 @@ def _is_guarded(member: Any, rules: UrlRules) -> bool:
         return "://" in member and " " not in member and rules.refuses(member) is not None
     if not isinstance(member, dict):
         return False
-    links = (one for key, one in member.items() if isinstance(one, str) and key.lower() in LINK_KEYS)
+    links = (one for key, one in member.items() if isinstance(one, str) and key.lower().replace("_", "") in LINK_KEYS)
     return any(rules.refuses(link) is not None for link in links)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final
+from urllib.parse import unquote
 
 from mcp_hub.urls import Url, parse, urls_in
 
@@ -19,8 +20,11 @@ MESSAGE: Final = (
 MAX_MEMBERS: Final = 200_000
 """Members of a value that are looked at."""
 
-_HUBS: Final = frozenset({"huggingface.co", "www.huggingface.co", "hf.co", "www.hf.co", "hf-mirror.com"})
-_ONLY_DATA: Final = frozenset({"datasets-server.huggingface.co", "hf.space"})
+_HUBS: Final = ("huggingface.co", "hf.co", "hf-mirror.com")
+"""With all their subdomains: `cdn-lfs.huggingface.co/datasets` has the files of datasets."""
+_ONLY_DATA: Final = ("datasets-server.huggingface.co", "datasets.huggingface.co", "hf.space")
+_SEGMENTS: Final = ("datasets", "spaces")
+_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 _BEFORE: Final = frozenset({"api", "resolve-cache"})
 """Segments before the one that says what is asked for."""
 
@@ -82,45 +86,81 @@ class UrlRules:
 
 
 def _is_dataset_or_space(url: Url) -> bool:
-    if url.host in _ONLY_DATA or url.host.endswith(".hf.space"):
+    if url.scheme == "hf":  # `hf://datasets/owner/name`, as libraries write it
+        return url.host in _SEGMENTS
+    if _is_below(url.host, _ONLY_DATA):
         return True
-    if url.host not in _HUBS:
+    if not _is_below(url.host, _HUBS):
         return False
     for part in url.path.casefold().split("/")[1:]:
         if part not in _BEFORE:
-            return part in ("datasets", "spaces")
+            return part in _SEGMENTS
     return False
+
+
+def _is_below(host: str, domains: tuple[str, ...]) -> bool:
+    return any(host == domain or host.endswith("." + domain) for domain in domains)
 
 
 @dataclass(frozen=True)
 class _Pattern:
-    """One pattern, read once. `fold`: the case of a path does not count."""
+    """One pattern, read once. `fold`: the case of a path does not count, and what is unclear is covered."""
 
     written: str
     host: str
     port: int | None
     path: str
+    query: frozenset[str]
+    """Parameters that a URL must have, among others."""
     fold: bool
 
     @classmethod
     def read(cls, text: str, *, fold: bool) -> _Pattern:
-        plain = text.strip()
-        _, _, plain = plain.rpartition("://") if "://" in plain else ("", "", plain)
-        authority, slash, rest = plain.partition("/")
+        """The pattern in a text; what stands in it is normalised as URLs are."""
+        scheme, mark, plain = text.strip().partition("://")
+        if not mark or not scheme.isalnum():
+            plain = text.strip()
+        end = min((at for at in map(plain.find, "/?#") if at >= 0), default=len(plain))
+        authority, rest = plain[:end], plain[end:]
         whole = parse(f"http://{authority.replace('*', 'x-any-x')}/")
         host = whole.host.replace("x-any-x", "*") if whole is not None else authority.lower()
-        path = f"{slash}{rest}"
-        if "*" not in path and (read := parse(f"http://x{path}")) is not None:
-            path = "" if read.path == "/" else read.path
-        return cls(text, host, whole.port if whole is not None else None, path.casefold() if fold else path, fold)
+        read = parse(f"http://x{rest}")
+        path = "" if read is None or read.path == "/" else read.path
+        return cls(
+            text,
+            _glob(host),
+            whole.port if whole is not None else None,
+            _glob(path.casefold() if fold else path),
+            _parameters(read.query) if read is not None else frozenset(),
+            fold,
+        )
 
     def covers(self, url: Url) -> bool:
-        if not fnmatchcase(url.host, self.host) or (self.port is not None and self.port != url.port):
+        """Whether a URL is one of those the pattern means."""
+        if not fnmatchcase(url.host, self.host) or not self._covers_port(url):
+            return False
+        if self.query and not self.query <= _parameters(url.query):
             return False
         path = url.path.casefold() if self.fold else url.path
-        if "*" in self.path:
-            return fnmatchcase(path, self.path)
-        return not self.path or path == self.path or path.startswith(self.path + "/")
+        if not self.path or fnmatchcase(path, self.path):
+            return True
+        return "*" not in self.path and fnmatchcase(path, self.path + "/*")
+
+    def _covers_port(self, url: Url) -> bool:
+        if self.port is None or url.port is not None:
+            return self.port in (None, url.port)
+        if url.scheme:
+            return self.port == _PORTS.get(url.scheme)
+        return self.fold and self.port in _PORTS.values()  # whoever adds the scheme decides
+
+
+def _glob(text: str) -> str:
+    """Only `*` stands for something else than itself."""
+    return text.replace("[", "[[]").replace("?", "[?]")
+
+
+def _parameters(query: str) -> frozenset[str]:
+    return frozenset(unquote(pair) for pair in query.split("&") if pair)
 
 
 def strings_in(value: Any) -> Iterator[str]:

@@ -1,35 +1,52 @@
-"""URLs as a browser or an HTTP client would read them, and where they hide in a text."""
+"""URLs as a browser or an HTTP client would read them, and where they hide in a text.
+
+Clients differ: what is a step up to one is a name to another, and a backslash may or may not end a host. `parse` has
+the reading of browsers, `urls_in` every reading, so that a rule about URLs holds whoever reads.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-MAX_LENGTH: Final = 65_536
-"""Characters of one URL that are read; no server takes a longer one."""
-_OVERLAP: Final = 2048
-"""Characters that the windows in which a longer word is read have in common."""
-MAX_CANDIDATES: Final = 20_000
-"""Words of one text that are read as URLs."""
+MAX_WORK: Final = 2_000_000
+"""Steps, of less than a microsecond, for one text: some for every part that is read as a URL, more for long ones."""
+MAX_HOST: Final = 4096
+"""Characters of a host as it is written; a name has 253 at most."""
+MAX_STEPS_UP: Final = 64
+"""Turns from going down to going up in one path; one that has more is not read."""
 _DECODINGS: Final = 5
 _NESTED: Final = 16
-"""URLs that are looked for inside of one."""
+"""Segments of a path that are read as the host of another URL."""
+_DEPTH: Final = 3
+"""URLs inside of URLs inside of URLs."""
 
-_WEB: Final = frozenset({"http", "https", "ws", "wss", "ftp", ""})
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d+(?:[/?#]|$))")
+_WEB: Final = frozenset({"http", "https", "ws", "wss", "ftp", "hf", ""})
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+-]*):(?!\d+(?:[/\\?#]|$))")
 _IGNORED: Final = re.compile(r"[\t\r\n]")
+_EDGES: Final = "".join(map(chr, range(0x21))) + "\x7f\x85\xa0\u200b\u2028\u2029\u3000\ufeff"
 _DOTS: Final = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 _HOST: Final = re.compile(r"[^\s/?#@:\[\]]+\.[^\s/?#@:\[\].\d][^\s/?#@:\[\]]*\.?|\d[0-9a-fx.]*", re.IGNORECASE)
 _WORD: Final = re.compile(r"[^\s<>\"'`]+")
 _MARK: Final = re.compile(r"[.:%\u3002\uff0e\uff61](?!$)")
-_INNER: Final = re.compile(r"(?:https?|wss?|ftp):(?=[/\\%])|(?<=[=&?/])[/\\]{2}(?=[^/\\])", re.IGNORECASE)
+_INNER: Final = re.compile(
+    r"(?:https?|wss?|ftp|hf):(?=[/\\%])|(?<=[=&?/])[/\\]{2}(?=[^/\\]{1,4096}?[.%:\u3002\uff0e\uff61])", re.IGNORECASE
+)
 _BREAKS: Final = re.compile(r"[,;|(){}*=!\[\]]+")
 _PUNCTUATION: Final = "([{*_~\u201c\u2018\u00ab.,;:!?-"
+_TRAILING: Final = ")]}*_~\u201d\u2019\u00bb.,;:!?"
+_STEP_UP: Final = frozenset({"..", ".%2e", "%2e.", "%2e%2e"})
+_STAY: Final = frozenset({"", ".", "%2e"})
+_TARGETS: Final = frozenset(
+    {"url", "uri", "u", "link", "href", "src", "target", "dest", "destination", "goto"}
+    | {"redirect", "redirect_to", "redirect_uri", "redirect_url"}
+)
+"""Parameters of a query that hold a page, also where it has no scheme. What others hold is a search for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +67,55 @@ class Url:
 
 def parse(text: str) -> Url | None:
     """The URL that a text is, `host/path` without a scheme counted; None if it is none."""
-    text = _IGNORED.sub("", text[:MAX_LENGTH]).strip().strip("\0")
-    scheme, rest = _scheme_of(text)
-    if scheme not in _WEB:
-        return None
-    rest = rest.replace("\\", "/")
-    if not scheme and not rest.startswith("//") and (not rest or rest[0] in "/?#"):
-        return None
-    rest = rest.lstrip("/")
-    end = min((at for at in (rest.find(mark) for mark in "/?#") if at >= 0), default=len(rest))
-    authority, tail = rest[:end], rest[end:]
-    userinfo, at, place = authority.rpartition("@")
-    host, port = _host_and_port(place)
-    if not host or (not scheme and not text.startswith(("//", "\\\\")) and not _is_host(host)):
-        return None
-    path, _, _ = tail.partition("#")
-    path, _, query = path.partition("?")
-    return Url(scheme, host, port, _path(path), query, bool(at and userinfo))
+    parts = _parts(_trimmed(text))
+    return None if parts is None else parts.url(_path(parts.path))
+
+
+def urls_in(text: str) -> Iterator[Url]:
+    """Every URL in a text: the text itself, those in it, and those that one of them carries inside, in every reading.
+
+    Readers take the page's URL in their path, redirectors in their query. A name in a query without a scheme is a
+    search for it and no URL, unless the parameter is one for URLs. Raises ValueError for a text that is too much work.
+    """
+    work = _Work()
+    whole = _trimmed(text)
+    if _parts(whole) is not None or "@" in whole[:MAX_HOST]:
+        yield from _urls_of_word(whole, work)
+    else:
+        whole = ""
+    for match in _WORD.finditer(text):
+        if _MARK.search(text, match.start(), match.end()) is not None and match[0] != whole:
+            yield from _urls_of_word(match[0].rstrip(_TRAILING), work)
+
+
+class _Work:
+    """What may still be done for one text."""
+
+    def __init__(self) -> None:
+        self._left = MAX_WORK
+
+    def spend(self, text: str) -> None:
+        size = len(text) >> 6 if text.isascii() else len(text) >> 2
+        self._left -= 10 + size + (text.count("/") + text.count("\\") >> 1) + text.count("%") + text.count("&")
+        if self._left < 0:
+            raise ValueError("the text has too many parts that may be URLs")
+
+
+class _Parts(NamedTuple):
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    """As it is written."""
+    query: str
+    userinfo: bool
+
+    def url(self, path: str) -> Url:
+        return Url(self.scheme, self.host, self.port, path, self.query, self.userinfo)
+
+
+def _trimmed(text: str) -> str:
+    return _IGNORED.sub("", text.strip(_EDGES))
 
 
 def _scheme_of(text: str) -> tuple[str, str]:
@@ -74,16 +123,37 @@ def _scheme_of(text: str) -> tuple[str, str]:
     return (match[1].lower(), text[match.end() :]) if match is not None else ("", text)
 
 
+def _parts(text: str, *, backslash_ends_host: bool = True) -> _Parts | None:
+    scheme, rest = _scheme_of(text)
+    if scheme not in _WEB:
+        return None
+    rooted = rest[:2].replace("\\", "/") == "//"
+    if not scheme and not rooted and (not rest or rest[0] in "/\\?#"):
+        return None
+    rest = rest.lstrip("/\\")
+    ends = "/\\?#" if backslash_ends_host else "/?#"
+    end = min((at for at in map(rest.find, ends) if at >= 0), default=len(rest))
+    authority, tail = rest[:end], rest[end:]
+    host, port = _host_and_port(authority)
+    if not host or (not scheme and not rooted and not _is_host(host)):
+        return None
+    path, _, query = tail.partition("#")[0].partition("?")
+    return _Parts(scheme, host, port, path, query, bool(authority.rpartition("@")[0]))
+
+
 def _is_host(host: str) -> bool:
     return _HOST.fullmatch(host) is not None or ":" in host or host == "localhost"
 
 
-def _host_and_port(place: str) -> tuple[str, int | None]:
+def _host_and_port(authority: str) -> tuple[str, int | None]:
+    place = authority.rpartition("@")[2]
+    if len(place) > MAX_HOST:
+        return "", None
     if place.startswith("["):
         host, _, rest = place[1:].partition("]")
         return _address_6(host), _number(rest[1:])
     host, _, port = place.partition(":")
-    return _host(host), _number(port)
+    return _host(host), _number(port.partition("\\")[0])
 
 
 def _number(port: str) -> int | None:
@@ -100,7 +170,10 @@ def _address_6(text: str) -> str:
 
 
 def _host(written: str) -> str:
-    host = _decoded(written)
+    if written.isascii() and written.isprintable() and "%" not in written and "\\" not in written:
+        host = written.lower().rstrip(".")
+        return (_address_4(host) or host) if host[:1].isdigit() else host
+    host = _decoded(written.partition("\\")[0])
     host = unicodedata.normalize("NFKC", host.translate(_DOTS)).translate(_DOTS).lower()
     host = "".join(char for char in host if unicodedata.category(char) not in ("Cf", "Mn", "Cc"))
     host = host.rstrip(".")
@@ -113,7 +186,7 @@ def _host(written: str) -> str:
 def _address_4(host: str) -> str | None:
     """`0x7f.1`, `2130706433` and `0177.0.0.1` as `127.0.0.1`; None for what is no such number."""
     parts = host.split(".")
-    if not 1 <= len(parts) <= 4 or not all(parts):
+    if not 1 <= len(parts) <= 4 or not all(part.isascii() and part.isalnum() for part in parts):
         return None
     numbers: list[int] = []
     for part in parts:
@@ -132,86 +205,121 @@ def _address_4(host: str) -> str | None:
 
 
 def _decoded(text: str) -> str:
+    *_, last = _decodings(text)
+    return last
+
+
+def _decodings(text: str) -> Iterator[str]:
+    """A text and what it is after each round of percent-decoding."""
+    yield text
     for _ in range(_DECODINGS):
-        if "%" not in text:
-            break
-        decoded = unquote(text, errors="replace")
+        decoded = unquote(text, errors="replace") if "%" in text else text
         if decoded == text:
-            break
+            return
         text = decoded
-    return text
+        yield text
 
 
-def _path(written: str) -> str:
-    parts: list[str] = []
-    for part in _decoded(written).replace("\\", "/").split("/"):
-        name = "".join(char for char in part.partition(";")[0] if unicodedata.category(char) not in ("Cc", "Cf"))
-        if name == "..":
-            parts[-1:] = []
-        elif name.strip() not in ("", "."):
-            parts.append(unicodedata.normalize("NFKC", name.strip()))
-    return "/" + "/".join(parts)
+def _path(written: str, before: list[str] | None = None) -> str:
+    """The path with everything undone that somebody may undo. `before` gets what it was before it went up again."""
+    return _walked(_decoded(written).replace("\\", "/").split("/"), before, undone=True)
 
 
-def urls_in(text: str) -> Iterator[Url]:
-    """Every URL in a text: the text itself, those in it, and those that one of them carries inside.
-
-    Readers take the page's URL in their path, redirectors in their query. A name in a query without a scheme is a
-    search for it and no URL. Raises ValueError for a text of more words than can be looked at.
-    """
-    if (whole := parse(text)) is not None and not _has_space(text):
-        yield whole
-    candidates = 0
-    for match in _WORD.finditer(text):
-        if _MARK.search(text, match.start(), match.end()) is None:
-            continue
-        for start in range(match.start(), match.end(), MAX_LENGTH - _OVERLAP):
-            candidates += 1
-            if candidates > MAX_CANDIDATES:
-                raise ValueError("the text has too many parts that may be URLs")
-            yield from _urls_of_word(text[start : min(match.end(), start + MAX_LENGTH)])
+def _paths(written: str) -> Iterator[str]:
+    """The path in every reading: what is a step up to all clients, to browsers only, or to no client but a server."""
+    before: list[str] = []
+    yield _path(written, before)
+    if not before:
+        return
+    yield _walked(written.replace("\\", "/").split("/"), before)
+    yield _walked(written.split("/"), before)
+    if len(before) > 3 * MAX_STEPS_UP:
+        raise ValueError("a path goes up and down too often")
+    yield from dict.fromkeys(before)
 
 
-def _has_space(text: str) -> bool:
-    return any(char in " \u00a0" for char in text.strip())
+def _walked(parts: Iterable[str], before: list[str] | None, *, undone: bool = False) -> str:
+    found: list[str] = []
+    down = False
+    for part in parts:
+        name = _name(part) if undone else part.strip().lower()
+        if name in _STEP_UP:
+            if down and before is not None and len(before) <= 3 * MAX_STEPS_UP:
+                before.append("/" + "/".join(found if undone else map(_segment, found)))
+            found[-1:] = []
+            down = False
+        elif name not in _STAY:
+            found.append(_segment(part, name) if undone else part)
+            down = True
+    return "/" + "/".join(found if undone else map(_segment, found))
 
 
-def _urls_of_word(word: str) -> Iterator[Url]:
-    variants = [word]
-    for _ in range(_DECODINGS):
-        if "%" not in variants[-1]:
-            break
-        decoded = unquote(variants[-1], errors="replace")
-        if decoded == variants[-1]:
-            break
-        variants.append(decoded)
-    seen = 0
-    for variant in variants:
+def _name(part: str) -> str:
+    name = part.partition(";")[0]
+    if not name.isprintable():
+        name = "".join(char for char in name if unicodedata.category(char) not in ("Cc", "Cf"))
+    return name.strip()
+
+
+def _segment(part: str, name: str | None = None) -> str:
+    name = _name(_decoded(part)) if name is None else name
+    return name if name.isascii() else unicodedata.normalize("NFKC", name)
+
+
+def _readings(text: str, work: _Work) -> Iterator[Url]:
+    """What browsers make of a text, and what other clients do."""
+    work.spend(text)
+    text = _trimmed(text)
+    parts = _parts(text)
+    other = _parts(text, backslash_ends_host=False) if "\\" in text else parts
+    for one in (parts, other) if other != parts else (parts,):
+        if one is not None:
+            yield from map(one.url, _paths(one.path))
+
+
+def _urls_of_word(word: str, work: _Work) -> Iterator[Url]:
+    for variant in _decodings(word):
+        work.spend(variant)
         for match in _INNER.finditer(variant):
-            seen += 1
-            if seen > _NESTED * len(variants):
-                raise ValueError("the text has too many URLs inside of one")
-            if (found := parse(variant[match.start() :])) is not None:
-                yield found
-                yield from _carried(found)
-    head = re.split(r"[?#]", word, maxsplit=1)[0]
-    for piece in (head, *_BREAKS.split(head)):
-        piece = piece.lstrip(_PUNCTUATION)
+            yield from _urls_at(variant[match.start() :], work)
+    broken = _BREAKS.split(re.split(r"[?#]", word, maxsplit=1)[0])
+    pieces = [word, *(piece.lstrip(_PUNCTUATION) for piece in (word, *(broken if len(broken) > 1 else ())))]
+    for piece in dict.fromkeys(pieces):
+        if piece is not word and _MARK.search(piece) is None:
+            continue
+        yield from _urls_at(piece, work)
         scheme, rest = _scheme_of(piece)
-        if scheme and scheme not in _WEB:
-            piece = rest  # `cache:host/path` and the like
-        if (found := parse(piece)) is not None:
-            yield found
-            yield from _carried(found)
+        if scheme and scheme not in _WEB:  # `cache:host/path` and the like, or a user with a password
+            yield from _urls_at(rest, work)
+            yield from _urls_at("//" + piece, work)
 
 
-def _carried(outer: Url) -> Iterator[Url]:
+def _urls_at(text: str, work: _Work, depth: int = 0) -> Iterator[Url]:
+    """The URL that a text is and what it carries inside."""
+    for url in _readings(text, work):
+        yield url
+        yield from _in_path(url)
+        if depth < _DEPTH and url.query:
+            yield from _in_query(url.query, work, depth + 1)
+
+
+def _in_path(outer: Url) -> Iterator[Url]:
     """What stands as `host/path` in the path of another URL, and the site behind a translated one."""
     if outer.host.endswith(".translate.goog"):
         label = outer.host.removesuffix(".translate.goog").replace("--", "\0").replace("-", ".").replace("\0", "-")
         yield Url(outer.scheme, label, None, outer.path, outer.query, False)
     parts = outer.path.split("/")[1:]
     for index, part in enumerate(parts[:_NESTED]):
-        host = _host(part.rpartition("@")[2].partition(":")[0])
-        if "." in part and index + 1 < len(parts) and _HOST.fullmatch(host):
-            yield Url("", host, None, "/" + "/".join(parts[index + 1 :]), "", False)
+        if "." not in part or len(part) > MAX_HOST or (index + 1 == len(parts) > 1):
+            continue  # the last of several is a file
+        host, port = _host_and_port(part)
+        if _HOST.fullmatch(host):
+            yield Url("", host, port, "/" + "/".join(parts[index + 1 :]), "", False)
+
+
+def _in_query(query: str, work: _Work, depth: int) -> Iterator[Url]:
+    for pair in query.replace(";", "&").split("&"):
+        name, _, value = pair.partition("=")
+        value = _decoded(value)
+        if _decoded(name).lower() in _TARGETS or _scheme_of(value)[0] in ("http", "https"):
+            yield from _urls_at(value, work, depth)

@@ -74,7 +74,7 @@ class UrlGuard:
         parts = ["Not for datasets and spaces of Hugging Face"] if self._rules.huggingface else []
         if self._rules.deny:
             parts.append(("not for " if parts else "Not for ") + ", ".join(self._rules.deny[:10]))
-        return "; ".join(parts) + f": such a URL is refused with {self._message!r}"
+        return "; ".join(parts) + f': such a URL is refused with "{self._message}"'
 
     @property
     def _facts(self) -> Json:

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.anyio
 SENTENCE = (
     "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
 )
+MESSAGE = "Don't: it's \"not\" allowed."
 DATASET = "https://huggingface.co/datasets/squad"
 ANY = {"type": "object", "properties": {"url": {"type": "string"}}}
 TOOLS = {"scrape": ANY, "scrape_website": ANY, "read": ANY, "google_search": ANY}
@@ -76,6 +77,32 @@ async def test_guarded_tools_say_the_rule_and_guarded_resources_are_not_there(tm
     assert DATASET not in (tmp_path / "record").read_text()
 
 
+@pytest.mark.parametrize("modern", [False, True])
+async def test_no_method_tells_a_guarded_resource_from_one_there_is_not(tmp_path: Path, modern: bool) -> None:
+    """Check 7."""
+    guarded, template = "https://huggingface.co/models/../datasets/x", "https://hf.co/datasets{/name}"
+    record = tmp_path / "record"
+    options = ("--era", "dual", "--resources", json.dumps([guarded]), "--template", template, "--record", str(record))
+    methods = [("resources/read", lambda uri: {"uri": uri})]
+    methods += [] if modern else [("resources/subscribe", lambda uri: {"uri": uri})]
+    argument = {"name": "name", "value": "a"}
+    methods.append(
+        ("completion/complete", lambda uri: {"ref": {"type": "ref/resource", "uri": uri}, "argument": argument})
+    )
+    async with hub(tmp_path, {"r": fake(*options)}, modern=modern) as client:
+        assert (await client.request("resources/list"))["resources"] == []
+        assert (await client.request("resources/templates/list"))["resourceTemplates"] == []
+        for method, params in methods:
+            errors = []
+            for uri in (guarded, template, "https://hf.co/datasets/a", "https://nobody.example/x"):
+                with pytest.raises(RpcError) as refused:
+                    await client.request(method, params(uri))
+                errors.append(json.dumps(refused.value.error).replace(uri, "URI"))
+            assert len(set(errors)) == 1
+    acts = [json.loads(line)["method"] for line in record.read_text().splitlines()]
+    assert not {method for method, _ in methods} & set(acts)
+
+
 async def test_a_guarded_uri_is_not_readable_through_a_template_either(tmp_path: Path) -> None:
     server = fake("--template", "https://{host}/{+path}", "--record", str(tmp_path / "record"))
     async with hub(tmp_path, {"r": server}) as client:
@@ -87,12 +114,15 @@ async def test_a_guarded_uri_is_not_readable_through_a_template_either(tmp_path:
 
 
 async def test_words_tools_and_urls_of_the_guard_are_settings(tmp_path: Path) -> None:
-    guard = {"tools": ["s/re*"], "message": "Not that.", "deny_urls": ["example.org/private"], "allow_urls": ["hf.co"]}
+    guard = {"tools": ["s/re*"], "message": MESSAGE, "deny_urls": ["example.org/private"], "allow_urls": ["hf.co"]}
     async with hub(tmp_path, {"s": entry(tmp_path, TOOLS)}, guard=guard) as client:
         for url in (DATASET, "http://example.org/private/x"):
             refused = await client.call("s__read", {"url": url})
-            assert refused["content"][0]["text"] == "Not that."
+            assert refused["content"][0]["text"] == MESSAGE
         assert await client.text("s__read", {"url": "https://hf.co/datasets/x"})
+        tools = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}
+        assert MESSAGE in tools["s__read"]["description"]
+        assert "example.org/private" in tools["s__read"]["description"]
         assert await client.text("s__scrape", {"url": DATASET})
 
 

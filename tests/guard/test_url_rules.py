@@ -50,7 +50,34 @@ GUARDED = [
     "https://www.google.com/url?q=https%3A%2F%2Fhuggingface.co%2Fdatasets",
     "https://example.com/go?to=https%253A%252F%252Fhuggingface.co%252Fdatasets",
     "https://example.com/go?to=//huggingface.co/datasets",
+    "https://example.com/go?to=https:huggingface.co/datasets",
+    "https://api.example.com/raw?url=huggingface.co%2Fdatasets%2Fx",
+    "https://e.com/go?u=https%3A%2F%2Fe.com%2Fgo%3Furl%3Dhf.co%252Fdatasets",
     "https://huggingface-co.translate.goog/datasets/x?_x_tr_sl=en",
+    "https://r.jina.ai/someone-demo.hf.space",
+    "https://r.jina.ai/https://hugging\tface.co/datasets",
+    "https://huggingface.co/dat\tasets?x=a b",
+    "https://huggingface.co/models/ /../../datasets",
+    "https://huggingface.co/https://../../datasets",
+    "https://huggingface.co/" + "\t" * 100_000 + "datasets",
+    "https://huggingface.co/" + "a" * 100_000 + "/../datasets",
+    "see https://huggingface.co/" + "a" * 100_000 + "/../datasets there",
+    "https://" + "x" * 100_000 + "@huggingface.co/datasets",
+    "\x01https://hugging\tface.co/datasets",
+    "https://example.com\\@someone-demo.hf.space",
+    "https://example.com\\@huggingface.co/datasets",
+    "huggingface.co:/datasets",
+    "huggingface.co:443\\dat\tasets",
+    "me:secret@hugging\tface.co/datasets",
+    "https://huggingface.co/datasets/x/%252e%252e/%252e%252e/models",
+    "https://huggingface.co/datasets/x/viewer/a;/..;/..;/..;/..;/models",
+    "https://huggingface.co/datasets/x/resolve/a%2f..%2f..%2f..%2f..%2f..%2fmodels",
+    "https://huggingface.co/datasets/x/viewer/a\\..\\..\\..\\..\\..\\models",
+    "https://cdn-lfs.huggingface.co/datasets/x/0123",
+    "https://s3.amazonaws.com/datasets.huggingface.co/x",
+    "hf://datasets/owner/name/data.parquet",
+    "git+https://huggingface.co/datasets/x",
+    "huggingface.co/datasets,and more",
     "view-source:https://huggingface.co/datasets",
     "cache:huggingface.co/datasets/x",
     "Please open huggingface.co/datasets/squad, and read it.",
@@ -75,6 +102,11 @@ INNOCENT = [
     "The datasets of Hugging Face are nice. Datasets and spaces, too.",
     "https://[::1]:8080/datasets",
     "https://127.0.0.1/datasets",
+    "https://example.com/search?query=huggingface.co/datasets&lang=en",
+    "https://example.com/?next=/datasets",
+    "hf://models/owner/name",
+    "https://example.com/huggingface.co.html",
+    "https://huggingface.co is a site and has /datasets",
     "1.5 e.g. and so on: this/that",
     "",
 ]
@@ -134,8 +166,24 @@ def test_any_text_can_be_read(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["word. " * 800_000, "x" * 5_000_000, "https:/" * 700_000, "%2525" * 500_000, "../" * 1_000_000, "a." * 1_000_000],
-    ids=["prose", "one word", "schemes", "percent", "dots", "labels"],
+    [
+        "word. " * 800_000,
+        "x" * 5_000_000,
+        "https:/" * 700_000,
+        "%2525" * 500_000,
+        "../" * 1_000_000,
+        "a." * 1_000_000,
+        "https://e.com/" + "a/" * 2_000_000,
+        "https://e.com/" + "a/../" * 1_000_000,
+        ("https://e.com/" * 16 + " ") * 20_000,
+        "https://e.com/?" + "u=https://e.com&" * 300_000,
+        ("https://" + "\u00e9" * 4000 + ".x/ ") * 1000,
+        "data:image/png;base64," + "////A" * 1_000_000,
+    ],
+    ids=[
+        *["prose", "one word", "schemes", "percent", "dots", "labels", "segments", "up and down", "nested", "query"],
+        *["hosts", "base64"],
+    ],
 )
 def test_a_text_of_megabytes_takes_time_in_proportion(text: str) -> None:
     RULES.refuses(text)  # a quadratic reading of these would take hours
@@ -169,6 +217,67 @@ def test_a_url_is_read_as_a_client_would(written: str, host: str, path: str) -> 
 )
 def test_what_no_client_fetches_is_no_url(text: str) -> None:
     assert parse(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ",".join(f"https://example{number}.org/page/{number}" for number in range(300)),
+        "\n".join(f"https://example{number}.org/page/{number}" for number in range(500)),
+        "See https://en.wikipedia.org/wiki/X, e.g. this. " * 4000,
+        "data:image/png;base64," + "Ab1+/" * 400_000,
+    ],
+    ids=["commas", "lines", "prose", "base64"],
+)
+def test_a_long_innocent_text_is_not_too_much(text: str) -> None:
+    assert RULES.refuses(text) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "covered", "not_covered"),
+    [
+        ("example.org/a%20b*", "https://example.org/a%20bc", "https://example.org/a"),
+        ("example.org/x//y*", "https://example.org/x/y/z", "https://example.org/x"),
+        ("example.org/a/../b", "https://example.org/b/c", "https://example.org/a"),
+        ("example.org/watch?v=1", "https://example.org/watch?t=2&v=1", "https://example.org/watch?v=2"),
+        ("example.org/[a]*", "https://example.org/[a]b", "https://example.org/ab"),
+        ("https://example.org:443/x", "https://example.org/x", "https://example.org:444/x"),
+        ("example.org:80", "http://example.org", "https://example.org"),
+        ("127.0.0.1:81", "https://r.example/127.0.0.1:81/x", "https://r.example/127.0.0.1:82/x"),
+        ("example.org/a/b", "https://example.org/a/..;/../b", "https://example.org/a/c"),
+        ("B\u00fccher.example/*/x", "http://xn--bcher-kva.example/y/X", "http://xn--bcher-kva.example/x"),
+    ],
+)
+def test_a_pattern_is_read_as_urls_are(pattern: str, covered: str, not_covered: str) -> None:
+    rules = UrlRules(huggingface=False, deny=(pattern,))
+    assert rules.refuses(covered) == pattern
+    assert rules.refuses(not_covered) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["https://hf.co/datasets/ours", "see https://hf.co/datasets/ours.", "[x](https://hf.co/datasets/ours)"]
+)
+def test_what_is_allowed_is_allowed_in_a_sentence_too(text: str) -> None:
+    assert UrlRules(allow=("hf.co/datasets/ours",)).refuses(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://hf.co/datasets/other/%252e%252e/ours",
+        "https://hf.co/datasets/other/../ours",
+        "https://hf.co/datasets/Ours",
+        "https://hf.co/datasets/ours-too",
+        "https://hf.co/spaces/x",
+        "https://hf.co/spaces/x?v=2",
+        "https://hf.co:8443/spaces/x?v=1",
+        "hf.co/spaces/x?v=1",
+    ],
+)
+def test_an_allowed_url_allows_no_other(text: str) -> None:
+    rules = UrlRules(allow=("hf.co/datasets/ours", "hf.co:443/spaces/x?v=1"))
+    assert rules.refuses(text) == "huggingface"
+    assert rules.refuses("https://hf.co/spaces/x?v=1") is None
 
 
 def test_more_urls_can_be_denied_and_some_allowed() -> None:

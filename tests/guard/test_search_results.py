@@ -1,0 +1,56 @@
+"""Results of search tools lose what leads to guarded pages, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcp_hub.search_results import without_guarded
+from mcp_hub.url_rules import UrlRules
+
+RULES = UrlRules()
+DATASET = "https://huggingface.co/datasets/squad"
+
+
+def said(value: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": json.dumps(value)}]}
+
+
+@pytest.mark.parametrize("key", ["link", "URL", "href", "uri", "permaLink", "sourceUrl", "target_url", "page_url"])
+def test_a_member_goes_by_any_field_for_its_page(key: str) -> None:
+    result, dropped = without_guarded(said([{key: DATASET}, {key: "https://example.org"}]), RULES)
+    assert json.loads(result["content"][0]["text"]) == [{key: "https://example.org"}]
+    assert dropped == 1
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        said([{"link": "https://example.org", "imageUrl": DATASET, "snippet": f"as in {DATASET}"}]),
+        said([{"page": {"title": f"{DATASET} and more"}}, 1, None, [True]]),
+        said({"link": DATASET}),
+        {"content": [{"type": "text", "text": f"[not json] {DATASET}"}]},
+        {"content": [{"type": "text", "text": f"{{broken {DATASET}"}]},
+        {"content": [{"type": "image", "data": "", "mimeType": "image/png"}, 7], "structuredContent": None},
+        {"content": "none", "isError": True},
+        {},
+    ],
+)
+def test_what_holds_no_guarded_member_is_the_same_object(result: dict[str, Any]) -> None:
+    kept, dropped = without_guarded(result, RULES)
+    assert kept is result
+    assert dropped == 0
+
+
+def test_both_halves_of_a_result_lose_the_same_and_the_given_one_stays_as_it_was() -> None:
+    found = {"a": [{"b": [{"link": DATASET}, {"link": "https://example.org"}]}, {"link": "hf.co/spaces/x"}]}
+    result = {**said(found), "structuredContent": found, "_meta": {"x": 1}}
+    before = json.dumps(result)
+    kept, dropped = without_guarded(result, RULES)
+    assert json.dumps(result) == before
+    assert kept["structuredContent"] == {"a": [{"b": [{"link": "https://example.org"}]}]}
+    assert json.loads(kept["content"][0]["text"]) == kept["structuredContent"]
+    assert kept["_meta"] == {"x": 1}
+    assert dropped == 2
