@@ -53,19 +53,23 @@ def ref_of(snapshot: str, element: str) -> str:
     return found[1]
 
 
-def below(pid: int, *words: str) -> list[psutil.Process]:
-    """Every process that `pid` has started, directly or not, with these words in its command line."""
+def below(pid: int, *words: str, without: str | None = None) -> list[psutil.Process]:
+    """Every process that `pid` has started, directly or not, with these words in its command line.
+
+    `without` is what no word of it may begin with.
+    """
     found = []
     for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # just gone
-            if set(words) <= set(process.cmdline()):
+            said = process.cmdline()  # asked once: it may be gone the next time
+            if set(words) <= set(said) and not (without and any(word.startswith(without) for word in said)):
                 found.append(process)
     return found
 
 
 def chromiums(pid: int) -> list[psutil.Process]:
     """The first process of each Chromium below `pid`, which starts all others of it."""
-    return [process for process in below(pid, "--remote-debugging-pipe") if "--type" not in str(process.cmdline())]
+    return below(pid, "--remote-debugging-pipe", without="--type")
 
 
 @contextlib.asynccontextmanager
