@@ -1,0 +1,82 @@
+"""The official conformance suite finds in the hub what it finds in the server behind it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.conformance.fronts import entry, fixture, hub
+from tests.conformance.suite import REVISIONS, SUITE, SUITE_01, run
+from tests.peers.catalogue import REAL_SERVERS, Place
+
+pytestmark = pytest.mark.anyio
+
+EXTENSION: Final = "tasks-"
+"""Scenarios of the tasks extension are run with the revision 2026-07-28, and not counted."""
+ROUNDS: Final = "input-required-result-"
+"""Where the server shook hands, the rounds are the hub's, and so are the names of the questions."""
+NOT_OF_THE_FIXTURE: Final = "http-header-validation"
+"""The HTTP library of the fixture does not take the white space off a header's end."""
+
+
+@dataclass(frozen=True)
+class Front:
+    """A hub with the fixture server behind it, and perhaps others."""
+
+    transport: str
+    era: str
+    beside: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.era}-over-{self.transport}" + ("-beside-two-others" if self.beside else "")
+
+    @contextlib.asynccontextmanager
+    async def running(self, tmp: Path) -> AsyncIterator[str]:
+        """Its address."""
+        keys: dict[str, Any] = {"namespace": "", "era": self.era}
+        if self.era == "handshake":
+            keys["session"] = "client"
+        async with entry(tmp, self.transport, **keys) as server, entry(tmp, "stdio") as twin:
+            everything = REAL_SERVERS["everything_stdio"].entry(Place(tmp, {}))
+            others = {"everything": everything, "twin": twin} if self.beside else {}
+            async with hub(tmp, {"fixture": server, **others}, list_wait=20) as url:
+                yield url
+
+
+FRONTS: Final = [
+    *(Front(transport, era) for transport in ("stdio", "http", "sse") for era in ("handshake", "modern")),
+    Front("http", "modern", beside=True),
+    Front("stdio", "handshake", beside=True),
+]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_the_fixture_passes_by_itself(tmp_path: Path, revision: str) -> None:
+    async with fixture(tmp_path) as url:
+        report = await run(SUITE, "server", "--url", url, "--requirements", revision, results=tmp_path / "results")
+    assert report.without(EXTENSION, NOT_OF_THE_FIXTURE) == {}, report.printed
+    assert len(report.passed) >= 30
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("front", FRONTS, ids=str)
+async def test_the_hub_passes_what_the_fixture_passes(tmp_path: Path, front: Front, revision: str) -> None:
+    results = tmp_path / "results"
+    async with front.running(tmp_path) as url:
+        report = await run(SUITE, "server", "--url", url, "--requirements", revision, results=results)
+    across = revision == "2026-07-28" and front.era == "handshake"
+    assert report.without(EXTENSION, *([ROUNDS] if across else [])) == {}, report.printed
+    assert len(report.passed) >= 30 - (10 if across else 0)
+
+
+@pytest.mark.parametrize("front", [None, *FRONTS], ids=str)
+async def test_the_suite_of_before_the_modern_era_passes_too(tmp_path: Path, front: Front | None) -> None:
+    async with fixture(tmp_path) if front is None else front.running(tmp_path) as url:
+        report = await run(SUITE_01, "server", "--url", url, "--suite", "all", results=tmp_path / "results")
+    assert report.failed == {}, report.printed
+    assert len(report.passed) >= 30
