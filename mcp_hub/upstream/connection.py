@@ -273,7 +273,7 @@ class Upstream:
     async def _list(self, session: Session, kinds: set[Kind]) -> None:
         agreed = session.agreement
         ordered = [kind for kind in KINDS if kind in kinds]
-        if await self.lists.fetch(session.request, agreed.capabilities, ordered):
+        if await self.lists.fetch(session.request, agreed.capabilities, ordered, session.unusable):
             self._changed()
         if self._store is not None and not self.lists.shortfalls:
             lists = {kind.name: self.lists.items.get(kind, []) for kind in KINDS}

@@ -20,6 +20,8 @@ MAX_PAGES: Final = 100
 MAX_ITEMS: Final = 10_000
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
+Unusable = Callable[[Kind, Any], str | None]
+"""Why an item must not be offered to anybody; None if it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +101,13 @@ class Lists:
         schema = listed.get("inputSchema") if listed is not None else None
         return schema if isinstance(schema, dict) else None
 
-    async def fetch(self, ask: Ask, capabilities: dict[str, Any], kinds: Iterable[Kind]) -> bool:
-        """Ask for the lists the server declares; True if any differs from before.
+    async def fetch(self, ask: Ask, capabilities: dict[str, Any], kinds: Iterable[Kind], unusable: Unusable) -> bool:
+        """Ask for the lists the server declares, without what is unusable; True if any differs from before.
 
         Raises LinkError, also for a list that is not answered within its deadline.
         """
         asked = [kind for kind in kinds if kind.capability in capabilities]
-        answers = await asyncio.gather(*(self._drain(ask, kind) for kind in asked))
+        answers = await asyncio.gather(*(self._drain(ask, kind, unusable) for kind in asked))
         found = {kind: items for kind, items in zip(asked, answers, strict=True)} | {
             kind: [] for kind in kinds if kind not in asked
         }
@@ -114,7 +116,7 @@ class Lists:
         self.adopt(found)
         return True
 
-    async def _drain(self, ask: Ask, kind: Kind) -> list[Any]:
+    async def _drain(self, ask: Ask, kind: Kind, unusable: Unusable) -> list[Any]:
         limit = self._server.deadlines.list
         self.shortfalls.pop(kind, None)
         try:
@@ -129,4 +131,11 @@ class Lists:
         if drained.shortfall is not None:
             self.shortfalls[kind] = drained.shortfall
             log.warning("%s: %s", self._server.id, drained.shortfall)
-        return drained.items
+        return [item for item in drained.items if not self._left_out(kind, item, unusable)]
+
+    def _left_out(self, kind: Kind, item: Any, unusable: Unusable) -> bool:
+        reason = unusable(kind, item)
+        if reason is not None:
+            name = printable(str(item.get(kind.name_key)), 100)
+            log.warning("%s: the %s %s is left out: %s", self._server.id, kind.unknown, name, printable(reason, 300))
+        return reason is not None

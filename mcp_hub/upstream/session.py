@@ -14,6 +14,7 @@ from mcp_hub import routing_headers
 from mcp_hub.config.models import EraPin, Server
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered
+from mcp_hub.kinds import TOOLS, Kind
 from mcp_hub.log_levels import SET_LEVEL, says_more
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, Offered, agree
 from mcp_hub.upstream.causes import Causes
@@ -96,6 +97,12 @@ class Session:
             if isinstance(error, SessionLost):
                 self._die(error)
             raise
+
+    def unusable(self, kind: Kind, item: Any) -> str | None:
+        """Why an item of a list must not be offered: over HTTP nobody may call a tool whose headers cannot be said."""
+        if kind is not TOOLS or self.era != "modern" or self.transport != "http" or not isinstance(item, dict):
+            return None
+        return routing_headers.invalid_annotation(item.get("inputSchema"))
 
     async def log_from(self, level: str) -> None:
         """See to it that a server of the handshake era logs this level and above. Never raises but CancelledError."""

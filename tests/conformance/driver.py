@@ -1,0 +1,118 @@
+"""`python -m tests.conformance.driver ERA URL`: a client of ERA, over stdio, of a hub before the server of the suite.
+
+Lists everything and uses it, as the suite's own client does; what a scenario wants beside that, it says by environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from tests.fakes.client import PATIENCE, StdioClient, spawned, write_config
+
+CAPABILITIES: Final = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
+DECLARED: Final = {"_meta": {"io.modelcontextprotocol/clientCapabilities": CAPABILITIES}}
+SPOKEN: Final = {"2025-11-25": "handshake", "2026-07-28": "modern"}
+VALUES: Final[dict[Any, Any]] = {"string": "a", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
+
+Json = dict[str, Any]
+
+
+def filled_in(schema: Json) -> Json:
+    """A form sent off as it is: every field with its default."""
+    properties = schema.get("properties", {})
+    return {name: field.get("default", VALUES.get(field.get("type"))) for name, field in properties.items()}
+
+
+def answer(method: str, params: Json) -> Json:
+    """What the user of this client says."""
+    if method == "roots/list":
+        return {"roots": []}
+    if method == "sampling/createMessage":
+        return {"role": "assistant", "model": "none", "content": {"type": "text", "text": "yes"}}
+    return {"action": "accept", "content": filled_in(params.get("requestedSchema", {}))}
+
+
+class Driver:
+    """One client of the hub."""
+
+    def __init__(self, client: StdioClient) -> None:
+        self._client = client
+        self._answered = 0
+
+    async def introduce(self) -> None:
+        """Shake hands, if it is of that era."""
+        if self._client.modern:
+            return
+        info = {"name": "driver", "version": "1"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "clientInfo": info}
+        await self._client.request("initialize", params)
+        self._client.notify("notifications/initialized")
+
+    async def ask(self, method: str, params: Json) -> Json:
+        """The final result of a request, its questions answered on the way."""
+        more: Json = {}
+        while True:
+            pending = self._client.start(method, {**params, **(DECLARED if self._client.modern else {}), **more})
+            async with asyncio.timeout(PATIENCE):
+                while not pending.done():
+                    await self._client.until(partial(self._news, pending))
+                    self._answer_all()
+            message: Json = await pending
+            result = message.get("result", {})
+            if result.get("resultType") != "input_required":
+                return message
+            more = {"inputResponses": {key: answer(**asked) for key, asked in result["inputRequests"].items()}}
+            if "requestState" in result:
+                more["requestState"] = result["requestState"]
+
+    def _news(self, pending: asyncio.Future[Any]) -> bool:
+        return pending.done() or bool(self._questions())
+
+    def _questions(self) -> list[Json]:
+        asked = [message for message in self._client.notifications if "id" in message]
+        return asked[self._answered :]
+
+    def _answer_all(self) -> None:
+        for question in self._questions():
+            self._answered += 1
+            said = answer(question["method"], question.get("params", {}))
+            line = {"jsonrpc": "2.0", "id": question["id"], "result": said}
+            self._client.send_raw(json.dumps(line).encode() + b"\n")
+
+
+async def use_everything(driver: Driver, wanted: list[Json]) -> None:
+    """List and use tools, resources and prompts; `wanted` are the calls of tools the scenario asks for."""
+    tools = (await driver.ask("tools/list", {}))["result"]["tools"]
+    schemas = {tool["name"]: tool["inputSchema"] for tool in tools}
+    for call in wanted or [{"name": name, "arguments": filled_in(schema)} for name, schema in schemas.items()]:
+        if call["name"] == "json_schema_echo":
+            call["arguments"] = {"schema": schemas["json_schema_2020_12_tool"]}
+        await driver.ask("tools/call", {"name": call["name"], "arguments": call["arguments"]})
+    for resource in (await driver.ask("resources/list", {}))["result"]["resources"]:
+        await driver.ask("resources/read", {"uri": resource["uri"]})
+    for prompt in (await driver.ask("prompts/list", {}))["result"]["prompts"]:
+        await driver.ask("prompts/get", {"name": prompt["name"]})
+
+
+async def main(era: str, url: str) -> None:
+    spoken = SPOKEN[os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"]]
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    server = {"url": url, "transport": "http", "era": spoken, "namespace": "", "validate_arguments": "off"}
+    with tempfile.TemporaryDirectory() as directory:
+        config = write_config(Path(directory), {"suite": server}, list_wait=PATIENCE)
+        command = [sys.executable, "-m", "mcp_hub", "serve", "--config", str(config)]
+        async with spawned(command, modern=era == "modern") as client:
+            driver = Driver(client)
+            await driver.introduce()
+            await use_everything(driver, context.get("toolCalls", []))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2]))
