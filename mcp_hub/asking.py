@@ -23,6 +23,18 @@ class Asker(Protocol):
         """As the client declared them."""
         ...
 
+    @property
+    def parked(self) -> bool | None:
+        """Whether it has been asked and no request of the client's is open until it comes back with the answer.
+
+        None: it can be asked at any time, whatever is open.
+        """
+        ...
+
+    async def turn(self) -> None:
+        """Wait until the call may be sent to its server."""
+        ...
+
     async def ask(self, method: str, params: Json) -> Json:
         """The client's result. Raises ProtocolError, with the client's own error if it answered one."""
         ...

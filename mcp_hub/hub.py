@@ -299,6 +299,11 @@ class Hub:
         upstream = self.upstreams.get(route.upstream)
         return upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake")
 
+    def one_by_one(self, call: Call) -> bool:
+        """Whether a call waits for the one before: many clients may be behind the anonymous caller of a session."""
+        server = self.upstreams[call.route.upstream].server if call.route.upstream in self.upstreams else None
+        return server is not None and server.session == "client" and call.caller == ""
+
     async def act(self, call: Call) -> Json:
         """The result of one call in its caller's era. Raises ProtocolError and CallError."""
         if call.route.upstream == OWN and call.kind is RESOURCES:
@@ -342,7 +347,9 @@ class Hub:
             envelope = Envelope(capabilities=offered, log_level=envelope.log_level)
 
         async def ask(more: Json) -> Json:
-            return await upstream.request(
+            if call.asker is not None:
+                await call.asker.turn()
+            answered = await upstream.request(
                 call.method,
                 {**call.params, **more},
                 caller=call.caller,
@@ -351,9 +358,11 @@ class Hub:
                 asker=call.asker,
                 hear=call.on_message,
             )
+            spoken.append(answered.era)
+            return answered.result
 
+        spoken: list[Era] = []
         result = await ask({})
         if call.era == "handshake" and bridge.wants_input(result):
             result = await bridge.driven(result, call.asker, ask)
-        spoken = upstream.agreement.era if upstream.agreement is not None else call.era
-        return eras.result_for(call.era, spoken, call.method, result)
+        return eras.result_for(call.era, spoken[-1], call.method, result)

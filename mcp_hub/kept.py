@@ -24,7 +24,7 @@ from mcp_hub.wire.frames import FrameError, decode, encode
 
 log = logging.getLogger("mcp_hub.kept")
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Part of every key: a file of another format is simply not found."""
 MAX_SIZE: Final = 64 * 1024 * 1024
 _KEY_FILE: Final = "key"
@@ -43,6 +43,8 @@ class Kept:
     instructions: str | None
     server_info: dict[str, Any]
     lists: dict[str, list[Any]]
+    only: bool = False
+    """Whether the server is known to have no other era."""
 
 
 def default_directory() -> Path:
@@ -202,6 +204,7 @@ def _checked(data: bytes) -> Kept | None:
         and isinstance(value["capabilities"], dict)
         and isinstance(value["instructions"], str | None)
         and isinstance(value["server_info"], dict)
+        and isinstance(value["only"], bool)
         and isinstance(lists, dict)
         and all(isinstance(lists.get(kind.name), list) for kind in KINDS)
     )

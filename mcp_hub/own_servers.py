@@ -101,8 +101,8 @@ class OwnServers:
         if upstream is None:
             upstream = self._running[server.id] = self._connect(server)
             upstream.start()
-        result = await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
-        return eras.result_for("handshake", "modern", TOOLS.act_method, result)
+        answered = await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
+        return eras.result_for("handshake", answered.era, TOOLS.act_method, answered.result)
 
     async def close(self) -> None:
         """End those that no client sees; the others are the hub's to end."""

@@ -83,6 +83,13 @@ class Respondent:
         """As declared in its handshake."""
         return self.caller.capabilities
 
+    @property
+    def parked(self) -> None:
+        """It is asked while its call runs."""
+
+    async def turn(self) -> None:
+        """Any call may be sent at any time."""
+
     def hear(self, message: dict[str, Any]) -> None:
         """Pass on a log message, on the same way as a question."""
         if passes(message.get("level"), self.caller.log_level):

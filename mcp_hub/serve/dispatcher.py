@@ -53,7 +53,7 @@ class Dispatcher:
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
         self.callers: set[Caller] = set()
-        self._parking = Parking(hub.act)
+        self._parking = Parking(hub.act, hub.one_by_one)
         self._telling: set[asyncio.Task[None]] = set()
         self._subscriptions = Subscriptions(hub, self._found)
         self._methods: dict[str, Callable[[Exchange], Awaitable[Any]]] = {
@@ -174,7 +174,7 @@ class Dispatcher:
         caller.protocol_version = eras.negotiated(params.get("protocolVersion"))
         caller.capabilities = capabilities if isinstance(capabilities, dict) else {}
         caller.client_info = client_info if isinstance(client_info, dict) else {}
-        self.hub.clients.introduce(caller.key("handshake"), Respondent(caller))
+        self.hub.clients.introduce(caller.key("handshake"), Respondent(caller), "handshake")
         return {
             "protocolVersion": caller.protocol_version,
             "capabilities": CAPABILITIES,
@@ -186,7 +186,7 @@ class Dispatcher:
         """The only client has come, in the modern era: what it declares it can be asked because of a call."""
         meta = params.get("_meta") if isinstance(params, dict) else None
         declared = meta.get(eras.CAPABILITIES_KEY) if isinstance(meta, dict) else None
-        self.hub.clients.introduce(None, Uncarried(declared) if isinstance(declared, dict) else None)
+        self.hub.clients.introduce(None, Uncarried(declared) if isinstance(declared, dict) else None, "modern")
 
     def _said(self) -> dict[str, str]:
         """The instructions, as far as they are known by now: nobody waits for a server here."""
@@ -249,7 +249,7 @@ class Dispatcher:
             asker=Respondent(exchange.caller, exchange.send) if exchange.era == "handshake" else None,
         )
         if exchange.era == "modern" and askable(exchange.envelope.capabilities) and self.hub.may_ask(route):
-            self.hub.clients.introduce(key, Uncarried(exchange.envelope.capabilities))
+            self.hub.clients.introduce(key, Uncarried(exchange.envelope.capabilities), "modern")
             return await self._parking.begin(call, call.on_progress)
         return await self.hub.act(call)
 

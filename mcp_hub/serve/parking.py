@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from mcp_hub.asking import Json
 from mcp_hub.era import INPUT_REQUIRED
@@ -45,6 +46,26 @@ class _Parked:
     expiry: asyncio.TimerHandle | None = None
     capabilities: Json = field(default_factory=dict)
     numbers: int = 0
+    queue: asyncio.Lock | None = None
+    """Where one call of its owner goes to the server after the other."""
+    sending: bool = False
+
+    @property
+    def parked(self) -> bool:
+        """Whether it has been asked (Asker)."""
+        return bool(self.questions)
+
+    async def turn(self) -> None:
+        """Wait for the calls before this one (Asker): until each has ended or is parked itself."""
+        if self.queue is not None and not self.sending:
+            await self.queue.acquire()
+            self.sending = True
+
+    def yield_turn(self) -> None:
+        """The next one may be sent."""
+        if self.queue is not None and self.sending:
+            self.sending = False
+            self.queue.release()
 
     async def ask(self, method: str, params: Json) -> Json:
         """Put a question (Asker). Raises ProtocolError where too many calls are parked."""
@@ -93,6 +114,13 @@ class Uncarried:
 
     capabilities: Json
 
+    @property
+    def parked(self) -> None:
+        """There is no call."""
+
+    async def turn(self) -> None:
+        """There is no call."""
+
     async def ask(self, method: str, params: Json) -> Json:
         """Raises ProtocolError."""
         raise ProtocolError(INVALID_REQUEST, f"{method} needs exactly one running call of this client to carry it.")
@@ -102,10 +130,15 @@ class Uncarried:
 
 
 class Parking:
-    """`act(call)` carries a call out. States are bound to their owner and to this run of the hub."""
+    """`act(call)` carries a call out, `one_by_one(call)` says of which the next waits for the one before.
 
-    def __init__(self, act: Act) -> None:
+    States are bound to their owner and to this run of the hub.
+    """
+
+    def __init__(self, act: Act, one_by_one: Callable[[Call], bool]) -> None:
         self._act = act
+        self._one_by_one = one_by_one
+        self._queues: WeakValueDictionary[tuple[str, Hashable | None], asyncio.Lock] = WeakValueDictionary()
         self._run = secrets.token_urlsafe(9)
         self._parked: dict[str, tuple[_Parked, asyncio.Task[Json]]] = {}
         self._expired: OrderedDict[str, Hashable | None] = OrderedDict()
@@ -126,8 +159,11 @@ class Parking:
         parked.said = call.on_message
         call.on_message = parked.message
         call.asker = parked
+        if self._one_by_one(call):
+            parked.queue = self._queues.setdefault((call.route.upstream, owner), asyncio.Lock())
         call.on_progress = parked.progress if relay is not None else None
         task = asyncio.ensure_future(self._act(call))
+        task.add_done_callback(lambda _: parked.yield_turn())
         return await self._next(parked, task)
 
     async def resume(
@@ -179,6 +215,7 @@ class Parking:
         token = secrets.token_urlsafe(18)
         self._parked[token] = (parked, task)
         parked.relay = parked.said = None
+        parked.yield_turn()
         parked.stop_clocks()
         parked.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, token)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, though nobody may come back

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from mcp_hub import era as eras
 from mcp_hub.config.models import EraPin
 from mcp_hub.era import Envelope, Era
-from mcp_hub.errors import UNSUPPORTED_PROTOCOL_VERSION, UpstreamAnswered
+from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.wire.link import LinkError, LinkLost, Unauthorized
 from mcp_hub.wire.peer import Peer
 
@@ -31,10 +32,17 @@ class Agreement:
     capabilities: dict[str, Any]
     instructions: str | None
     server_info: dict[str, Any]
+    only: bool = False
+    """Whether the server is known to have no other era."""
 
+
+_Attempt = Callable[[], Coroutine[Any, Any, "Agreement"]]
 
 Offered = Callable[[], Awaitable[dict[str, Any]]]
 """What a client of the hub can be asked, as capabilities."""
+
+Spoken = Callable[[], Awaitable[Era | None]]
+"""The era of the client a conversation is for, if it is for one."""
 
 
 async def nothing() -> dict[str, Any]:
@@ -42,51 +50,69 @@ async def nothing() -> dict[str, Any]:
     return {}
 
 
+async def anybody() -> Era | None:
+    """For nobody in particular."""
+    return None
+
+
 class NoAgreement(Exception):
     """The server speaks no revision the hub knows, or answered the handshake with something else. For the user."""
 
 
-async def agree(peer: Peer, pin: EraPin, info: dict[str, Any], offered: Offered = nothing) -> Agreement:
+async def agree(
+    peer: Peer,
+    pin: EraPin,
+    info: dict[str, Any],
+    offered: Offered = nothing,
+    spoken: Spoken = anybody,
+    known: Agreement | None = None,
+) -> Agreement:
     """Find the era of a fresh connection and complete its handshake, in which the server is told what is `offered`.
+
+    A server that has both eras is spoken to in that of its client; without one as it was before, at first in the
+    modern one. `known` is what was agreed before.
 
     Raises NoAgreement, LinkError, or UpstreamAnswered when the handshake itself was refused. Not bounded in time.
     """
-    if pin == "handshake":
-        try:
-            return await _initialize(peer, info, offered)
-        except UpstreamAnswered as error:
-            if error.code != UNSUPPORTED_PROTOCOL_VERSION:
-                raise
-            return await _discover(peer, info)  # it was remembered as a handshake server and has moved on
-    if pin == "modern":
-        return await _discover(peer, info)
-    return await _probe(peer, info, offered)
+    attempts: dict[Era, _Attempt] = {
+        "modern": partial(_discover, peer, info),
+        "handshake": partial(_initialize, peer, info, offered),
+    }
+    if pin != "auto":
+        return await attempts[pin]()
+    before: Era = known.era if known is not None else "modern"
+    first = before if known is not None and known.only else await spoken() or before
+    patience = None if known is not None and first == before else PROBE_WAIT
+    return await _first_of(attempts.pop(first), *attempts.values(), patience=patience)
 
 
-async def _probe(peer: Peer, info: dict[str, Any], offered: Offered) -> Agreement:
-    probe = asyncio.ensure_future(_discover(peer, info))
-    handshake: asyncio.Future[Agreement] | None = None
+async def _first_of(first: _Attempt, second: _Attempt, *, patience: float | None) -> Agreement:
+    """What the first attempt agrees on; the second is made when it is answered with an error or not soon.
+
+    Raises what the last of them raised.
+    """
+    attempts = [asyncio.ensure_future(first())]
     try:
-        done, _ = await asyncio.wait({probe}, timeout=PROBE_WAIT)
-        if done and _is_answer(probe):
-            return probe.result()
-        handshake = asyncio.ensure_future(_initialize(peer, info, offered))
-        # A slow dual-era server answers the probe first after all; whichever succeeds first is its era.
-        for finished in asyncio.as_completed([task for task in (handshake, probe) if not task.done()]):
+        done, _ = await asyncio.wait(attempts, timeout=patience)
+        if done and _is_answer(attempts[0]):
+            return attempts[0].result()
+        attempts.append(asyncio.ensure_future(second()))
+        # A slow server of both eras answers the first attempt after all; whichever succeeds first is its era.
+        for finished in asyncio.as_completed([attempt for attempt in reversed(attempts) if not attempt.done()]):
             with contextlib.suppress(UpstreamAnswered, NoAgreement):
-                return await finished
-        return handshake.result()
+                agreed = await finished
+                return replace(agreed, only=True) if done else agreed
+        return attempts[1].result()
     finally:
-        for task in (probe, handshake):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await task
+        for attempt in attempts:
+            attempt.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await attempt
 
 
-def _is_answer(probe: asyncio.Future[Agreement]) -> bool:
-    """Whether a finished probe settles the era; raises what no handshake could change."""
-    error = probe.exception()
+def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:
+    """Whether a finished attempt settles the era; raises what no other attempt could change."""
+    error = attempt.exception()
     if error is None:
         return True
     if isinstance(error, Unauthorized | LinkLost):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Hashable, Iterator
+from typing import Final
 
 from mcp_hub.asking import CAPABILITY, Asker, Json, lacks
 from mcp_hub.config.models import Server
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
+
+CARRIER_WAIT: Final = 5.0
+"""Seconds a question waits for all but one of its caller's open requests to end."""
 
 Hear = Callable[[Json], None]
 Standing = Callable[[], Asker | None]
@@ -22,6 +27,8 @@ class Causes:
         self._shared = shared
         """Whether clients beside the standing one may cause something here."""
         self._running: list[tuple[Hashable | None, Asker | None, Hear | None]] = []
+        self._moved = asyncio.Event()
+        """A call has ended or is parked: another one may be the only one that can carry a question."""
 
     @contextlib.contextmanager
     def attended(self, key: Hashable | None, asker: Asker | None, hear: Hear | None = None) -> Iterator[None]:
@@ -32,6 +39,7 @@ class Causes:
             yield
         finally:
             self._running.remove(entry)
+            self._moved.set()
 
     def heard(self, message: Json) -> bool:
         """Pass a log message to the call that caused it; False if none runs. Of several clients nobody gets it."""
@@ -47,11 +55,22 @@ class Causes:
             return {}
         if method not in CAPABILITY:
             raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CARRIER_WAIT):
+                while self._too_many_carry():
+                    self._moved.clear()
+                    await self._moved.wait()
         asker = self._asker(method)
         missing = lacks(asker.capabilities, method, params)
         if missing is not None:
             raise ProtocolError(METHOD_NOT_FOUND, f"The client does not offer {missing}.")
+        asyncio.get_running_loop().call_soon(self._moved.set)  # by then the call is parked, if it is of that kind
         return await asker.ask(method, params)
+
+    def _too_many_carry(self) -> bool:
+        """Whether several requests of one modern caller are open; which of them is answered with a question matters."""
+        askers = [asker for _, asker, _ in self._running if asker is not None]
+        return len({key for key, _, _ in self._running}) == 1 and sum(asker.parked is False for asker in askers) > 1
 
     def _asker(self, method: str) -> Asker:
         standing = self._standing()
@@ -61,8 +80,12 @@ class Causes:
         keys = {key for key, _, _ in self._running}
         if len(keys) == 1:
             askers = [asker for _, asker, _ in self._running]
-            if len(askers) == 1 and askers[0] is not None:
-                return askers[0]  # on the stream of the call that caused it
+            open_ones = [asker for asker in askers if asker is None or not asker.parked]
+            if len(open_ones) == 1 and open_ones[0] is not None:
+                return open_ones[0]  # on the stream of the call that caused it
+            parked = next((asker for asker in reversed(askers) if asker is not None and asker.parked), None)
+            if parked is not None and not open_ones:
+                return parked  # its next request brings the answer to the first question and takes this one
             known = standing or next((asker for asker in askers if asker is not None), None)
             if known is not None:
                 return known

@@ -10,11 +10,18 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
+from mcp_hub.asking import Json
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
 from mcp_hub.upstream.session import Session
+from mcp_hub.wire.frames import encode
 
 _SWEEP: Final = 60.0
+
+
+_Key = tuple[Hashable, bytes]
+"""A caller, and what its server was told."""
+Connect = Callable[[Hashable, Json | None], Coroutine[None, None, Session]]
 
 
 @dataclass(slots=True, eq=False)
@@ -33,19 +40,18 @@ class _Place:
 
 
 class ClientSessions:
-    """At most `bound` sessions of one upstream, one a caller, each kept `idle` seconds after its last request.
+    """At most `bound` sessions of one upstream, each kept `idle` seconds after its last request.
 
-    `connect(caller)` opens a new one.
+    A caller has one; one that declares other things with other requests has one for each, as a server of the
+    handshake era is told once. `connect(caller, told)` opens a new one.
     """
 
-    def __init__(
-        self, upstream: str, bound: int, idle: float, connect: Callable[[Hashable], Coroutine[None, None, Session]]
-    ) -> None:
+    def __init__(self, upstream: str, bound: int, idle: float, connect: Connect) -> None:
         self._upstream = upstream
         self._bound = bound
         self._idle = idle
         self._connect = connect
-        self._places: dict[Hashable, _Place] = {}
+        self._places: dict[_Key, _Place] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -53,14 +59,18 @@ class ClientSessions:
         return len(self._places)
 
     @contextlib.asynccontextmanager
-    async def of(self, caller: Hashable) -> AsyncIterator[Session]:
-        """The caller's session, opened where there is none. Raises Overloaded, and what `connect` raises."""
-        place = self._places.get(caller)
+    async def of(self, caller: Hashable, told: Json | None = None) -> AsyncIterator[Session]:
+        """The caller's session, opened where there is none. Raises Overloaded, and what `connect` raises.
+
+        `told` is what the server is told it may ask; None: any session of the caller will do.
+        """
+        key = self._key(caller, told)
+        place = self._places.get(key)
         if place is not None and place.dead:
-            self._end(self._places.pop(caller))
+            self._end(self._places.pop(key))
             place = None
         if place is None:
-            place = self._places[caller] = self._new_place(caller)
+            place = self._places[key] = self._new_place(caller, told)
         place.in_flight += 1
         try:
             yield await asyncio.shield(place.opening)
@@ -68,12 +78,17 @@ class ClientSessions:
             place.in_flight -= 1
             place.last_used = time.monotonic()
 
+    def _key(self, caller: Hashable, told: Json | None) -> _Key:
+        if told is None:
+            return next((key for key in reversed(self._places) if key[0] == caller), (caller, b""))
+        return caller, encode(told) if told else b""
+
     def existing(self, caller: Hashable) -> Session | None:
         """The caller's session, if it is open."""
-        place = self._places.get(caller)
+        place = self._places.get(self._key(caller, None))
         return place.opening.result() if place is not None and place.opening.done() and not place.dead else None
 
-    def _new_place(self, caller: Hashable) -> _Place:
+    def _new_place(self, caller: Hashable, told: Json | None) -> _Place:
         if len(self._places) >= self._bound:
             self._sweep(0.0, at_most=1)
         if len(self._places) >= self._bound:
@@ -81,13 +96,12 @@ class ClientSessions:
             text = f"{self._upstream!r} has sessions of {self._bound} other callers open (setting: {setting})."
             raise Overloaded(text, server=self._upstream, retry_after=_SWEEP)
         self._schedule()
-        return _Place(asyncio.get_running_loop().create_task(self._connect(caller)))
+        return _Place(asyncio.get_running_loop().create_task(self._connect(caller, told)))
 
     def forget(self, caller: Hashable) -> None:
-        """The caller is gone; its session ends in the background."""
-        place = self._places.pop(caller, None)
-        if place is not None:
-            self._end(place)
+        """The caller is gone; what it has ends in the background."""
+        for key in [key for key in self._places if key[0] == caller]:
+            self._end(self._places.pop(key))
 
     def _schedule(self) -> None:
         if self._sweeper is None:
@@ -103,12 +117,12 @@ class ClientSessions:
         """End the longest unused sessions that are dead or idle for `life` seconds."""
         now = time.monotonic()
         idle = [
-            (place.last_used, caller)
-            for caller, place in self._places.items()
+            (place.last_used, key)
+            for key, place in self._places.items()
             if place.dead or (life and not place.in_flight and now - place.last_used > life)
         ]
-        for _, caller in sorted(idle, key=lambda pair: pair[0])[:at_most]:
-            self.forget(caller)
+        for _, key in sorted(idle, key=lambda pair: pair[0])[:at_most]:
+            self._end(self._places.pop(key))
 
     def _end(self, place: _Place) -> None:
         task = asyncio.get_running_loop().create_task(_close(place))
@@ -119,7 +133,7 @@ class ClientSessions:
         """End all sessions at the same time. Never raises."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for caller in list(self._places):
+        for caller, _ in list(self._places):
             self.forget(caller)
         if self._ending:
             await asyncio.wait(self._ending)

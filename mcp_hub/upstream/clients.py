@@ -9,9 +9,10 @@ from typing import Final
 
 from mcp_hub.asking import Asker, Json, askable
 from mcp_hub.config.models import Server
+from mcp_hub.era import Era
 
 CLIENT_WAIT: Final = 1.0
-"""Seconds a handshake with a server waits for the one client to say what it can be asked."""
+"""Seconds a connection waits for the one client to come and say what it speaks and what it can be asked."""
 
 
 class Clients:
@@ -24,12 +25,14 @@ class Clients:
         self.expected = expected
         self._known: dict[Hashable | None, Asker] = {}
         self._introduced = asyncio.Event()
+        self._sole_era: Era | None = None
 
-    def introduce(self, key: Hashable | None, asker: Asker | None) -> None:
+    def introduce(self, key: Hashable | None, asker: Asker | None, era: Era) -> None:
         """This client is there and has said what it can; None: it has come, and cannot be asked outside of a call."""
         if asker is not None:
             self._known[key] = asker
         if key is None:
+            self._sole_era = era
             self._introduced.set()
 
     def forget(self, key: Hashable | None) -> None:
@@ -46,18 +49,28 @@ class Clients:
         """The client of this key, if it can be asked."""
         return self._known.get(key)
 
-    async def capabilities(self, server: Server, key: Hashable | None, *, own: bool) -> Json:
-        """What a server is told in a handshake: of its own session's client, of the only one, else what it may ask.
-
-        `own`: whether the session is the client's alone.
-        """
-        if own and key is not None:
-            asker = self._known.get(key)
-            return askable(asker.capabilities) if asker is not None else {}
+    async def offered(self, server: Server) -> Json:
+        """What a server is told in the handshake of a session for all: of the only client, else what it may ask."""
         if not self.expected:
             return {} if server.session == "client" else {name: {} for name in server.allow}
+        await self._sole_introduced()
+        return self._declared(None)
+
+    async def declared(self, server: Server, key: Hashable | None) -> Json:
+        """What a server is told in the handshake of a session of this client alone."""
+        return await self.offered(server) if key is None else self._declared(key)
+
+    def _declared(self, key: Hashable | None) -> Json:
+        asker = self._known.get(key)
+        return askable(asker.capabilities) if asker is not None else {}
+
+    async def spoken(self) -> Era | None:
+        """The era of the only client, once it has come; None: it has not, or there may be several."""
+        if self.expected:
+            await self._sole_introduced()
+        return self._sole_era
+
+    async def _sole_introduced(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLIENT_WAIT):
                 await self._introduced.wait()
-        sole = self._known.get(None)
-        return askable(sole.capabilities) if sole is not None else {}

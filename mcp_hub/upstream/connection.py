@@ -8,27 +8,25 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
-from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from mcp_hub.asking import Asker
+from mcp_hub.asking import Asker, Json, askable
 from mcp_hub.config.models import Server
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import HubError, InternalError
 from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import KINDS, TOOLS, Kind
-from mcp_hub.log_levels import MESSAGE
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement
-from mcp_hub.upstream.causes import Causes, Hear
-from mcp_hub.upstream.client_sessions import ClientSessions, entry_for
+from mcp_hub.upstream.causes import Hear
+from mcp_hub.upstream.client_sessions import ClientSessions
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.continuity import Continuity
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.lists import Lists
-from mcp_hub.upstream.session import Notified, Session, Side, open_session
+from mcp_hub.upstream.opening import Opener
+from mcp_hub.upstream.session import Session
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.upstream.states import TRANSITIONS, Event, State
-from mcp_hub.upstream.watches import UPDATED
 from mcp_hub.upstream.watching import Watching
 from mcp_hub.upstream.words import Words
 from mcp_hub.wire.link import LinkError, Unauthorized
@@ -47,6 +45,13 @@ SETTLE: Final = 0.1
 
 _EXPECTED: Final = (HubError, LinkError, NoAgreement, TimeoutError)
 """What connecting may end in without a fault of the hub's."""
+
+
+class Answered(NamedTuple):
+    """A result object, and the era of the session it came on."""
+
+    result: Json
+    era: Era
 
 
 class Upstream:
@@ -78,10 +83,6 @@ class Upstream:
         self.tried = asyncio.Event()
         """It has been connected to, or failed to be, in this run of the hub."""
         self._failures = 0
-        self._dialer = dialer
-        self._info = info
-        self._clients = clients
-        self._starts = starts
         self._store = kept
         self._changed = changed
         self._words = Words(server)
@@ -93,6 +94,7 @@ class Upstream:
         self._refreshing: asyncio.Task[None] | None = None
         self.watching = Watching(server, self._words, self._session_for, lambda: self._session)
         self._continuity = Continuity(server, self._words)
+        self._opener = Opener(server, dialer, info, clients, starts, self.watching.updated)
         self._own_sessions = ClientSessions(server.id, server.max_sessions, server.idle, self._open_own)
         if not server.enabled:
             self.tried.set()
@@ -191,7 +193,7 @@ class Upstream:
         attempt = self._pending_attempt()
         began = time.monotonic()
         try:
-            session = await self._open(self._side(self._notified))
+            session = await self._opener.shared(self.agreement, self._notified)
             self.agreement, self.transport = session.agreement, session.transport
             await self._list_on(session)
         except Exception as error:
@@ -222,32 +224,6 @@ class Upstream:
         self._settle()
         return session
 
-    def _side(self, notified: Notified, caller: Hashable | None = None, *, own: bool = False) -> Side:
-        """The hub's side of a session; `own`: it is the caller's alone."""
-        standing = partial(self._clients.of, caller)
-        causes = Causes(self.server, standing, shared=not own and not self._clients.expected)
-
-        def noticed(method: str, params: dict[str, Any]) -> None:
-            if method == UPDATED:
-                self.watching.updated(caller if own else None, params)
-            elif method != MESSAGE:
-                notified(method, params)
-            elif not causes.heard(params):
-                self._clients.hear(params, caller, own=own)
-
-        return Side(self._info, noticed, causes, partial(self._clients.capabilities, self.server, caller, own=own))
-
-    async def _open(self, side: Side, server: Server | None = None) -> Session:
-        remembered = self.agreement.era if self.agreement is not None else "auto"
-        limit = self.server.deadlines.connect
-        async with self._starts.place():
-            try:
-                async with asyncio.timeout(limit):
-                    return await open_session(server or self.server, self._dialer, side, remembered)
-            except TimeoutError:
-                setting = f"servers.{self.server.id}.deadlines.connect"
-                raise LinkError(f"it did not answer the handshake within {limit:g} s (setting: {setting})") from None
-
     def _move(self, event: Event) -> None:
         self.state = TRANSITIONS.get((self.state, event), self.state)
 
@@ -260,7 +236,9 @@ class Upstream:
     def _adopt(self, kept: Kept) -> None:
         self.lists.adopt({kind: kept.lists.get(kind.name, []) for kind in KINDS})
         era: Era = "modern" if kept.era == "modern" else "handshake"
-        self.agreement = Agreement(era, kept.protocol_version, kept.capabilities, kept.instructions, kept.server_info)
+        self.agreement = Agreement(
+            era, kept.protocol_version, kept.capabilities, kept.instructions, kept.server_info, kept.only
+        )
         self._settle()
 
     async def _list_on(self, session: Session) -> None:
@@ -277,7 +255,15 @@ class Upstream:
             self._changed()
         if self._store is not None and not self.lists.shortfalls:
             lists = {kind.name: self.lists.items.get(kind, []) for kind in KINDS}
-            kept = Kept(agreed.era, agreed.version, agreed.capabilities, agreed.instructions, agreed.server_info, lists)
+            kept = Kept(
+                agreed.era,
+                agreed.version,
+                agreed.capabilities,
+                agreed.instructions,
+                agreed.server_info,
+                lists,
+                agreed.only,
+            )
             self._store.save(self.server, kept)
 
     def _notified(self, method: str, params: dict[str, Any]) -> None:
@@ -317,8 +303,8 @@ class Upstream:
         on_progress: Progress | None = None,
         asker: Asker | None = None,
         hear: Hear | None = None,
-    ) -> dict[str, Any]:
-        """The result object of one request, connecting first where needed.
+    ) -> Answered:
+        """The answer to one request, connecting first where needed.
 
         `caller` chooses the session where the server has one per caller; None stands for the shared one. `asker` is
         whom the server may ask because of this request, `hear` takes what it logs. What was
@@ -329,7 +315,7 @@ class Upstream:
         result: Any = None
         for repeated in (False, True):
             try:
-                async with self._session_for(caller) as session:
+                async with self._session_for(caller, self._told(caller, envelope)) as session:
                     self._continuity.check(caller, session, method)
                     if envelope is not None and envelope.log_level is not None:
                         await session.log_from(envelope.log_level)
@@ -346,18 +332,25 @@ class Upstream:
         if not isinstance(result, dict):
             text = f"{self.server.id!r} answered {method} with something that is no result object."
             raise InternalError(text, server=self.server.id)
-        return result
+        return Answered(result, session.era)
+
+    def _told(self, caller: Hashable | None, envelope: Envelope | None) -> Json | None:
+        """What a server of the handshake era may ask the modern causer of a request; None: it makes no difference."""
+        known = self.agreement
+        if envelope is None or not isinstance(caller, str) or known is None or known.era == "modern":
+            return None
+        return askable(envelope.capabilities)
 
     @contextlib.asynccontextmanager
-    async def _session_for(self, caller: Hashable | None) -> AsyncIterator[Session]:
+    async def _session_for(self, caller: Hashable | None, told: Json | None = None) -> AsyncIterator[Session]:
         if self.server.session == "call":
-            session = await self._open_own(caller)
+            session = await self._open_own(caller, told)
             try:
                 yield session
             finally:
                 await asyncio.shield(session.close())
         elif self.server.session == "client" and caller is not None:
-            async with self._own_sessions.of(caller) as session:
+            async with self._own_sessions.of(caller, told) as session:
                 yield session
         else:
             yield await self._shared()
@@ -373,12 +366,12 @@ class Upstream:
         self._wake.set()
         return await asyncio.shield(attempt)
 
-    async def _open_own(self, caller: Hashable) -> Session:
+    async def _open_own(self, caller: Hashable | None, told: Json | None) -> Session:
         """A session beside the shared one. Raises ServerUnavailable."""
         if self.state in (State.DISABLED, State.STOPPED):
             raise self._words.unavailable(self.error)
         try:
-            session = await self._open(self._side(_unheard, caller, own=True), entry_for(self.server, caller))
+            session = await self._opener.own(self.agreement, caller, told, _unheard)
         except _EXPECTED as error:
             raise self._words.unavailable(self._words.explain(error)) from None
         self.watching.restore(session, caller)

@@ -16,7 +16,7 @@ from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered
 from mcp_hub.kinds import TOOLS, Kind
 from mcp_hub.log_levels import SET_LEVEL, says_more
-from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, Offered, agree
+from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, Offered, Spoken, agree
 from mcp_hub.upstream.causes import Causes
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.watches import SUBSCRIBE, UNSUBSCRIBE
@@ -40,6 +40,7 @@ class Side:
     notified: Notified
     causes: Causes
     offered: Offered
+    spoken: Spoken
 
 
 class Session:
@@ -181,28 +182,39 @@ def _nothing() -> None:
     pass
 
 
-async def open_session(server: Server, dialer: Dialer, side: Side, remembered: EraPin = "auto") -> Session:
-    """Connect and agree. Raises LinkError, UpstreamAnswered, NoAgreement, CommandNotFound; not bounded in time."""
-    pin = server.era if server.era != "auto" else remembered
+async def open_session(server: Server, dialer: Dialer, side: Side, known: Agreement | None = None) -> Session:
+    """Connect and agree. `known` is what was agreed before.
+
+    Raises LinkError, UpstreamAnswered, NoAgreement, CommandNotFound; not bounded in time.
+    """
+    pin = server.era
     if server.transport == "auto":
         try:
-            return await _open(server, "http", dialer, side, pin)
+            return await _open(server, "http", dialer, side, pin, known)
         except LinkError as error:
             if error.status is None or not 400 <= error.status < 500 or error.status in (401, 403, 429):
                 raise
-        return await _open(server, "sse", dialer, side, "handshake")
-    if server.transport == "sse" and pin == "auto":
-        pin = "handshake"  # the specification gives SSE no other era
+        return await _open(server, "sse", dialer, replace(side, spoken=_the_handshake), pin, known)
+    if server.transport == "sse":
+        side = replace(side, spoken=_the_handshake)
     try:
-        return await _open(server, server.transport, dialer, side, pin)
+        return await _open(server, server.transport, dialer, side, pin, known)
     except LinkLost:
-        if server.transport != "stdio" or pin != "auto":
+        if server.transport != "stdio" or pin != "auto" or known is not None:
             raise
-        # It may be the probe that it did not survive.
-        return await _open(server, "stdio", dialer, side, "handshake")
+        # It may be the first question that it did not survive.
+        other: EraPin = "modern" if await side.spoken() == "handshake" else "handshake"
+        return await _open(server, "stdio", dialer, side, other, None)
 
 
-async def _open(server: Server, transport: str, dialer: Dialer, side: Side, pin: EraPin) -> Session:
+async def _the_handshake() -> Era | None:
+    """The specification gives SSE no other era; a server may have one all the same."""
+    return "handshake"
+
+
+async def _open(
+    server: Server, transport: str, dialer: Dialer, side: Side, pin: EraPin, known: Agreement | None
+) -> Session:
     session: Session | None = None
     early: list[LinkLost] = []
 
@@ -215,7 +227,7 @@ async def _open(server: Server, transport: str, dialer: Dialer, side: Side, pin:
     peer = Peer(dialer.link(server, transport), notified=side.notified, requested=side.causes.answer, lost=lost)
     try:
         await peer.link.open(peer)
-        agreement = await agree(peer, pin, side.info, side.offered)
+        agreement = await agree(peer, pin, side.info, side.offered, side.spoken, known)
         if early:
             raise early[0]
     except BaseException as error:

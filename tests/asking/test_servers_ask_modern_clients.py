@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -134,3 +135,57 @@ async def test_a_modern_server_and_a_modern_client_understand_each_other_without
     ):
         assert (await answer(client))["key0"]["content"] == {"name": "modern"}
     assert heard == ["who?"]
+
+
+async def test_clients_behind_the_anonymous_caller_are_served_while_one_of_them_thinks(tmp_path: Path) -> None:
+    asked, release = asyncio.Event(), asyncio.Event()
+    heard: list[str] = []
+
+    async def slow(context: Any, params: Any) -> types.ElicitResult:
+        asked.set()
+        await release.wait()
+        return types.ElicitResult(action="cancel")
+
+    async with (
+        network_hub(tmp_path / "hub", {"a": asking(session="client")}) as (_, base),
+        sdk(base + "/mcp", "modern", elicitation_callback=slow) as one,
+        sdk(base + "/mcp", "modern", **respondent("two", heard)) as two,
+    ):
+        waiting = asyncio.ensure_future(answer(one))
+        async with asyncio.timeout(PATIENCE):
+            await asked.wait()
+        assert (await answer(two))["result"]["content"] == {"name": "two"}
+        release.set()
+        assert (await waiting)["result"]["action"] == "cancel"
+
+
+async def test_calls_of_the_anonymous_caller_at_the_same_time_are_each_asked(tmp_path: Path) -> None:
+    heard: dict[str, list[str]] = {name: [] for name in "abcdef"}
+    async with contextlib.AsyncExitStack() as stack:
+        _, base = await stack.enter_async_context(network_hub(tmp_path / "hub", {"a": asking(session="client")}))
+        clients = [
+            await stack.enter_async_context(sdk(base + "/mcp", "modern", **respondent(name, said)))
+            for name, said in heard.items()
+        ]
+        answers = await asyncio.gather(*(answer(client) for client in clients))
+    assert [found["result"]["content"]["name"] for found in answers] == list(heard)
+    assert [len(said) for said in heard.values()] == [1] * 6
+
+
+async def test_a_server_is_told_what_each_request_declares(tmp_path: Path) -> None:
+    async with network_hub(tmp_path / "hub", {"a": asking(session="client")}) as (_, base):
+        for options, told in (({}, {}), (respondent("x", []), {"elicitation"}), ({}, {})):
+            async with sdk(base + "/mcp", "modern", **options) as client, asyncio.timeout(PATIENCE):
+                result = await client.call_tool("a__declared", {})
+            assert isinstance(result.content[0], types.TextContent)
+            assert set(json.loads(result.content[0].text)) == set(told)
+
+
+async def test_questions_of_two_calls_at_once_are_carried_by_the_calls_that_are_open(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        first = await call(client, "a__ask", {"method": "roots/list"})
+        second = await call(client, "a__ask", {"method": "roots/list"})
+        for parked in (second, first):
+            (key,) = parked["inputRequests"]
+            retry = {"requestState": parked["requestState"], "inputResponses": {key: ROOTS}}
+            assert (await call(client, "a__ask", **retry))["resultType"] == "complete"

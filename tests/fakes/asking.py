@@ -1,4 +1,6 @@
-"""A server that asks its client: `python asking.py [--era handshake|modern] [--log FILE]`. Standard library only.
+"""A server that asks its client: `python asking.py [--era handshake|modern|both] [--log FILE]`. Standard library only.
+
+With `both` it has both eras and asks in neither but the handshake's, as programs from before the modern era do.
 
 `ask {method, params}` puts a question and answers what came back, `declared` what the client said it can be asked,
 `together {count}` several questions at once, `late` is answered first and asks for the roots after it.
@@ -86,6 +88,8 @@ def handshake_call(request_id: object, name: str, arguments: dict) -> None:
 
 def modern_call(name: str, params: dict, meta: dict) -> dict:
     arguments, responses = params.get("arguments") or {}, params.get("inputResponses")
+    if ERA == "both" and name == "ask":
+        return text("this is asked of clients of the handshake alone")
     if name == "declared":
         return text(meta[PREFIX + "clientCapabilities"])
     if name == "touch":
@@ -131,10 +135,11 @@ def handle(message: dict) -> None:
         log(method)
         return
     listed = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
-    if ERA == "modern":
+    if ERA == "modern" or (ERA == "both" and PREFIX + "protocolVersion" in meta):
         answer = None
         if method == "server/discover":
-            answer = {"supportedVersions": [MODERN], "capabilities": OFFERED}
+            versions = [MODERN, "2025-11-25"] if ERA == "both" else [MODERN]
+            answer = {"supportedVersions": versions, "capabilities": OFFERED}
         elif method == "subscriptions/listen":
             wanted = params["notifications"]
             log("listen " + json.dumps(wanted.get("resourceSubscriptions", [])))

@@ -131,7 +131,8 @@ async def test_a_server_that_cannot_stand_the_modern_probe_is_served_in_its_own_
 
 
 async def test_a_dual_era_server_that_starts_slower_than_the_probe_is_still_found_to_be_modern(tmp_path: Path) -> None:
-    async with hub(tmp_path, {"up": fake("--era", "dual", "--start-delay", "4")}, list_wait=10) as client:
+    slow = fake("--era", "dual", "--start-delay", "4")
+    async with hub(tmp_path, {"up": slow}, modern=True, list_wait=10) as client:
         result = await client.call("up__meta")
     assert "io.modelcontextprotocol/protocolVersion" in json.loads(result["content"][0]["text"])
 

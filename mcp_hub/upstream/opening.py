@@ -1,0 +1,98 @@
+"""Opening sessions with one server: connected in time, in the era of whom it is for, told whom it may ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any
+
+from mcp_hub.asking import Json
+from mcp_hub.config.models import Server
+from mcp_hub.era import Era
+from mcp_hub.log_levels import MESSAGE
+from mcp_hub.upstream.agreement import Agreement
+from mcp_hub.upstream.causes import Causes
+from mcp_hub.upstream.client_sessions import entry_for
+from mcp_hub.upstream.clients import Clients
+from mcp_hub.upstream.dial import Dialer
+from mcp_hub.upstream.session import Notified, Session, Side, open_session
+from mcp_hub.upstream.starts import Starts
+from mcp_hub.upstream.watches import UPDATED
+from mcp_hub.wire.link import LinkError
+
+Updated = Callable[[Hashable | None, Json], None]
+
+
+class Opener:
+    """`updated(key, params)` hears of changed resources; the key is a caller's where the session is its own."""
+
+    def __init__(
+        self,
+        server: Server,
+        dialer: Dialer,
+        info: dict[str, Any],
+        clients: Clients,
+        starts: Starts,
+        updated: Updated,
+    ) -> None:
+        self._server = server
+        self._dialer = dialer
+        self._info = info
+        self._clients = clients
+        self._starts = starts
+        self._updated = updated
+
+    async def shared(self, known: Agreement | None, notified: Notified) -> Session:
+        """The session of all callers. `known` is what an earlier one agreed on. Raises what `open_session` raises."""
+
+        def noticed(method: str, params: Json) -> None:
+            if method == UPDATED:
+                self._updated(None, params)
+            elif method != MESSAGE:
+                notified(method, params)
+            elif not causes.heard(params):
+                self._clients.hear(params, None, own=False)
+
+        causes = Causes(self._server, partial(self._clients.of, None), shared=not self._clients.expected)
+        offered = partial(self._clients.offered, self._server)
+        side = Side(self._info, noticed, causes, offered, self._clients.spoken)
+        return await self._open(self._server, side, known)
+
+    async def own(
+        self, known: Agreement | None, caller: Hashable | None, told: Json | None, notified: Notified
+    ) -> Session:
+        """A session of one caller alone. `told` is what it can be asked; None: what it said when it came."""
+
+        def noticed(method: str, params: Json) -> None:
+            if method == UPDATED:
+                self._updated(caller, params)
+            elif method != MESSAGE:
+                notified(method, params)
+            elif not causes.heard(params):
+                self._clients.hear(params, caller, own=True)
+
+        async def offered() -> Json:
+            return told if told is not None else await self._clients.declared(self._server, caller)
+
+        async def spoken() -> Era | None:
+            return await self._clients.spoken() if caller is None else era_of(caller)
+
+        causes = Causes(self._server, partial(self._clients.of, caller), shared=False)
+        side = Side(self._info, noticed, causes, offered, spoken)
+        return await self._open(entry_for(self._server, caller), side, known)
+
+    async def _open(self, server: Server, side: Side, known: Agreement | None) -> Session:
+        limit = self._server.deadlines.connect
+        async with self._starts.place():
+            try:
+                async with asyncio.timeout(limit):
+                    return await open_session(server, self._dialer, side, known)
+            except TimeoutError:
+                setting = f"servers.{self._server.id}.deadlines.connect"
+                raise LinkError(f"it did not answer the handshake within {limit:g} s (setting: {setting})") from None
+
+
+def era_of(caller: Hashable) -> Era:
+    """The era in which a caller with a session of its own speaks: a principal is known in the modern one alone."""
+    return "modern" if isinstance(caller, str) else "handshake"
