@@ -7,9 +7,15 @@ from typing import Any, Final, Protocol
 
 Json = dict[str, Any]
 
+COMPLETED: Final = "notifications/elicitation/complete"
+ELICITATION_ID: Final = "elicitationId"
+ELICITATION: Final = "elicitation/create"
+MAX_REQUESTS: Final = 16
+"""Questions of one round."""
+
 CAPABILITY: Final[Mapping[str, str]] = {
     "sampling/createMessage": "sampling",
-    "elicitation/create": "elicitation",
+    ELICITATION: "elicitation",
     "roots/list": "roots",
 }
 """Method of a server's request -> the client capability it needs."""
@@ -41,6 +47,10 @@ class Asker(Protocol):
 
     def hear(self, message: Json) -> None:
         """Pass on a log message of a server's, if the client wants to hear it."""
+        ...
+
+    def tell(self, method: str, params: Json) -> None:
+        """Notify the client outside of any request, if its era has that."""
         ...
 
 

@@ -96,6 +96,11 @@ class Respondent:
             put = self.send or self.caller.notify
             put({"jsonrpc": "2.0", "method": MESSAGE, "params": message})
 
+    def tell(self, method: str, params: dict[str, Any]) -> None:
+        """Notify the client outside of any request."""
+        if self.caller.initialized:
+            self.caller.notify({"jsonrpc": "2.0", "method": method, "params": params})
+
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Raises ProtocolError."""
         return await self.caller.questions.ask(method, params, self.send)

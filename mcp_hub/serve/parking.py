@@ -10,9 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from mcp_hub.asking import Json
+from mcp_hub.asking import ELICITATION, ELICITATION_ID, MAX_REQUESTS, Json, lacks
 from mcp_hub.era import INPUT_REQUIRED
-from mcp_hub.errors import INVALID_PARAMS, INVALID_REQUEST, CallCancelled, DeadlineExceeded, ProtocolError
+from mcp_hub.errors import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    URL_ELICITATION_REQUIRED,
+    CallCancelled,
+    DeadlineExceeded,
+    ProtocolError,
+    UpstreamAnswered,
+)
 from mcp_hub.policy import Call
 
 PARKED_SECONDS: Final = 300.0
@@ -49,6 +57,8 @@ class _Parked:
     queue: asyncio.Lock | None = None
     """Where one call of its owner goes to the server after the other."""
     sending: bool = False
+    refused: UpstreamAnswered | None = None
+    """Why the server has not carried it out: the client is being sent somewhere first."""
 
     @property
     def parked(self) -> bool:
@@ -61,6 +71,20 @@ class _Parked:
             await self.queue.acquire()
             self.sending = True
 
+    def must_visit(self, error: UpstreamAnswered) -> bool:
+        """Whether the client can be sent to the URLs that a server wants visited before it carries the call out."""
+        data = error.error.get("data")
+        listed = data.get("elicitations") if isinstance(data, dict) else None
+        wanted = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        able = lacks(self.capabilities, ELICITATION, {"mode": "url"}) is None
+        if error.code != URL_ELICITATION_REQUIRED or not able or not 0 < len(wanted) <= MAX_REQUESTS:
+            return False
+        self.refused = error
+        self.call.deadlines.clear()  # over, with the attempt they were for
+        for one in wanted:
+            self._put(ELICITATION, one)
+        return True
+
     def yield_turn(self) -> None:
         """The next one may be sent."""
         if self.queue is not None and self.sending:
@@ -71,19 +95,26 @@ class _Parked:
         """Put a question (Asker). Raises ProtocolError where too many calls are parked."""
         if self.full():
             raise ProtocolError(INVALID_REQUEST, f"{MAX_PARKED} calls of this client wait for its answers already.")
-        self.numbers += 1
-        key = f"q{self.numbers}"
-        future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
-        request: Json = {"method": method, "params": {k: v for k, v in params.items() if k != "elicitationId"}}
-        self.questions[key] = (request, future)
+        key, future = self._put(method, params)
         self.news.set()
         try:
             return await future
         finally:
             self.questions.pop(key, None)
 
+    def _put(self, method: str, params: Json) -> tuple[str, asyncio.Future[Json]]:
+        self.numbers += 1
+        key = f"q{self.numbers}"
+        future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        request: Json = {"method": method, "params": {k: v for k, v in params.items() if k != ELICITATION_ID}}
+        self.questions[key] = (request, future)
+        return key, future
+
     def hear(self, message: Json) -> None:
         """Log messages go with the request that is being answered, by `Call.on_message`."""
+
+    def tell(self, method: str, params: Json) -> None:
+        """The modern era has no notification outside of a request."""
 
     def progress(self, params: Json) -> None:
         if self.relay is not None:
@@ -128,6 +159,9 @@ class Uncarried:
     def hear(self, message: Json) -> None:
         """What no request of its own has caused, a modern client does not hear."""
 
+    def tell(self, method: str, params: Json) -> None:
+        """Likewise."""
+
 
 class Parking:
     """`act(call)` carries a call out, `one_by_one(call)` says of which the next waits for the one before.
@@ -162,9 +196,7 @@ class Parking:
         if self._one_by_one(call):
             parked.queue = self._queues.setdefault((call.route.upstream, owner), asyncio.Lock())
         call.on_progress = parked.progress if relay is not None else None
-        task = asyncio.ensure_future(self._act(call))
-        task.add_done_callback(lambda _: parked.yield_turn())
-        return await self._next(parked, task)
+        return await self._next(parked, self._started(parked))
 
     async def resume(
         self, state: str, owner: Hashable | None, answers: Any, relay: Relay | None, said: Relay | None
@@ -187,6 +219,8 @@ class Parking:
             parked.expiry.cancel()
         parked.relay, parked.said = relay, said
         parked.start_clocks()
+        if parked.refused is not None:
+            parked, task = self._visited(parked, answers)
         for key, (_, future) in list(parked.questions.items()):
             answer = answers.get(key)
             if isinstance(answer, dict) and not future.done():
@@ -207,9 +241,28 @@ class Parking:
         except asyncio.CancelledError:
             task.cancel()
             raise
-        if task.done():
+        if not task.done():
+            return self._park(parked, task)
+        try:
             return task.result()
-        return self._park(parked, task)
+        except UpstreamAnswered as error:
+            if not parked.must_visit(error):
+                raise
+            return self._park(parked, task)
+
+    def _visited(self, parked: _Parked, answers: Json) -> tuple[_Parked, asyncio.Task[Json]]:
+        """Sent once more when the client has been everywhere: it was not carried out. Raises UpstreamAnswered."""
+        error, parked.refused = parked.refused, None
+        given = [answers.get(key) for key in parked.questions]
+        parked.questions.clear()
+        if error is not None and not all(isinstance(one, dict) and one.get("action") == "accept" for one in given):
+            raise error
+        return parked, self._started(parked)
+
+    def _started(self, parked: _Parked) -> asyncio.Task[Json]:
+        task = asyncio.ensure_future(self._act(parked.call))
+        task.add_done_callback(lambda _: parked.yield_turn())
+        return task
 
     def _park(self, parked: _Parked, task: asyncio.Task[Json]) -> Json:
         token = secrets.token_urlsafe(18)

@@ -10,6 +10,7 @@ from typing import Final
 from mcp_hub.asking import CAPABILITY, Asker, Json, lacks
 from mcp_hub.config.models import Server
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
+from mcp_hub.upstream.elicitations import Elicitations
 
 CARRIER_WAIT: Final = 5.0
 """Seconds a question waits for all but one of its caller's open requests to end."""
@@ -27,6 +28,7 @@ class Causes:
         self._shared = shared
         """Whether clients beside the standing one may cause something here."""
         self._running: list[tuple[Hashable | None, Asker | None, Hear | None]] = []
+        self.elicitations = Elicitations(server.id)
         self._moved = asyncio.Event()
         """A call has ended or is parked: another one may be the only one that can carry a question."""
 
@@ -65,7 +67,7 @@ class Causes:
         if missing is not None:
             raise ProtocolError(METHOD_NOT_FOUND, f"The client does not offer {missing}.")
         asyncio.get_running_loop().call_soon(self._moved.set)  # by then the call is parked, if it is of that kind
-        return await asker.ask(method, params)
+        return await asker.ask(method, self.elicitations.asked(params, asker))
 
     def _too_many_carry(self) -> bool:
         """Whether several requests of one modern caller are open; which of them is answered with a question matters."""

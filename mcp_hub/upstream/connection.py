@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from mcp_hub.asking import Asker, Json, askable
 from mcp_hub.config.models import Server
 from mcp_hub.era import Envelope, Era
-from mcp_hub.errors import HubError, InternalError
+from mcp_hub.errors import HubError, InternalError, UpstreamAnswered
 from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import KINDS, TOOLS, Kind
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement
@@ -324,6 +324,8 @@ class Upstream:
                             method, params, envelope=envelope, on_progress=on_progress, schema=schema
                         )
                 break
+            except UpstreamAnswered as error:
+                raise session.causes.elicitations.required(error, asker) from None
             except LinkError as error:
                 executed = error.executed or isinstance(error, Unauthorized)
                 if repeated or executed or not session.lost.is_set():

@@ -7,12 +7,12 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-from mcp_hub.asking import Json
+from mcp_hub.asking import COMPLETED, Json
 from mcp_hub.config.models import Server
 from mcp_hub.era import Era
 from mcp_hub.log_levels import MESSAGE
 from mcp_hub.upstream.agreement import Agreement
-from mcp_hub.upstream.causes import Causes
+from mcp_hub.upstream.causes import Causes, Hear
 from mcp_hub.upstream.client_sessions import entry_for
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.dial import Dialer
@@ -45,32 +45,16 @@ class Opener:
 
     async def shared(self, known: Agreement | None, notified: Notified) -> Session:
         """The session of all callers. `known` is what an earlier one agreed on. Raises what `open_session` raises."""
-
-        def noticed(method: str, params: Json) -> None:
-            if method == UPDATED:
-                self._updated(None, params)
-            elif method != MESSAGE:
-                notified(method, params)
-            elif not causes.heard(params):
-                self._clients.hear(params, None, own=False)
-
         causes = Causes(self._server, partial(self._clients.of, None), shared=not self._clients.expected)
+        hear = partial(self._clients.hear, key=None, own=False)
+        noticed = self._noticed(None, causes, hear, notified)
         offered = partial(self._clients.offered, self._server)
-        side = Side(self._info, noticed, causes, offered, self._clients.spoken)
-        return await self._open(self._server, side, known)
+        return await self._open(self._server, Side(self._info, noticed, causes, offered, self._clients.spoken), known)
 
     async def own(
         self, known: Agreement | None, caller: Hashable | None, told: Json | None, notified: Notified
     ) -> Session:
         """A session of one caller alone. `told` is what it can be asked; None: what it said when it came."""
-
-        def noticed(method: str, params: Json) -> None:
-            if method == UPDATED:
-                self._updated(caller, params)
-            elif method != MESSAGE:
-                notified(method, params)
-            elif not causes.heard(params):
-                self._clients.hear(params, caller, own=True)
 
         async def offered() -> Json:
             return told if told is not None else await self._clients.declared(self._server, caller)
@@ -79,8 +63,26 @@ class Opener:
             return await self._clients.spoken() if caller is None else era_of(caller)
 
         causes = Causes(self._server, partial(self._clients.of, caller), shared=False)
-        side = Side(self._info, noticed, causes, offered, spoken)
-        return await self._open(entry_for(self._server, caller), side, known)
+        hear = partial(self._clients.hear, key=caller, own=True)
+        noticed = self._noticed(caller, causes, hear, notified)
+        return await self._open(
+            entry_for(self._server, caller), Side(self._info, noticed, causes, offered, spoken), known
+        )
+
+    def _noticed(self, caller: Hashable | None, causes: Causes, hear: Hear, notified: Notified) -> Notified:
+        """Takes the notifications of a session. `hear` takes log messages that no call has caused."""
+
+        def noticed(method: str, params: Json) -> None:
+            if method == UPDATED:
+                self._updated(caller, params)
+            elif method == COMPLETED:
+                causes.elicitations.completed(params)
+            elif method != MESSAGE:
+                notified(method, params)
+            elif not causes.heard(params):
+                hear(params)
+
+        return noticed
 
     async def _open(self, server: Server, side: Side, known: Agreement | None) -> Session:
         limit = self._server.deadlines.connect

@@ -5,6 +5,7 @@ With `both` it has both eras and asks in neither but the handshake's, as program
 `ask {method, params}` puts a question and answers what came back, `declared` what the client said it can be asked,
 `together {count}` several questions at once, `late` is answered first and asks for the roots after it.
 `touch {uri}` says that a resource has changed; the log has every subscription.
+`visit {id, url}` is refused until the user has been at the URL; `complete {id}` says that an elicitation is.
 `log {level}` says something before it answers, `log_late {level}` after it; `level` is what it was last told to log.
 """
 
@@ -20,7 +21,7 @@ PREFIX = "io.modelcontextprotocol/"
 ERA = sys.argv[sys.argv.index("--era") + 1] if "--era" in sys.argv else "handshake"
 LOG = Path(sys.argv[sys.argv.index("--log") + 1]) if "--log" in sys.argv else None
 LOGGING = ("log", "log_late", "level", "touch")
-TOOLS = (*LOGGING, "ask", "declared", "together", "late", "echo", "patience", "greedy")
+TOOLS = (*LOGGING, "ask", "declared", "together", "late", "echo", "patience", "greedy", "visit", "complete")
 
 OFFERED = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
 RESOURCES = [{"uri": "x:one", "name": "one"}, {"uri": "x:two", "name": "two"}]
@@ -29,6 +30,7 @@ listening: list = []
 lock = threading.Lock()
 waiting: dict[str, tuple[threading.Event, dict]] = {}
 declared: dict = {}
+visited: set[str] = set()
 numbers = iter(range(1, 10**6))
 
 
@@ -77,6 +79,22 @@ def handshake_call(request_id: object, name: str, arguments: dict) -> None:
     elif name == "log_late":
         send({"id": request_id, "result": text("soon")})
         send({"method": "notifications/message", "params": message_of(arguments)})
+    elif name == "visit" and arguments["id"] not in visited:
+        visited.add(arguments["id"])
+        one = {
+            "mode": "url",
+            "elicitationId": arguments["id"],
+            "url": arguments["url"],
+            "message": "Please",
+            "future": 1,
+        }
+        error = {"code": -32042, "message": "Visit this first", "data": {"elicitations": [one], "future": 2}}
+        send({"id": request_id, "error": error})
+    elif name == "complete":
+        send(
+            {"method": "notifications/elicitation/complete", "params": {"elicitationId": arguments["id"], "future": 3}}
+        )
+        send({"id": request_id, "result": text("completed")})
     elif name == "level":
         send({"id": request_id, "result": text(declared.get("level", "none"))})
     elif name == "late":
