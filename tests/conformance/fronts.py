@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +20,10 @@ Json = dict[str, Any]
 
 
 @contextlib.asynccontextmanager
-async def fixture(tmp: Path, transport: str = "http") -> AsyncIterator[str]:
+async def fixture(tmp: Path, transport: str = "http", env: Mapping[str, str] | None = None) -> AsyncIterator[str]:
     """The address of the fixture server over `http` or `sse`."""
     port = free_port()
-    async with network_server([*FIXTURE, transport, str(port)], port, log=tmp / f"fixture-{port}.log"):
+    async with network_server([*FIXTURE, transport, str(port)], port, env, log=tmp / f"fixture-{port}.log"):
         yield f"http://127.0.0.1:{port}/{'sse' if transport == 'sse' else 'mcp'}"
 
 
