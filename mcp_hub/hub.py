@@ -12,12 +12,13 @@ from typing import Any, Final
 from mcp_hub import bridge, instructions, names
 from mcp_hub import era as eras
 from mcp_hub.asking import askable
-from mcp_hub.catalog import Catalog, Item, Route, Source
+from mcp_hub.catalog import Catalog, Route
+from mcp_hub.catalogs import Catalogs
 from mcp_hub.chain import make_rules
 from mcp_hub.config.models import Config
 from mcp_hub.era import Envelope, Era
 from mcp_hub.kept import KeptCatalogs
-from mcp_hub.kinds import KINDS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.long_results import LongResults
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.policy import Call, Json, unknown_name
@@ -35,13 +36,9 @@ log = logging.getLogger("mcp_hub")
 
 REFRESH_AFTER: Final = 5.0
 """Seconds until upstreams that are served from their kept catalog are started to refresh it."""
-REBUILD_AFTER: Final = 0.05
-"""Seconds changes of several upstreams are collected before the catalog is built again."""
 
 OWN: Final = "mcp-hub"
 """The upstream of a route that leads to the hub itself."""
-
-Watcher = Callable[[frozenset[Kind]], None]
 
 
 class Hub:
@@ -68,7 +65,7 @@ class Hub:
         dialer = Dialer(self.children, environ, partial(built_in_settings, config))
         starts = Starts()
         self.upstreams: dict[str, Upstream] = {
-            server.id: Upstream(server, dialer, self.info, self.clients, starts, kept, self._upstream_changed)
+            server.id: Upstream(server, dialer, self.info, self.clients, starts, kept, self._lists_changed)
             for server in config.servers
         }
         self.own = OwnServers(
@@ -89,14 +86,11 @@ class Hub:
         )
         self.selection = selection
         self._told_of_strangers = False
-        self._catalog = Catalog.build((), config.on_conflict, server_info=self.info)
-        self._dirty = False
-        self._seen = False
-        """Whether a list was given out, or a call found its way by one."""
+        self.catalogs = Catalogs(
+            self.upstreams, self.rules.chain.shape, config.on_conflict, self.info, self._tell_of_strangers
+        )
         self._patience_ends: float | None = None
-        self._rebuild: asyncio.TimerHandle | None = None
         self._refresh: asyncio.TimerHandle | None = None
-        self._watchers: list[Watcher] = []
         self._hurried = asyncio.Event()
 
     async def __aenter__(self) -> Hub:
@@ -110,9 +104,9 @@ class Hub:
 
     async def close(self) -> None:
         """Stop every upstream, all at the same time, and what is left of their processes. Idempotent."""
-        for timer in (self._rebuild, self._refresh):
-            if timer is not None:
-                timer.cancel()
+        self.catalogs.close()
+        if self._refresh is not None:
+            self._refresh.cancel()
         stopping = (upstream.stop() for upstream in self.upstreams.values())
         await asyncio.gather(*stopping, self.own.close(), return_exceptions=True)
         await self.children.close()
@@ -121,22 +115,23 @@ class Hub:
         for upstream in self.upstreams.values():
             upstream.wake()
 
+    def _lists_changed(self) -> None:
+        self.catalogs.changed()
+
     # --- the catalog -------------------------------------------------------------------------------------------
 
     @property
     def catalog(self) -> Catalog:
         """What is known now."""
-        if self._dirty:
-            self._build()
-        return self._catalog
+        return self.catalogs.everybodys
 
-    async def settled_catalog(self) -> Catalog:
-        """The catalog once every upstream's first outcome is known, or the first caller has waited `list_wait`."""
+    async def settled_catalog(self, caller: Hashable | None = None) -> Catalog:
+        """What a caller sees once every upstream's first outcome is known, or the first has waited `list_wait`."""
         if self._patience_ends is None:
             self._patience_ends = time.monotonic() + self.config.list_wait
         await self._wait_for(list(self.upstreams.values()), self._patience_ends - time.monotonic())
-        catalog = self.catalog
-        self._seen = True
+        catalog = self.catalogs.of(caller)
+        self.catalogs.seen = True
         return catalog
 
     async def missing(self) -> list[Upstream]:
@@ -168,48 +163,11 @@ class Hub:
         """Nobody has time to wait for upstreams that are still connecting: answer with what is there."""
         self._hurried.set()
 
-    def watch(self, watcher: Watcher) -> None:
-        """`watcher(kinds)` is called when lists have changed that somebody may have asked for."""
-        self._watchers.append(watcher)
-
     def forget(self, caller: Hashable) -> None:
         """`caller` is gone; what was kept open for it alone is closed."""
         self.clients.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
-
-    def _upstream_changed(self) -> None:
-        self._dirty = True
-        if self._rebuild is None:
-            self._rebuild = asyncio.get_running_loop().call_later(REBUILD_AFTER, self._build)
-
-    def _build(self) -> None:
-        if self._rebuild is not None:
-            self._rebuild.cancel()
-            self._rebuild = None
-        self._dirty = False
-        sources = [self._source(upstream) for upstream in self.upstreams.values() if upstream.lists.items]
-        previous = self._catalog
-        # Until somebody has seen a name it may still change: who is first is the file's to say, not who came first.
-        seen = previous if self._seen else None
-        self._catalog = Catalog.build(sources, self.config.on_conflict, previous=seen, server_info=self.info)
-        known = set(previous.findings)
-        for finding in (finding for finding in self._catalog.findings if finding not in known):
-            log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
-        self._tell_of_strangers()
-        changed = self._catalog.changed(previous)
-        if changed and self._seen:
-            for watcher in self._watchers:
-                watcher(changed)
-
-    def _source(self, upstream: Upstream) -> Source:
-        items: list[Item] = []
-        for kind in KINDS:
-            for wire in upstream.lists.items.get(kind, ()):
-                name = wire.get(kind.name_key) if isinstance(wire, dict) else None
-                text = name if isinstance(name, str) else ""
-                items.append(Item(Route(upstream.server.id, kind, text), text, wire))
-        return Source(upstream.server.id, upstream.server.namespace, self.rules.chain.shape(items))
 
     @property
     def instructions(self) -> str | None:
@@ -220,32 +178,34 @@ class Hub:
 
     # --- names and calls ---------------------------------------------------------------------------------------
 
-    async def route(self, kind: Kind, exposed: str, era: Era) -> Route:
+    async def route(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
         """Where a call under this name goes. Raises UnknownName, the same for absent, hidden and refused."""
         if kind is RESOURCES and self._long_results.owns(exposed):
             return Route(OWN, RESOURCES, exposed)
-        route = self.catalog.resolve(kind, exposed)
+        route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is None:
             await self._wait_for(self._who_may_have(exposed), self._longest_connect())
-            route = self.catalog.resolve(kind, exposed) or (await self.settled_catalog()).resolve(kind, exposed)
-        self._seen = True
+            route = self.catalogs.of(caller).resolve(kind, exposed)
+        if route is None:
+            route = (await self.settled_catalog(caller)).resolve(kind, exposed)
+        self.catalogs.seen = True
         if route is None:
             raise unknown_name(kind, exposed, era)
         return route
 
-    async def reference(self, kind: Kind, exposed: str, era: Era) -> Route:
+    async def reference(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
         """Like `route`, for a completion's reference, which may also name a resource template."""
         if kind is RESOURCES:
-            template = (await self.settled_catalog()).resolve(TEMPLATES, exposed)
+            template = (await self.settled_catalog(caller)).resolve(TEMPLATES, exposed)
             if template is not None:
                 return template
-        return await self.route(kind, exposed, era)
+        return await self.route(kind, exposed, era, caller)
 
     def why(self, kind: Kind, exposed: str) -> str | None:
         """The rule that hides a name, for the user of the hub and the log; None if nothing here has it."""
         for upstream in self.upstreams.values():
             server = upstream.server
-            for wire in upstream.lists.items.get(kind, ()):
+            for wire in (*upstream.lists.items.get(kind, ()), *upstream.own_lists.items(kind)):
                 name = wire.get(kind.name_key) if isinstance(wire, dict) else None
                 if not isinstance(name, str):
                     continue
@@ -333,7 +293,10 @@ class Hub:
 
     def _listed_tool(self, route: Route) -> Json | None:
         """A tool as its server lists it."""
-        return self.upstreams[route.upstream].lists.tool(route.name) if route.kind is TOOLS else None
+        if route.kind is not TOOLS:
+            return None
+        upstream = self.upstreams[route.upstream]
+        return upstream.lists.tool(route.name) or upstream.own_lists.tool(route.name)
 
     async def _ask(self, call: Call) -> Json:
         upstream = self.upstreams[call.route.upstream]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any, Final
 
 from mcp_hub import era as eras
 from mcp_hub.asking import askable
 from mcp_hub.catalog import Route
-from mcp_hub.era import Envelope, Era
+from mcp_hub.era import Envelope
 from mcp_hub.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -31,7 +31,7 @@ from mcp_hub.policy import Call
 from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller, Respondent, Send
 from mcp_hub.serve.exchange import Exchange
 from mcp_hub.serve.parking import Parking, Uncarried
-from mcp_hub.serve.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
+from mcp_hub.serve.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions, Way
 from mcp_hub.wire.frames import Message, Raw
 from mcp_hub.wire.link import RequestId
 
@@ -70,7 +70,7 @@ class Dispatcher:
             self._methods[kind.list_method] = partial(self._list, kind)
         for kind in (TOOLS, RESOURCES, PROMPTS):
             self._methods[kind.act_method] = partial(self._act, kind)
-        hub.watch(self._catalog_changed)
+        hub.catalogs.watch(self._catalog_changed)
 
     def join(self, caller: Caller) -> None:
         """`caller` can be notified from now on."""
@@ -219,7 +219,7 @@ class Dispatcher:
         cursor = exchange.params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
             raise ProtocolError(INVALID_PARAMS, "cursor must be a text.")
-        catalog = await self.hub.settled_catalog()
+        catalog = await self.hub.settled_catalog(exchange.caller.key(exchange.era))
         return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor)
 
     async def _act(self, kind: Kind, exchange: Exchange) -> dict[str, Any]:
@@ -253,13 +253,12 @@ class Dispatcher:
             return await self._parking.begin(call, call.on_progress)
         return await self.hub.act(call)
 
-    async def _found(
-        self, way: Callable[[Kind, str, Era], Awaitable[Route]], kind: Kind, name: str, exchange: Exchange
-    ) -> Route:
+    async def _found(self, way: Way, kind: Kind, name: str, exchange: Exchange) -> Route:
+        key = exchange.caller.key(exchange.era)
         try:
-            return await way(kind, name, exchange.era)
+            return await way(kind, name, exchange.era, key)
         except UnknownName:
-            self.hub.missed(kind, name, exchange.era, exchange.caller.key(exchange.era), exchange.envelope)
+            self.hub.missed(kind, name, exchange.era, key, exchange.envelope)
             raise
 
     async def _complete(self, exchange: Exchange) -> dict[str, Any]:
@@ -285,14 +284,14 @@ class Dispatcher:
 
     # --- the catalog changed -----------------------------------------------------------------------------------
 
-    def _catalog_changed(self, kinds: frozenset[Kind]) -> None:
+    def _catalog_changed(self, kinds: frozenset[Kind], of: Hashable | None) -> None:
         methods = sorted({kind.changed for kind in kinds})
         for method in methods:
             for caller in self.callers:
-                if caller.initialized:
+                if caller.initialized and of in (None, caller.key("handshake")):
                     with contextlib.suppress(Exception):
                         caller.notify({"jsonrpc": "2.0", "method": method})
-            self._subscriptions.changed(method)
+            self._subscriptions.changed(method, of)
 
 
 def _messages(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:

@@ -31,7 +31,9 @@ SUBSCRIBE: Final = "resources/subscribe"
 UNSUBSCRIBE: Final = "resources/unsubscribe"
 UPDATED: Final = "notifications/resources/updated"
 
-Found = Callable[[Callable[[Kind, str, Era], Awaitable[Route]], Kind, str, Exchange], Awaitable[Route]]
+Way = Callable[[Kind, str, Era, Hashable | None], Awaitable[Route]]
+"""Finds where a name leads for a caller."""
+Found = Callable[[Way, Kind, str, Exchange], Awaitable[Route]]
 """Finds a route, and records it where there is none."""
 
 
@@ -49,10 +51,11 @@ class Subscriptions:
         """End every `subscriptions/listen` gracefully."""
         self._closing.set()
 
-    def changed(self, method: str) -> None:
-        """Tell the listeners that a list has changed."""
+    def changed(self, method: str, of: Hashable | None = None) -> None:
+        """Tell the listeners that a list has changed; `of`: that of one caller alone."""
         for subscription in tuple(self._listeners):
-            if method in subscription.methods:
+            mine = of in (None, subscription.exchange.caller.key("modern"))
+            if mine and method in subscription.methods:
                 subscription.put(method, {})
 
     async def listen(self, exchange: Exchange) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ class Agreement:
     capabilities: dict[str, Any]
     instructions: str | None
     server_info: dict[str, Any]
+    told: dict[str, Any] = field(default_factory=dict)
+    """What the server was told in the handshake that its client can be asked."""
     only: bool = False
     """Whether the server is known to have no other era."""
 
@@ -141,14 +143,15 @@ async def _discover(peer: Peer, info: dict[str, Any]) -> Agreement:
 
 
 async def _initialize(peer: Peer, info: dict[str, Any], offered: Offered) -> Agreement:
-    params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": await offered(), "clientInfo": info}
+    told = await offered()
+    params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": told, "clientInfo": info}
     answer = _object(await peer.request("initialize", params, cancellable=False))
     version = answer.get("protocolVersion")
     if version not in eras.HANDSHAKE_REVISIONS:
         raise NoAgreement(f"it answered `initialize` with the revision {version!r}, which the hub does not know")
     await peer.notify("notifications/initialized", headers={VERSION_HEADER: version})
     capabilities, named = _object(answer.get("capabilities")), _object(answer.get("serverInfo"))
-    return Agreement("handshake", version, capabilities, _text(answer), named)
+    return Agreement("handshake", version, capabilities, _text(answer), named, told)
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from mcp_hub.asking import Asker, Json, askable
@@ -24,6 +25,7 @@ from mcp_hub.upstream.continuity import Continuity
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.lists import Lists
 from mcp_hub.upstream.opening import Opener
+from mcp_hub.upstream.own_lists import OwnLists
 from mcp_hub.upstream.session import Session
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.upstream.states import TRANSITIONS, Event, State
@@ -94,6 +96,7 @@ class Upstream:
         self._refreshing: asyncio.Task[None] | None = None
         self.watching = Watching(server, self._words, self._session_for, lambda: self._session)
         self._continuity = Continuity(server, self._words)
+        self.own_lists = OwnLists(server, changed)
         self._opener = Opener(server, dialer, info, clients, starts, self.watching.updated)
         self._own_sessions = ClientSessions(server.id, server.max_sessions, server.idle, self._open_own)
         if not server.enabled:
@@ -134,6 +137,7 @@ class Upstream:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
                     await task
+        await self.own_lists.close()
         await self._own_sessions.close()
         self.tried.set()
         self.settled.set()
@@ -154,6 +158,7 @@ class Upstream:
         """`caller` is gone: its own session, if it has one, ends."""
         self._continuity.forget(caller)
         self._own_sessions.forget(caller)
+        self.own_lists.forget(caller)
 
     async def _live(self) -> None:
         while True:
@@ -237,7 +242,7 @@ class Upstream:
         self.lists.adopt({kind: kept.lists.get(kind.name, []) for kind in KINDS})
         era: Era = "modern" if kept.era == "modern" else "handshake"
         self.agreement = Agreement(
-            era, kept.protocol_version, kept.capabilities, kept.instructions, kept.server_info, kept.only
+            era, kept.protocol_version, kept.capabilities, kept.instructions, kept.server_info, only=kept.only
         )
         self._settle()
 
@@ -373,10 +378,12 @@ class Upstream:
         if self.state in (State.DISABLED, State.STOPPED):
             raise self._words.unavailable(self.error)
         try:
-            session = await self._opener.own(self.agreement, caller, told, _unheard)
+            session = await self._opener.own(self.agreement, caller, told, partial(self.own_lists.noticed, caller))
         except _EXPECTED as error:
             raise self._words.unavailable(self._words.explain(error)) from None
         self.watching.restore(session, caller)
+        if self.server.session == "client":
+            self.own_lists.follow(caller, session)
         if session.era == "handshake":
             session.watch_for_changes(_nothing)  # on its standing stream the server's pings are answered
         return session
@@ -385,10 +392,6 @@ class Upstream:
         if self._attempt is None or self._attempt.done():
             self._attempt = asyncio.get_running_loop().create_future()
         return self._attempt
-
-
-def _unheard(method: str, params: dict[str, Any]) -> None:
-    """The catalog is that of the shared session; a caller's own one announces nothing."""
 
 
 def _nothing() -> None:

@@ -81,6 +81,8 @@ class Room:
         return types.CreateMessageResult(role="assistant", content=answer, model="none")
 
     async def elicit(self, context: Any, params: Any) -> types.ElicitResult:
+        if isinstance(params, types.ElicitRequestURLParams):
+            return types.ElicitResult(action="accept")
         fields = params.requested_schema.get("properties", {})
         said = {name: True for name, field in fields.items() if field.get("type") == "boolean"}
         return types.ElicitResult(action="accept", content=said or {"message": params.message})

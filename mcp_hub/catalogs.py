@@ -1,0 +1,144 @@
+"""The catalog of all callers, and those of callers that are offered more, built anew when lists have changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp_hub.catalog import Catalog, Item, OnConflict, Route, Source
+from mcp_hub.kinds import KINDS, Kind
+from mcp_hub.upstream.connection import Upstream
+from mcp_hub.upstream.lists import Lists
+
+log = logging.getLogger("mcp_hub")
+
+REBUILD_AFTER: Final = 0.05
+"""Seconds changes of several upstreams are collected before the catalog is built again."""
+
+Shape = Callable[[Sequence[Item]], Sequence[Item]]
+Watcher = Callable[[frozenset[Kind], Hashable | None], None]
+"""Told which lists have changed, and of which caller; None: of all."""
+
+
+@dataclass(frozen=True)
+class _Shaped:
+    """The items of one upstream as the rules leave them."""
+
+    upstream: Upstream
+    items: Sequence[Item]
+    everybodys: frozenset[Route]
+
+    def source(self, offered: Lists | None = None) -> Source:
+        """Those for everybody and those that `offered` has besides."""
+        own = _routes(self.upstream, offered) if offered is not None else frozenset()
+        items = tuple(item for item in self.items if item.route in self.everybodys or item.route in own)
+        return Source(self.upstream.server.id, self.upstream.server.namespace, items)
+
+
+class Catalogs:
+    """`shape` are the rules; `built()` is called after each build."""
+
+    def __init__(
+        self,
+        upstreams: Mapping[str, Upstream],
+        shape: Shape,
+        on_conflict: OnConflict,
+        info: dict[str, Any],
+        built: Callable[[], None],
+    ) -> None:
+        self._upstreams = upstreams
+        self._shape = shape
+        self._on_conflict: OnConflict = on_conflict
+        self._info = info
+        self._built = built
+        self._catalog = Catalog.build((), on_conflict, server_info=info)
+        self._shaped: list[_Shaped] = []
+        self._of: dict[Hashable, Catalog] = {}
+        """Of the callers that are offered more than the others."""
+        self._dirty = False
+        self._rebuild: asyncio.TimerHandle | None = None
+        self._watchers: list[Watcher] = []
+        self.seen = False
+        """Whether a list was given out, or a call found its way by one."""
+
+    def watch(self, watcher: Watcher) -> None:
+        """`watcher(kinds, caller)` is called when lists have changed that somebody may have asked for."""
+        self._watchers.append(watcher)
+
+    def changed(self) -> None:
+        """Lists of an upstream have changed."""
+        self._dirty = True
+        if self._rebuild is None:
+            self._rebuild = asyncio.get_running_loop().call_later(REBUILD_AFTER, self._build)
+
+    def close(self) -> None:
+        """Build no more."""
+        if self._rebuild is not None:
+            self._rebuild.cancel()
+
+    @property
+    def everybodys(self) -> Catalog:
+        """What is known now of what all callers see."""
+        if self._dirty:
+            self._build()
+        return self._catalog
+
+    def of(self, caller: Hashable | None) -> Catalog:
+        """What one caller sees."""
+        everybodys = self.everybodys
+        return self._of.get(caller, everybodys) if self._of else everybodys
+
+    def _build(self) -> None:
+        self.close()
+        self._rebuild = None
+        self._dirty = False
+        self._shaped = [self._shaped_of(upstream) for upstream in self._upstreams.values() if upstream.lists.items]
+        previous, before = self._catalog, self._of
+        # Until somebody has seen a name it may still change: who is first is the file's to say, not who came first.
+        self._catalog = self._merged([one.source() for one in self._shaped], previous if self.seen else None)
+        known = set(previous.findings)
+        for finding in (finding for finding in self._catalog.findings if finding not in known):
+            log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
+        callers = {caller for upstream in self._upstreams.values() for caller in upstream.own_lists.all}
+        self._of = {caller: self._merged(self._sources(caller), self._catalog) for caller in callers}
+        self._built()
+        told = self._catalog.changed(previous)
+        self._tell(told, None)
+        for caller in callers | before.keys():
+            self._tell(self.of(caller).changed(before.get(caller, self._catalog)) - told, caller)
+
+    def _sources(self, caller: Hashable) -> list[Source]:
+        return [one.source(one.upstream.own_lists.of(caller)) for one in self._shaped]
+
+    def _merged(self, sources: list[Source], previous: Catalog | None) -> Catalog:
+        return Catalog.build(sources, self._on_conflict, previous=previous, server_info=self._info)
+
+    def _tell(self, changed: frozenset[Kind], caller: Hashable | None) -> None:
+        if changed and self.seen:
+            for watcher in self._watchers:
+                watcher(changed, caller)
+
+    def _shaped_of(self, upstream: Upstream) -> _Shaped:
+        listed = list(_items(upstream, upstream.lists))
+        everybodys = frozenset(item.route for item in listed)
+        found: dict[Route, Item] = {}
+        for lists in upstream.own_lists.all.values():
+            for item in _items(upstream, lists):
+                if item.route not in everybodys:
+                    found.setdefault(item.route, item)
+        return _Shaped(upstream, self._shape([*listed, *found.values()]), everybodys)
+
+
+def _items(upstream: Upstream, lists: Lists) -> Iterator[Item]:
+    for kind in KINDS:
+        for wire in lists.items.get(kind, ()):
+            name = wire.get(kind.name_key) if isinstance(wire, dict) else None
+            text = name if isinstance(name, str) else ""
+            yield Item(Route(upstream.server.id, kind, text), text, wire)
+
+
+def _routes(upstream: Upstream, lists: Lists) -> frozenset[Route]:
+    return frozenset(item.route for item in _items(upstream, lists))
