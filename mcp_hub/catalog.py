@@ -35,12 +35,15 @@ class Catalog:
         self,
         entries: Mapping[Kind, tuple[Entry, ...]],
         findings: tuple[Finding, ...],
+        unlisted: Mapping[str, Route],
         server_info: Json,
         ttl_ms: int,
         cache_scope: str,
     ) -> None:
         self.findings = findings
         self._entries = entries
+        self._unlisted = unlisted
+        """Resources that show listed tools, by exposed URI."""
         self._index = {kind: {entry.exposed: entry for entry in entries[kind]} for kind in KINDS}
         self._exposed = {entry.route: entry.exposed for kind in KINDS for entry in entries[kind]}
         self._owners = {(kind, entry.exposed): entry.route for kind in KINDS for entry in entries[kind]}
@@ -65,11 +68,11 @@ class Catalog:
         to another upstream, unless `override` says so.
         """
         remembered = previous._owners if previous is not None else {}
-        entries, findings = Merge(on_conflict, remembered).run(sources)
+        entries, findings, unlisted = Merge(on_conflict, remembered).run(sources)
         contributing = [source for source in sources if source.items]
         ttl = min((source.ttl_ms for source in contributing), default=0)
         public = bool(contributing) and all(source.cache_scope == "public" for source in contributing)
-        catalog = cls(entries, findings, server_info or {}, ttl, "public" if public else "private")
+        catalog = cls(entries, findings, unlisted, server_info or {}, ttl, "public" if public else "private")
         room = max(0, MAX_OWNERS - len(catalog._owners))
         older = [pair for pair in remembered.items() if pair[0] not in catalog._owners]
         catalog._owners = {**dict(older[len(older) - min(room, len(older)) :]), **catalog._owners}
@@ -95,7 +98,9 @@ class Catalog:
         entry = self._index[kind].get(exposed)
         if entry is not None:
             return entry.route
-        return self._by_template(exposed) if kind is RESOURCES else None
+        if kind is not RESOURCES:
+            return None
+        return self._unlisted.get(exposed) or self._by_template(exposed)
 
     def _by_template(self, uri: str) -> Route | None:
         if len(uri) > MAX_URI:

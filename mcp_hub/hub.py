@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from mcp_hub import bridge, instructions, names
+from mcp_hub import bridge, instructions, names, resource_uris
 from mcp_hub import era as eras
 from mcp_hub.asking import askable
 from mcp_hub.catalog import Catalog, Route
@@ -23,6 +23,7 @@ from mcp_hub.long_results import LongResults
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection, strangers
+from mcp_hub.resource_uris import GivenUris
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
@@ -73,6 +74,7 @@ class Hub:
             self.upstreams,
             lambda server: Upstream(server, dialer, self.info, Clients(expected=False), starts, None, lambda: None),
         )
+        self._given = GivenUris()
         self._long_results = LongResults(time.monotonic)
         self.rules = make_rules(
             config,
@@ -166,6 +168,7 @@ class Hub:
     def forget(self, caller: Hashable) -> None:
         """`caller` is gone; what was kept open for it alone is closed."""
         self.clients.forget(caller)
+        self._given.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
 
@@ -183,6 +186,8 @@ class Hub:
         if kind is RESOURCES and self._long_results.owns(exposed):
             return Route(OWN, RESOURCES, exposed)
         route = self.catalogs.of(caller).resolve(kind, exposed)
+        if route is None and kind is RESOURCES and (given := self._given.find(caller, exposed)) is not None:
+            route = Route(given[0], RESOURCES, given[1])
         if route is None:
             await self._wait_for(self._who_may_have(exposed), self._longest_connect())
             route = self.catalogs.of(caller).resolve(kind, exposed)
@@ -192,6 +197,14 @@ class Hub:
         if route is None:
             raise unknown_name(kind, exposed, era)
         return route
+
+    def exposed_uri(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+        """The URI under which a caller gets to a resource of a server, listed or not."""
+        catalog = self.catalogs.of(caller)
+        known = catalog.exposed_uri(upstream, uri)
+        if catalog.resolve(RESOURCES, known) is not None:
+            return known
+        return self._given.give(caller, upstream, uri, known)
 
     async def reference(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
         """Like `route`, for a completion's reference, which may also name a resource template."""
@@ -309,6 +322,10 @@ class Hub:
             offered = askable(envelope.capabilities) if call.asker is not None else {}
             envelope = Envelope(capabilities=offered, log_level=envelope.log_level)
 
+        def exposed(uri: str) -> str:
+            known = uri == call.route.name and call.kind is RESOURCES
+            return call.exposed if known else self.exposed_uri(call.caller, call.route.upstream, uri)
+
         async def ask(more: Json) -> Json:
             if call.asker is not None:
                 await call.asker.turn()
@@ -322,7 +339,7 @@ class Hub:
                 hear=call.on_message,
             )
             spoken.append(answered.era)
-            return answered.result
+            return resource_uris.in_result(call.method, answered.result, exposed)
 
         spoken: list[Era] = []
         result = await ask({})

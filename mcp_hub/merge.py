@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from mcp_hub import names
+from mcp_hub import names, resource_uris
 from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect, plain
 from mcp_hub.wire.frames import FrameError, decode, encode
 
@@ -98,6 +99,15 @@ class _Claim:
         return self.wanted == prefix + self.item.local
 
 
+class Merged(NamedTuple):
+    """What a build has come to."""
+
+    entries: dict[Kind, tuple[Entry, ...]]
+    findings: tuple[Finding, ...]
+    unlisted: dict[str, Route]
+    """Resources that show tools and are in no list, by the URI clients know them by."""
+
+
 class Merge:
     """One build: all items are seen before any name is given, so the order in which they came decides nothing."""
 
@@ -106,7 +116,8 @@ class Merge:
         self._owners = owners
         self._findings: list[Finding] = []
 
-    def run(self, sources: Sequence[Source]) -> tuple[dict[Kind, tuple[Entry, ...]], tuple[Finding, ...]]:
+    def run(self, sources: Sequence[Source]) -> Merged:
+        """All items under their names."""
         claims: dict[Kind, dict[Route, _Claim]] = {kind: {} for kind in KINDS}
         for source in sources:
             for item in source.items:
@@ -116,7 +127,9 @@ class Merge:
                     claim.order = len(claims[item.route.kind])
                     claims[item.route.kind][item.route] = claim
         entries = {kind: self._settle(kind, list(claims[kind].values())) for kind in KINDS}
-        return entries, tuple(self._findings)
+        shown = _Shown(entries[RESOURCES])
+        entries[TOOLS] = tuple(shown.tool(entry) for entry in entries[TOOLS])
+        return Merged(entries, tuple(self._findings), shown.unlisted)
 
     def _claim(self, source: Source, item: Item) -> _Claim | None:
         kind, wire = item.route.kind, item.wire
@@ -230,6 +243,28 @@ def _entry(exposed: str, claim: _Claim) -> Entry:
         return Entry(exposed, claim.route, claim.wire, claim.data)
     wire = {**claim.wire, key: exposed}
     return Entry(exposed, claim.route, wire, encode(wire))
+
+
+class _Shown:
+    """The resources that show tools: listed or not, the tool names the URI by which its client gets there."""
+
+    def __init__(self, resources: Sequence[Entry]) -> None:
+        self._exposed = {entry.route: entry.exposed for entry in resources}
+        self._taken = {entry.exposed: entry.route for entry in resources}
+        self.unlisted: dict[str, Route] = {}
+
+    def tool(self, entry: Entry) -> Entry:
+        wire = resource_uris.in_meta(entry.wire, partial(self._uri, entry.route.upstream))
+        return entry if wire is entry.wire else Entry(entry.exposed, entry.route, wire, encode(wire))
+
+    def _uri(self, upstream: str, uri: str) -> str:
+        route = Route(upstream, RESOURCES, uri)
+        if route in self._exposed:
+            return self._exposed[route]
+        foreign = self._taken.get(uri, self.unlisted.get(uri, route)) != route or uri.startswith(names.URI_PREFIX)
+        exposed = names.expose_uri(upstream, uri) if foreign else uri
+        self.unlisted[exposed] = route
+        return exposed
 
 
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")

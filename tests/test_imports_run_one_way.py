@@ -21,6 +21,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "long_results",
     "loosening",
     "redaction",
+    "resource_uris",
     "search_results",
     "url_rules",
     "urls",

@@ -87,13 +87,13 @@ class Subscriptions:
 
     async def _watch(self, exchange: Exchange, method: str, uri: str, who: Hashable, put: Send) -> dict[str, Any]:
         route = await self._found(self._hub.route, RESOURCES, uri, exchange)
+        key = exchange.caller.key(exchange.era)
 
         def tell(params: dict[str, Any]) -> None:
             same = params.get("uri") == route.name
-            known = uri if same else self._hub.catalog.exposed_uri(route.upstream, str(params.get("uri")))
+            known = uri if same else self._hub.exposed_uri(key, route.upstream, str(params.get("uri")))
             put({"jsonrpc": "2.0", "method": UPDATED, "params": {**params, "uri": known}})
 
-        key = exchange.caller.key(exchange.era)
         call = Call(method, uri, route, {"uri": route.name}, exchange.era, exchange.envelope, key)
         call.subscriber, call.on_update = who, tell
         return await self._hub.act(call)

@@ -34,6 +34,8 @@ FEATURES: Final = {
     "resources": "texts and binaries are listed and read",
     "templates": "a template is listed, and what it stands for is read",
     "resource-missing": "a resource there is not is the error of the client's era",
+    "uris": "what a result, a prompt or a tool says of a resource leads to it, whoever else has the same URI",
+    "apps": "the resource that shows a tool is read under the URI the tool names",
     "subscriptions": "a client hears that a resource it watches has changed",
     "prompts": "prompts are listed, and made with their arguments",
     "completion": "arguments of prompts and of templates are completed",
@@ -183,6 +185,31 @@ async def test_a_resource_there_is_not_is_the_error_of_the_era(cell: Cell) -> No
     with pytest.raises(MCPError) as missing:
         await cell.read("test://there/is/none")
     assert missing.value.code == (-32602 if cell.era == "modern" else -32002)
+
+
+LINKED: Final = ["test://who", "test://template/5/data", "test://hidden/7"]
+"""In a list, of a template, in no list: every server of the matrix has them."""
+
+
+@shows("uris")
+@pytest.mark.parametrize("uri", LINKED)
+async def test_a_link_in_a_result_or_a_prompt_leads_to_the_server_it_came_from(cell: Cell, uri: str) -> None:
+    link, embedded = (await cell.call("link", {"uri": uri}))["content"]
+    made = await cell.client.get_prompt(cell.tool("linking"), {"uri": uri})
+    prompted: list[Any] = [message.content for message in made.messages]
+    uris = {link["uri"], embedded["resource"]["uri"], str(prompted[0].uri), str(prompted[1].resource.uri)}
+    assert len(uris) == 1
+    content = await cell.read(link["uri"])
+    assert content["uri"] == link["uri"]
+    assert cell.name in content["text"]
+
+
+@shows("apps")
+async def test_the_resource_that_shows_a_tool_is_read_under_the_uri_the_tool_names(cell: Cell) -> None:
+    (app,) = [tool for tool in await cell.all_of("tools") if tool["name"] == cell.tool("app")]
+    assert app["_meta"]["ui"]["visibility"] == ["model"]
+    assert app["_meta"]["ui/resourceUri"] == app["_meta"]["ui"]["resourceUri"]
+    assert (await cell.read(app["_meta"]["ui"]["resourceUri"]))["text"] == cell.name
 
 
 @shows("subscriptions")

@@ -1,0 +1,60 @@
+"""A link to a resource gives its reader the way there, and nothing that a rule refuses."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.fronts import FIXTURE, ROOT
+from tests.fakes.client import RpcError, StdioClient, hub
+
+pytestmark = pytest.mark.anyio
+
+
+def server(name: str, **keys: Any) -> dict[str, Any]:
+    entry = {"command": FIXTURE[0], "args": [*FIXTURE[1:], "stdio"], "cwd": str(ROOT), "env": {"NAME": name}}
+    return {**entry, **keys}
+
+
+@pytest.fixture(params=[False, True], ids=["handshake", "modern"])
+async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StdioClient]:
+    hidden = {"disable_resources": ["test://hidden/*", "test://who"]}
+    servers = {"a": server("a"), "b": server("b"), "closed": server("closed", **hidden)}
+    async with hub(tmp_path, servers, modern=request.param, list_wait=20) as client:
+        await client.tool_names()
+        yield client
+
+
+async def linked(client: StdioClient, name: str, uri: str) -> str:
+    result = await client.call(f"{name}__link", {"uri": uri})
+    return str(result["content"][0]["uri"])
+
+
+async def read(client: StdioClient, uri: str) -> str:
+    (content,) = (await client.request("resources/read", {"uri": uri}))["contents"]
+    return str(content["text"])
+
+
+async def test_what_nobody_linked_to_and_no_list_has_is_unknown_until_it_is_linked_to(client: StdioClient) -> None:
+    with pytest.raises(RpcError):
+        await read(client, "test://hidden/1")
+    assert await linked(client, "b", "test://hidden/1") == "test://hidden/1"
+    assert await read(client, "test://hidden/1") == "b"
+    other = await linked(client, "a", "test://hidden/1")
+    assert (await read(client, other), await read(client, "test://hidden/1")) == ("a", "b")
+
+
+async def test_a_link_to_what_is_refused_leads_nowhere_as_if_there_were_nothing(client: StdioClient) -> None:
+    with pytest.raises(RpcError) as unknown:
+        await read(client, "mcp-hub://closed/test://nothing")
+    for uri in ("test://hidden/2", "test://who"):
+        given = await linked(client, "closed", uri)
+        with pytest.raises(RpcError) as refused:
+            await read(client, given)
+        assert refused.value.code == unknown.value.code
+        assert refused.value.error["message"].replace(given, "URI") == unknown.value.error["message"].replace(
+            "mcp-hub://closed/test://nothing", "URI"
+        )
