@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.errors import INTERNAL_ERROR, CallCancelled, to_wire
 from mcp_hub.serve.callers import Caller, Send
+from mcp_hub.serve.event_log import REMEMBERED, EventLog, Streams
 from mcp_hub.serve.event_stream import KEEP_ALIVE, news_within
 from mcp_hub.serve.http import JSON, ClientGone, Reply, Request
 from mcp_hub.serve.outbox import Outbox, encoded
@@ -24,7 +26,18 @@ log = logging.getLogger("mcp_hub.serve")
 Work = Callable[[Send], Coroutine[Any, Any, Any]]
 """Given where notifications go, the work whose result (a message, or a list of them) is the answer."""
 
+PRIME_AFTER: Final = 2.0
+"""Seconds until a request that is not answered gets a stream with an event id, so that its client can come back."""
+
 BROKEN: Final = "The hub failed to answer; its log says why."
+
+
+@dataclass(frozen=True, slots=True)
+class Resumable:
+    """The streams of the session a request is of; `primes`: whether its client knows events without a message."""
+
+    streams: Streams
+    primes: bool
 
 
 class Answers:
@@ -63,36 +76,58 @@ class Answers:
         streams: bool,
         status: Callable[[Any], int],
         request_id: RequestId | None = None,
+        resumable: Resumable | None = None,
     ) -> None:
-        """Run `work` and write what comes of it. It is cancelled when the client goes away.
+        """Run `work` and write what comes of it.
 
-        `streams`: whether the client takes an event stream; else notifications are dropped. `status` is asked for
-        the HTTP status of an answer that is no stream.
+        It is cancelled when the client goes away, unless its stream has begun and is `resumable`. `streams`: whether
+        the client takes an event stream; else notifications are dropped. `status` is asked for the HTTP status of an
+        answer that is no stream.
         """
         loop = asyncio.get_running_loop()
-        outbox = Outbox()
+        log = resumable.streams.new() if resumable is not None and streams else None
+        outbox = log if log is not None else Outbox()
         task = loop.create_task(work(outbox.put if streams else _drop))
         self._track(task, outbox)
         gone = loop.create_task(request.gone())
         gone.add_done_callback(lambda _: outbox.news.set())
+        primes = log if resumable is not None and resumable.primes else None
         try:
             while not gone.done():
-                data = outbox.take()
-                if data is not None:
-                    await _event(reply, encode_event(data))
+                if not reply.started and primes is not None and len(outbox):
+                    await _event(reply, primes.first())
+                event = outbox.take_event()
+                if event is not None:
+                    await _event(reply, event)
                 elif task.done():
-                    await self._finish(reply, task, status, request_id)
+                    await self._finish(reply, task, status, request_id, log)
                     return
-                elif not await news_within(outbox.news, KEEP_ALIVE) and streams:
-                    await _event(reply, COMMENT)
+                elif not await news_within(outbox.news, _patience(reply, primes)) and streams:
+                    await _event(reply, COMMENT if reply.started or primes is None else primes.first())
         except ClientGone:
             return
         finally:
-            # In the modern era a closed stream is how a request is cancelled. In the handshake era the specification
-            # says it is not; but nobody could fetch the answer later (streams cannot be resumed), so that going on
-            # would only cost the upstream.
-            task.cancel()
             gone.cancel()
+            if resumable is not None and log is not None and reply.started:
+                self._leave(resumable.streams, log, task, request_id)
+            else:
+                # In the modern era a closed stream is how a request is cancelled. In the handshake era it is not, says
+                # the specification; but without an event id nobody can come back for the answer.
+                task.cancel()
+
+    def _leave(self, streams: Streams, log: EventLog, task: asyncio.Task[Any], request_id: RequestId | None) -> None:
+        """The connection of a stream has ended, before its answer or with it: its client may come back."""
+        if log.done:
+            streams.leave(log, _nothing, REMEMBERED)
+            return
+        streams.leave(log, task.cancel)
+        task.add_done_callback(lambda _: None if log.done else self._end(log, task, request_id))
+
+    def _end(self, log: EventLog, task: asyncio.Task[Any], request_id: RequestId | None) -> None:
+        if not task.cancelled():
+            log.end(_answer(task, request_id))
+        log.done = True
+        log.news.set()
 
     def _track(self, task: asyncio.Task[Any], outbox: Outbox) -> None:
         self._running.add(task)
@@ -109,22 +144,29 @@ class Answers:
         task.add_done_callback(done)
 
     async def _finish(
-        self, reply: Reply, task: asyncio.Task[Any], status: Callable[[Any], int], request_id: RequestId | None
+        self,
+        reply: Reply,
+        task: asyncio.Task[Any],
+        status: Callable[[Any], int],
+        request_id: RequestId | None,
+        log: EventLog | None,
     ) -> None:
         if task.cancelled():
+            if log is not None:
+                log.done = True
             await (reply.end() if reply.started else reply.whole(202))
             return
-        if task.exception() is not None:
-            code = 500
-            answer: Any = {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": BROKEN}}
-        else:
-            answer = task.result()
-            code = status(answer)
-        if reply.started:
+        answer = _answer(task, request_id)
+        if not reply.started:
+            await reply.whole(500 if task.exception() is not None else status(answer), encoded(answer), JSON)
+            return
+        if log is None:
             await reply.write(encode_event(encoded(answer)))
-            await reply.end()
         else:
-            await reply.whole(code, encoded(answer), JSON)
+            log.end(answer)
+            event = log.take_event()
+            await reply.write(event or b"")
+        await reply.end()
 
     async def drained(self) -> None:
         """Return when no request is being answered; not bounded in time."""
@@ -140,6 +182,22 @@ async def _event(reply: Reply, data: bytes) -> None:
     if not reply.started:
         await reply.start()
     await reply.write(data)
+
+
+def _answer(task: asyncio.Task[Any], request_id: RequestId | None) -> Any:
+    """What a finished task has to say to the client."""
+    if task.exception() is not None:
+        return {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": BROKEN}}
+    return task.result()
+
+
+def _patience(reply: Reply, primes: EventLog | None) -> float:
+    """Seconds of silence until something is written: soon a place to come back to, later a sign of life."""
+    return PRIME_AFTER if primes is not None and not reply.started else KEEP_ALIVE
+
+
+def _nothing() -> None:
+    pass
 
 
 def _drop(message: Message) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from mcp_hub.serve.http import ClientGone, Reply, Request
 from mcp_hub.serve.outbox import Outbox
-from mcp_hub.wire.sse import COMMENT, encode_event
+from mcp_hub.wire.sse import COMMENT
 
 KEEP_ALIVE: Final = 15.0
 """Seconds of silence until a comment is written; proxies close streams that are silent for a minute or less."""
@@ -34,9 +34,9 @@ async def pump(request: Request, reply: Reply, outbox: Outbox, ended: Callable[[
     gone.add_done_callback(lambda _: outbox.news.set())
     try:
         while not gone.done():
-            data = outbox.take()
-            if data is not None:
-                await reply.write(encode_event(data))
+            event = outbox.take_event()
+            if event is not None:
+                await reply.write(event)
             elif ended():
                 await reply.end()
                 return

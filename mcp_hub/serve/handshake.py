@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub import era as eras
 from mcp_hub.errors import INVALID_REQUEST, Overloaded, ProtocolError
-from mcp_hub.serve.answers import Answers
+from mcp_hub.serve.answers import Answers, Resumable
 from mcp_hub.serve.callers import Caller, Send
+from mcp_hub.serve.event_log import EventLog
 from mcp_hub.serve.event_stream import pump
 from mcp_hub.serve.http import EVENTS, HeaderLines, Reply, Request, accepts
 from mcp_hub.serve.jsonrpc import Shape, failure, id_of, refuse, refuse_with, shape_of
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from mcp_hub.serve.dispatcher import Dispatcher
 
 SESSION_HEADER: Final = b"mcp-session-id"
+LAST_EVENT_ID: Final = b"last-event-id"
 RETRY_AFTER: Final = 60
 """Seconds; sessions are swept that often."""
 
@@ -90,17 +92,40 @@ class Handshake:
         if not accepts(request.values(b"accept"), kind=EVENTS):
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.")
             return
-        if session.streaming:
+        log = self._asked_for(request, session)
+        if log is None:
+            text = "Last-Event-ID is no event of this session, or it is not kept any more."
+            await refuse(reply, 400, INVALID_REQUEST, text)
+            return
+        if log.reader is not None and not request.values(LAST_EVENT_ID):
             await refuse(reply, 409, INVALID_REQUEST, "The session's stream is open already.")
             return
-        session.streaming = True
+        reader = log.reader = object()  # whoever wrote it before stops
+        log.news.set()
+        session.streams.resumed(log)
         self.sessions.begin(session)
         try:
             await reply.start([(SESSION_HEADER, session.id.encode())])
-            await pump(request, reply, session.outbox, lambda: session.ended)
+            if log is session.streams.standing and _primes(session.caller):
+                await reply.write(log.first())
+            await pump(
+                request, reply, log, lambda: session.ended or log.reader is not reader or (log.done and not len(log))
+            )
         finally:
-            session.streaming = False
+            if log.reader is reader:
+                log.reader = None
+                session.streams.left_again(log)
             self.sessions.finish(session)
+
+    def _asked_for(self, request: Request, session: Session) -> EventLog | None:
+        """The stream a GET is for, set back to where its client was; None if that is nowhere."""
+        ids = request.values(LAST_EVENT_ID)
+        if not ids:
+            return session.streams.standing
+        found = session.streams.find(ids[0]) if len(ids) == 1 else None
+        if found is None or not found[0].rewind(found[1]):
+            return None
+        return found[0]
 
     async def delete(self, request: Request, reply: Reply, principal: str) -> None:
         """DELETE: the client is done with its session."""
@@ -115,7 +140,7 @@ class Handshake:
             error = Overloaded("Too many sessions are open.", retry_after=float(RETRY_AFTER))
             await refuse_with(reply, 503, error, message["id"], [(b"retry-after", b"%d" % RETRY_AFTER)])
             return
-        answer = await self._answers.one(session.caller, message, session.outbox.put)
+        answer = await self._answers.one(session.caller, message, session.streams.standing.put)
         headers: HeaderLines = []
         if "result" in answer:
             self.sessions.admit(session)
@@ -143,12 +168,20 @@ class Handshake:
             return await asyncio.gather(*(self._part(session.caller, each, send) for each in what))
 
         streams = accepts(request.values(b"accept"), kind=EVENTS)
-        await self._answers.deliver(request, reply, work, streams=streams, status=_ok, request_id=id_of(what))
+        resumable = Resumable(session.streams, _primes(session.caller))
+        await self._answers.deliver(
+            request, reply, work, streams=streams, status=_ok, request_id=id_of(what), resumable=resumable
+        )
 
     async def _part(self, caller: Caller, message: Any, send: Send) -> Message:
         if shape_of(message) is None:
             return failure(ProtocolError(INVALID_REQUEST, "Not a JSON-RPC message."), id_of(message))
         return await self._answers.one(caller, message, send)
+
+
+def _primes(caller: Caller) -> bool:
+    """Whether a client knows events without a message; earlier revisions take each for one."""
+    return caller.protocol_version == eras.LATEST_HANDSHAKE
 
 
 def _ok(answer: Any) -> int:

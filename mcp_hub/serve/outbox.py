@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mcp_hub.errors import INTERNAL_ERROR
 from mcp_hub.wire.frames import FrameError, encode
+from mcp_hub.wire.sse import encode_event
 
 MAX_WAITING: Final = 256
 """Messages."""
@@ -60,6 +61,11 @@ class Outbox:
         data, _ = self._waiting.popleft()
         self._bytes -= len(data)
         return data
+
+    def take_event(self) -> bytes | None:
+        """The oldest message as an event, None if none waits."""
+        data = self.take()
+        return encode_event(data) if data is not None else None
 
 
 def encoded(message: Any) -> bytes:

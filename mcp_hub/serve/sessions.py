@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.serve.callers import Caller
-from mcp_hub.serve.outbox import Outbox
+from mcp_hub.serve.event_log import Streams, Total
 
 if TYPE_CHECKING:
     from mcp_hub.serve.dispatcher import Dispatcher
@@ -23,23 +23,22 @@ SWEEP_EVERY: Final = 60.0
 class Session:
     """One client after `initialize`, known by an id that only it has been told."""
 
-    def __init__(self, principal: str, now: float) -> None:
+    def __init__(self, principal: str, now: float, total: Total) -> None:
         self.id = secrets.token_urlsafe(24)
         """192 random bits, visible ASCII."""
-        self.outbox = Outbox()
-        """What is said outside of any request; waits for the standing stream."""
-        self.caller = Caller(principal, self.outbox.put_once)
-        self.streaming = False
-        """Whether the standing stream is open."""
+        self.streams = Streams(total)
+        """Of its requests, and the standing one with what is said outside of any."""
+        self.caller = Caller(principal, self.streams.standing.put_once)
         self.ended = False
         self.busy = 0
         """Exchanges in progress, the standing stream included."""
         self.used = now
 
     def end(self) -> None:
-        """Let the standing stream end."""
+        """Let the standing stream end, and what was kept for clients that come back."""
         self.ended = True
-        self.outbox.news.set()
+        self.streams.close()
+        self.streams.standing.news.set()
 
 
 class Sessions:
@@ -50,6 +49,7 @@ class Sessions:
         self._clock = clock
         self._sessions: dict[str, Session] = {}
         self._sweep: asyncio.TimerHandle | None = None
+        self._total = Total()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -58,7 +58,7 @@ class Sessions:
         """A session that nobody can find before `admit`; None when there are too many."""
         if len(self._sessions) >= MAX_SESSIONS:
             self.forget_idle()
-        return Session(principal, self._clock()) if len(self._sessions) < MAX_SESSIONS else None
+        return Session(principal, self._clock(), self._total) if len(self._sessions) < MAX_SESSIONS else None
 
     def admit(self, session: Session) -> None:
         """`initialize` went well: the session is there from now on."""

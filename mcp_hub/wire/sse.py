@@ -189,6 +189,11 @@ def encode_event(data: bytes, event: str = "message", id: str | None = None) -> 
     return head + b"data: " + data + b"\n\n"
 
 
+def prime(id: str, retry: int) -> bytes:
+    """An event without a message: a place to come back to after `retry` milliseconds."""
+    return b"id: " + _one_line(id) + b"\nretry: %d\ndata: \n\n" % retry
+
+
 def _one_line(text: str) -> bytes:
     if any(char in text for char in "\r\n\0"):
         raise ValueError("an event's name and id are one line")

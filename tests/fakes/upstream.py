@@ -153,6 +153,7 @@ def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
             }
             if "progressToken" in meta:
                 send({"method": "notifications/progress", "params": params})
+            time.sleep(arguments.get("pause", 0))
         text = "counted"
     elif name == "garble":
         write_raw(

@@ -196,6 +196,7 @@ class Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     buffer: bytes = field(default=b"")
+    last_id: str = ""
 
     def send(self, data: bytes) -> None:
         self.writer.write(data)
@@ -223,7 +224,16 @@ class Connection:
             return (await self.reader.readexactly(size + 2))[:-2]
 
     async def event(self) -> tuple[str, Any]:
-        """The next event of a stream: its name and data, decoded if it is JSON; comments have the name `comment`."""
+        """The next event of a stream: its name and data, decoded if it is JSON; comments have the name `comment`.
+
+        `last_id` is that of the last event, also of those without a message, which are passed over.
+        """
+        while True:
+            name, data = await self._event()
+            if (name, data) != ("message", ""):
+                return name, json.loads(data) if name == "message" else data
+
+    async def _event(self) -> tuple[str, Any]:
         while b"\n\n" not in self.buffer:
             chunk = await self.chunk()
             if not chunk:
@@ -233,8 +243,8 @@ class Connection:
         if block.startswith(b":"):
             return "comment", None
         fields = dict(line.split(": ", 1) for line in block.decode().split("\n"))
-        name, data = fields.get("event", "message"), fields["data"]
-        return name, json.loads(data) if name == "message" else data
+        self.last_id = fields.get("id", self.last_id)
+        return fields.get("event", "message"), fields["data"]
 
     async def ended(self) -> bool:
         """True once the server has ended the connection, however it did."""
