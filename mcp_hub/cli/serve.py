@@ -24,13 +24,19 @@ TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub serve [--config F] [--sse | --http] [--host H] [--port P] [--profile P] [--tool-set S] [--tag T]`."""
+    """`mcp-hub serve [--config F] [--sse | --http] [--host H] [--port P] [--public-host H]`, and what to serve."""
     add_config_arguments(parser)
     add_selection_arguments(parser)
     over = parser.add_mutually_exclusive_group()
     over.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")
     over.add_argument("--http", action="store_true", help="over a network: /mcp alone")
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1; any other needs a token)")
+    parser.add_argument(
+        "--public-host",
+        metavar="HOST",
+        action="append",
+        help="name under which a reverse proxy makes it known (may be repeated; needs a token)",
+    )
     parser.add_argument("--port", type=int, help="port to listen on, 0 for any free one (default 8808)")
 
 
@@ -41,8 +47,9 @@ def run(options: argparse.Namespace) -> int:
         config = load(options)
         config = config.model_copy(update={"listen": _listen(config, options)})
         return run_loop(_network(config, chosen(options, config), sse=options.sse))
-    if options.host is not None or options.port is not None:
-        raise ConfigError("--host and --port need --sse or --http; without one of them the hub serves over stdio")
+    if options.host is not None or options.port is not None or options.public_host:
+        text = "--host, --port and --public-host need --sse or --http; without one of them the hub serves over stdio"
+        raise ConfigError(text)
     from mcp_hub.wire.streams import claim
 
     stdin, stdout = claim()  # before anything can print
@@ -58,6 +65,8 @@ def _listen(config: Config, options: argparse.Namespace) -> Listen:
         changes["host"] = options.host
     if options.port is not None:
         changes["port"] = options.port
+    if options.public_host:
+        changes["public_host"] = _public_hosts(options.public_host)
     if token := os.environ.get(TOKEN_VARIABLE):
         changes["token"] = token
     try:
@@ -65,6 +74,15 @@ def _listen(config: Config, options: argparse.Namespace) -> Listen:
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"--{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _public_hosts(names: list[str]) -> tuple[str, ...]:
+    from mcp_hub.config.load import public_host
+
+    try:
+        return tuple(public_host(name) for name in names)
+    except ValueError as error:
+        raise ConfigError(f"--public-host: {error}") from None
 
 
 async def _stdio(config: Config, selection: Selection, stdin: int, stdout: int) -> int:

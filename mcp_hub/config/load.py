@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ PATH_VARIABLE: Final = "MCP_HUB_CONFIG"
 FILE_NAMES: Final = ("servers.yaml", "servers.yml", "servers.json", "servers.toml")
 LOCAL_TOOLS: Final = "local"
 """Id of the entry that the root key `tools_dir` stands for."""
+
+_HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 
 _ON_CONFLICT: Final[Mapping[str, OnConflict]] = {
     "keep_first": "keep_first",
@@ -189,11 +192,24 @@ def _listen(fields: Fields, findings: Findings) -> Listen | None:
         "host": inner.text("host"),
         "port": inner.parsed("port", _port),
         "token": None if token is None else SecretStr(token.strip()),
+        "public_host": inner.parsed("public_host", _public_hosts),
         "allowed_hosts": inner.texts("allowed_hosts"),
         "allowed_origins": inner.texts("allowed_origins"),
         "max_body": inner.parsed("max_body", parse_size),
     }
     return Listen(**{name: item for name, item in values.items() if item is not None})
+
+
+def _public_hosts(value: Any) -> tuple[str, ...]:
+    names = value if isinstance(value, list) else [value]
+    return tuple(public_host(name) for name in names)
+
+
+def public_host(value: Any) -> str:
+    """The name in a `public_host`. Raises ValueError for anything but a host and perhaps a port."""
+    if not isinstance(value, str) or not _HOST_AND_PORT.fullmatch(value):
+        raise ValueError("must be the name a proxy makes it known by, as `hub.example` or `hub.example:8443`, no URL")
+    return value.lower()
 
 
 def _port(value: Any) -> int:

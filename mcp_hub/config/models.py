@@ -144,6 +144,8 @@ class Listen(Frozen):
     port: int = Field(default=8808, ge=0, le=65535)
     token: SecretStr | None = None
     """Bearer token every request must carry; needed on any address but loopback. At least 32 bytes."""
+    public_host: tuple[str, ...] = ()
+    """Names, `name` or `name:port`, under which a reverse proxy makes the listener known; it needs a token then."""
     allowed_hosts: tuple[str, ...] = ()
     """More values of `Host` to accept, `name` or `name:port`; loopback names are always accepted on loopback."""
     allowed_origins: tuple[str, ...] = ()

@@ -27,6 +27,7 @@ MIN_TOKEN: Final = 32
 _LOOPBACK_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 _WILDCARDS: Final = frozenset({"", "*", "0.0.0.0", "::"})
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
+_SETTINGS: Final = " (setting: listen.public_host, or listen.allowed_hosts for any other)"
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]*")
 
 
@@ -57,6 +58,8 @@ def check_listener(listen: Listen) -> str | None:
         return f"listen.token has {len(token.encode())} bytes; a token that cannot be guessed has at least {MIN_TOKEN}"
     if token is not None and not _VISIBLE.fullmatch(token):
         return "listen.token may have visible ASCII characters only; no header can carry blanks or line ends"
+    if token is None and listen.public_host:
+        return f"{listen.public_host[0]} (public_host) lets others in: set listen.token"
     if token is None and not is_loopback(listen.host):
         where = listen.host or "every address"
         return f"listening on {where} lets others in: set listen.token, or listen.host to 127.0.0.1"
@@ -70,13 +73,15 @@ class Gate:
         if tokens is None:
             tokens = {listen.token.get_secret_value().encode(): TOKEN_HOLDER} if listen.token is not None else {}
         self._tokens = dict(tokens)
-        self._any_host = listen.host in _WILDCARDS and not listen.allowed_hosts and bool(tokens)
+        named = (*listen.public_host, *listen.allowed_hosts)
+        self._any_host = listen.host in _WILDCARDS and not named and bool(tokens)
         own = set(_LOOPBACK_NAMES) if is_loopback(listen.host) else set()
         if listen.host not in _WILDCARDS:
             own.add(_bracketed(listen.host))
         self._own_names = frozenset(own)
-        self._hosts = self._own_names | {host.lower().removesuffix(":*").encode() for host in listen.allowed_hosts}
-        self._origins = frozenset(origin.lower().rstrip("/").encode() for origin in listen.allowed_origins)
+        self._hosts = self._own_names | {host.lower().removesuffix(":*").encode() for host in named}
+        pages = [f"{scheme}://{host}" for host in listen.public_host for scheme in ("https", "http")]
+        self._origins = frozenset(origin.lower().rstrip("/").encode() for origin in (*listen.allowed_origins, *pages))
 
     def refusal(self, headers: Headers, port: int | None) -> Refusal | None:
         """Why a request is refused before it is asked who sends it. `port` is the listener's own."""
@@ -93,11 +98,12 @@ class Gate:
     def _host(self, hosts: list[bytes]) -> Refusal | None:
         match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if match is None:
-            return Refusal(421, "The request needs exactly one well-formed Host header; see listen.allowed_hosts.")
+            return Refusal(421, f"The request needs exactly one well-formed Host header{_SETTINGS}.")
         if self._any_host or match[1].lower() in self._hosts or match[0].lower() in self._hosts:
             return None
         said = match[0].decode()
-        return Refusal(421, f"The Host {said} is not accepted. If it is yours, add it to listen.allowed_hosts.")
+        text = f"The Host {said} is not accepted. If your reverse proxy is known by it, serve with --public-host {said}"
+        return Refusal(421, f"{text}{_SETTINGS}.")
 
     def _forwarded(self, forwarded: bool) -> Refusal | None:
         if not forwarded or self._tokens:
@@ -110,9 +116,8 @@ class Gate:
             return None
         if len(origins) == 1 and self.allows_origin(origins[0], port):
             return None
-        return Refusal(
-            403, "The Origin of the request is not accepted. If it is yours, add it to listen.allowed_origins."
-        )
+        text = "The Origin of the request is not accepted. If it is your reverse proxy's, serve with --public-host HOST"
+        return Refusal(403, f"{text} (setting: listen.public_host, or listen.allowed_origins for any other).")
 
     def allows_origin(self, origin: bytes, port: int | None) -> bool:
         """Whether pages of `origin` may call: those that are configured, and the listener's own."""

@@ -231,7 +231,15 @@ def test_a_directory_named_tools_means_nothing_by_itself(tmp_path: Path) -> None
         ("listen: {port: true}", "listen.port: must be a port, a whole number from 0 to 65535"),
         ("listen: {token: ''}", "listen.token: must not be empty"),
         ("listen: {token: '${UNSET}'}", "listen.token: the environment variable UNSET is not set"),
-        ("listen: 7", "listen: must be a mapping with host, port, token, allowed_hosts, allowed_origins, max_body"),
+        (
+            "listen: 7",
+            "listen: must be a mapping with host, port, token, public_host, allowed_hosts, allowed_origins, max_body",
+        ),
+        (
+            "listen: {public_host: 'https://hub.example'}",
+            "listen.public_host: must be the name a proxy makes it known by, as `hub.example` or `hub.example:8443`, "
+            "no URL",
+        ),
         ("defaults: 7", "defaults: must be a mapping of keys to values"),
     ],
 )
