@@ -10,7 +10,7 @@ from mcp_hub.catalog import Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.long_results import LongResults
-from mcp_hub.policy import Chain, Json, Next
+from mcp_hub.policy import Call, Chain, Json, Next, Policy, compose
 from mcp_hub.policy.access import Access
 from mcp_hub.policy.breaker import Breaker
 from mcp_hub.policy.deadline import Deadline
@@ -34,6 +34,16 @@ class Rules:
     chain: Chain
     access: Access
     trace: Trace
+    shaping: tuple[Policy, ...]
+    """Those that change results."""
+
+    async def shaped(self, call: Call, result: Json) -> Json:
+        """A result that did not come through the chain, as if it had."""
+
+        async def given(_: Call) -> Json:
+            return result
+
+        return await compose(self.shaping, given)(call)
 
 
 def make_rules(
@@ -56,13 +66,13 @@ def make_rules(
     browsers = [server.id for server in config.servers if server.browser]
     access = Access(config, selection)
     trace = Trace(record, Redaction(secrets_of(config)), arguments=config.call_log.arguments)
+    shaping = (ShapeResult(servers, long_results, run_function, listed), FilterResults(config.guard))
     chain = Chain(
         (
             trace,
             access,
             Deadline(servers),
-            ShapeResult(servers, long_results, run_function, listed),
-            FilterResults(config.guard),
+            *shaping,
             Preset(servers),
             Validate(servers, lambda route: _input_schema(listed(route))),
             UrlGuard(config.guard, browsers),
@@ -74,7 +84,7 @@ def make_rules(
         ),
         innermost,
     )
-    return Rules(chain, access, trace)
+    return Rules(chain, access, trace, shaping)
 
 
 def _input_schema(tool: Json | None) -> Json | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, Final
 
-from mcp_hub import bridge, instructions, names, resource_uris
+from mcp_hub import bridge, extensions, instructions, names, resource_uris, tasks
 from mcp_hub import era as eras
-from mcp_hub.asking import askable
 from mcp_hub.catalog import Catalog, Route
 from mcp_hub.catalogs import Catalogs
 from mcp_hub.chain import make_rules
@@ -24,6 +25,7 @@ from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection, strangers
 from mcp_hub.resource_uris import GivenUris
+from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
@@ -75,6 +77,7 @@ class Hub:
             lambda server: Upstream(server, dialer, self.info, Clients(expected=False), starts, None, lambda: None),
         )
         self._given = GivenUris()
+        self._kept = kept
         self._long_results = LongResults(time.monotonic)
         self.rules = make_rules(
             config,
@@ -171,6 +174,24 @@ class Hub:
         self._given.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
+
+    def extensions(self, era: Era) -> Json:
+        """What clients of an era are told of extensions: those of the servers of which something is exposed."""
+        shown = self.catalog.upstreams
+        agreed = [u.agreement for u in self.upstreams.values() if u.server.id in shown and u.agreement is not None]
+        return extensions.advertised([(one.era, one.capabilities) for one in agreed], era)
+
+    @cached_property
+    def _task_ids(self) -> TaskIds:
+        key = self._kept.secret("tasks") if self._kept is not None else None
+        return TaskIds(key or secrets.token_bytes(32))
+
+    def task(self, sealed: str, caller: Hashable | None) -> tuple[Route, str]:
+        """The tool and its server's id of a task. Raises ProtocolError for what this caller was not given."""
+        route, task_id = self._task_ids.open(caller, sealed)
+        if route.upstream not in self.upstreams:
+            raise tasks.unknown_task(sealed)
+        return route, task_id
 
     @property
     def instructions(self) -> str | None:
@@ -319,8 +340,10 @@ class Hub:
         # What a handshake client can be asked a modern server is told with each request, as everybody else.
         envelope = call.envelope
         if call.era == "handshake":
-            offered = askable(envelope.capabilities) if call.asker is not None else {}
+            offered = extensions.told(envelope.capabilities, "handshake") if call.asker is not None else {}
             envelope = Envelope(capabilities=offered, log_level=envelope.log_level)
+        else:
+            envelope = replace(envelope, capabilities=extensions.told(envelope.capabilities, "modern"))
 
         def exposed(uri: str) -> str:
             known = uri == call.route.name and call.kind is RESOURCES
@@ -345,4 +368,15 @@ class Hub:
         result = await ask({})
         if call.era == "handshake" and bridge.wants_input(result):
             result = await bridge.driven(result, call.asker, ask)
-        return eras.result_for(call.era, spoken[-1], call.method, result)
+        result = eras.result_for(call.era, spoken[-1], call.method, result)
+        return await self._task_of(call, result) if call.kind is TOOLS and tasks.ID in result else result
+
+    async def _task_of(self, call: Call, result: Json) -> Json:
+        """A result about a task: its id as the caller knows it, what it has come to as the rules leave it."""
+        inner = result.get("result")
+        if call.method == tasks.GET and isinstance(inner, dict):
+            made = replace(call, method=TOOLS.act_method)
+            result = {**result, "result": await self.rules.shaped(made, inner)}
+        elif call.method == TOOLS.act_method and result.get("resultType") != tasks.RESULT_TYPE:
+            return result
+        return self._task_ids.in_result(call.caller, call.route, result)

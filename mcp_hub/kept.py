@@ -90,6 +90,14 @@ class KeptCatalogs:
         except (OSError, ValueError, FrameError) as error:
             log.warning("the catalog of %s could not be kept: %s", server.id, error)
 
+    def secret(self, purpose: str) -> bytes | None:
+        """A key of the user's for something else than names of files; None where nothing can be kept."""
+        try:
+            return hmac.digest(self._key(), purpose.encode(), hashlib.sha256)
+        except (OSError, ValueError) as error:
+            log.warning("there is no key for %s: %s", purpose, error)
+            return None
+
     def _path(self, server: Server) -> Path:
         entry = _canonical(server).encode()
         digest = hmac.new(self._key(), b"%d\0" % FORMAT + entry, hashlib.sha256).hexdigest()

@@ -25,12 +25,16 @@ OLD_UI_RESOURCE: Final = "ui/resourceUri"
 
 def in_result(method: str, result: Json, expose: Expose) -> Json:
     """A server's result with the URIs clients know."""
+    if not isinstance(result, dict):
+        return result
     if method == "resources/read":
         changed: Json = _with(
             result, "contents", lambda value: _each(value, lambda one: _with(one, "uri", _text(expose)))
         )
     elif method == "prompts/get":
         changed = _with(result, "messages", lambda value: _messages(value, expose))
+    elif method == "tasks/get":
+        changed = _with(result, "result", lambda value: in_result("tools/call", value, expose))
     elif method == "tools/call":
         changed = _with(result, "content", lambda value: _each(value, lambda one: _block(one, expose)))
     else:

@@ -22,7 +22,14 @@ PARAM_PREFIX: Final = "Mcp-Param-"
 ANNOTATION: Final = "x-mcp-header"
 """The keyword of an input schema that asks for an argument to be repeated in a header."""
 
-NAME_KEYS: Final[Mapping[str, str]] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAME_KEYS: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 """Methods that are routed by a name, and the member of their params that holds it."""
 
 ParamMap = dict[tuple[str, ...], str]

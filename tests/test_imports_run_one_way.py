@@ -16,6 +16,7 @@ ROOT = Path(mcp_hub.__file__).parent
 PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_headers", "version"} | {
     "address_rules",
     "asking",
+    "extensions",
     "instructions",
     "log_levels",
     "long_results",
@@ -23,6 +24,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "redaction",
     "resource_uris",
     "search_results",
+    "tasks",
     "url_rules",
     "urls",
 }

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mcp_hub import tasks
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.errors import ServerUnavailable
@@ -95,7 +96,7 @@ class Retry:
         return not error.executed or rule is True or self._is_safe(call)
 
     def _is_safe(self, call: Call) -> bool:
-        if call.method != TOOLS.act_method:
+        if call.method not in (TOOLS.act_method, tasks.UPDATE):
             return True  # reading, completing, rendering a prompt
         if self._listed[call.route.upstream].match(call.route.name):
             return True

@@ -10,13 +10,15 @@ from functools import partial
 from typing import Any, Final
 
 from mcp_hub import era as eras
+from mcp_hub import extensions, tasks
 from mcp_hub.asking import askable
 from mcp_hub.catalog import Route
-from mcp_hub.era import Envelope
+from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
     CallError,
     Overloaded,
     ProtocolError,
@@ -66,6 +68,8 @@ class Dispatcher:
             SUBSCRIBE: self._subscriptions.subscribe,
             UNSUBSCRIBE: self._subscriptions.subscribe,
         }
+        for method in tasks.METHODS:
+            self._methods[method] = self._task
         for kind in KINDS:
             self._methods[kind.list_method] = partial(self._list, kind)
         for kind in (TOOLS, RESOURCES, PROMPTS):
@@ -177,7 +181,7 @@ class Dispatcher:
         self.hub.clients.introduce(caller.key("handshake"), Respondent(caller), "handshake")
         return {
             "protocolVersion": caller.protocol_version,
-            "capabilities": CAPABILITIES,
+            "capabilities": self._capabilities("handshake"),
             "serverInfo": self.hub.info,
             **self._said(),
         }
@@ -187,6 +191,10 @@ class Dispatcher:
         meta = params.get("_meta") if isinstance(params, dict) else None
         declared = meta.get(eras.CAPABILITIES_KEY) if isinstance(meta, dict) else None
         self.hub.clients.introduce(None, Uncarried(declared) if isinstance(declared, dict) else None, "modern")
+
+    def _capabilities(self, era: Era) -> dict[str, Any]:
+        found = self.hub.extensions(era)
+        return {**CAPABILITIES, "extensions": found} if found else CAPABILITIES
 
     def _said(self) -> dict[str, str]:
         """The instructions, as far as they are known by now: nobody waits for a server here."""
@@ -200,7 +208,7 @@ class Dispatcher:
         return {
             "resultType": "complete",
             "supportedVersions": [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)],
-            "capabilities": CAPABILITIES,
+            "capabilities": self._capabilities("modern"),
             **self._said(),
             "ttlMs": 0,
             "cacheScope": "private",
@@ -281,6 +289,26 @@ class Dispatcher:
             exchange.caller.key(exchange.era),
         )
         return await self.hub.act(call)
+
+    async def _task(self, exchange: Exchange) -> dict[str, Any]:
+        if exchange.era == "handshake" or extensions.TASKS not in self.hub.extensions("modern"):
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+        if extensions.settings(exchange.envelope.capabilities, extensions.TASKS) is None:
+            needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {extensions.TASKS: {}}}}
+            text = f"Missing required client capability: {extensions.TASKS}"
+            raise ProtocolError(MISSING_CLIENT_CAPABILITY, text, needed)
+        sealed = exchange.params.get(tasks.ID)
+        if not isinstance(sealed, str):
+            raise ProtocolError(INVALID_PARAMS, f"params.{tasks.ID} must be a text.")
+        key = exchange.caller.key(exchange.era)
+        route, task_id = self.hub.task(sealed, key)
+        params = {**eras.end_to_end(exchange.params), tasks.ID: task_id}
+        try:
+            return await self.hub.act(
+                Call(exchange.method, sealed, route, params, exchange.era, exchange.envelope, key)
+            )
+        except UnknownName:
+            raise tasks.unknown_task(sealed) from None
 
     # --- the catalog changed -----------------------------------------------------------------------------------
 

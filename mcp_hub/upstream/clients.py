@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Hashable
 from typing import Final
 
-from mcp_hub.asking import Asker, Json, askable
+from mcp_hub.asking import Asker, Json
 from mcp_hub.config.models import Server
 from mcp_hub.era import Era
+from mcp_hub.extensions import told
 
 CLIENT_WAIT: Final = 1.0
 """Seconds a connection waits for the one client to come and say what it speaks and what it can be asked."""
@@ -62,7 +63,7 @@ class Clients:
 
     def _declared(self, key: Hashable | None) -> Json:
         asker = self._known.get(key)
-        return askable(asker.capabilities) if asker is not None else {}
+        return told(asker.capabilities, "handshake") if asker is not None else {}
 
     async def spoken(self) -> Era | None:
         """The era of the only client, once it has come; None: it has not, or there may be several."""

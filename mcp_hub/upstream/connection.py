@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from mcp_hub.asking import Asker, Json, askable
+from mcp_hub.asking import Asker, Json
 from mcp_hub.config.models import Server
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import HubError, InternalError, UpstreamAnswered
+from mcp_hub.extensions import told
 from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import KINDS, TOOLS, Kind
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement
@@ -346,7 +347,7 @@ class Upstream:
         known = self.agreement
         if envelope is None or not isinstance(caller, str) or known is None or known.era == "modern":
             return None
-        return askable(envelope.capabilities)
+        return told(envelope.capabilities, "handshake")
 
     @contextlib.asynccontextmanager
     async def _session_for(self, caller: Hashable | None, told: Json | None = None) -> AsyncIterator[Session]:

@@ -16,7 +16,7 @@ from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered
 from mcp_hub.kinds import TOOLS, Kind
 from mcp_hub.log_levels import SET_LEVEL, says_more
-from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, Offered, Spoken, agree
+from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement, Offered, Spoken, agree
 from mcp_hub.upstream.causes import Causes
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.watches import SUBSCRIBE, UNSUBSCRIBE
@@ -199,12 +199,15 @@ async def open_session(server: Server, dialer: Dialer, side: Side, known: Agreem
         side = replace(side, spoken=_the_handshake)
     try:
         return await _open(server, server.transport, dialer, side, pin, known)
-    except LinkLost:
-        if server.transport != "stdio" or pin != "auto" or known is not None:
+    except (LinkLost, UpstreamAnswered, NoAgreement) as error:
+        first = await side.spoken() or "modern"
+        again = isinstance(error, LinkLost) or first == "handshake"
+        if server.transport != "stdio" or pin != "auto" or known is not None or not again:
             raise
-        # It may be the first question that it did not survive.
-        other: EraPin = "modern" if await side.spoken() == "handshake" else "handshake"
-        return await _open(server, "stdio", dialer, side, other, None)
+        # It may be the first question that it did not survive, or that settled the era of the connection.
+        session = await _open(server, "stdio", dialer, side, "modern" if first == "handshake" else "handshake", None)
+        session.agreement = replace(session.agreement, only=True)
+        return session
 
 
 async def _the_handshake() -> Era | None:

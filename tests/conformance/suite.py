@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ SUITE: Final = _MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "in
 SUITE_01: Final = _MODULES / "conformance-0.1" / "dist" / "index.js"
 """0.1, of the revision 2025-11-25 alone."""
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
+_STAMP: Final = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
 RUN_BOUND: Final = 180.0
 """Seconds for one run; it takes 2 to 15."""
 
@@ -74,4 +76,4 @@ def _report(results: Path, printed: str) -> Report:
 
 def _scenario(directory: Path) -> str:
     """`server-NAME-2026-11-20T10-00-00-000Z` or `NAME-2026-...` -> NAME."""
-    return directory.as_posix().removeprefix("server-").rpartition("-20")[0]
+    return _STAMP.sub("", directory.as_posix().removeprefix("server-"))
