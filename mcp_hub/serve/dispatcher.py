@@ -287,6 +287,8 @@ class Dispatcher:
             exchange.era,
             exchange.envelope,
             exchange.caller.key(exchange.era),
+            on_progress=_progress(exchange),
+            on_message=_messages(exchange),
         )
         return await self.hub.act(call)
 
