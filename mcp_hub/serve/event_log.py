@@ -36,6 +36,8 @@ class EventLog(Outbox):
         """Whether nothing will be added."""
         self.reader: object | None = None
         """Whoever writes it to a client now; a newer one takes its place."""
+        self.grown: Callable[[EventLog], None] | None = None
+        """Told when it holds more, while nobody reads it."""
         self._next = 1
         self._again: deque[tuple[int, bytes]] = deque()
         self._written: deque[tuple[int, bytes]] = deque()
@@ -49,6 +51,12 @@ class EventLog(Outbox):
     def first(self) -> bytes:
         """The event that only gives an id to come back with."""
         return prime(f"{self.number}-0", RETRY)
+
+    def put(self, message: Any) -> None:
+        """Add a message, or a list of them as a batch. Never blocks, never raises."""
+        super().put(message)
+        if self.grown is not None:
+            self.grown(self)
 
     def take_event(self) -> bytes | None:
         """The next event, None if none waits; it is kept."""
@@ -162,15 +170,25 @@ class Total:
 
     def __init__(self) -> None:
         self._left: OrderedDict[EventLog, Streams] = OrderedDict()
+        self._sizes: dict[EventLog, int] = {}
+        self._bytes = 0
 
     def left(self, streams: Streams, log: EventLog) -> None:
         """A stream is kept."""
+        self.gone(log)
         self._left[log] = streams
-        self._left.move_to_end(log)
-        while len(self._left) > 1 and sum(kept.size for kept in self._left) > MAX_TOTAL:
-            oldest, of = next(iter(self._left.items()))
-            of.forget(oldest.number)
+        log.grown = self._measure
+        self._measure(log)
 
     def gone(self, log: EventLog) -> None:
         """It is not kept any more."""
         self._left.pop(log, None)
+        self._bytes -= self._sizes.pop(log, 0)
+        log.grown = None
+
+    def _measure(self, log: EventLog) -> None:
+        self._bytes += log.size - self._sizes.get(log, 0)
+        self._sizes[log] = log.size
+        while len(self._left) > 1 and self._bytes > MAX_TOTAL:
+            oldest, of = next(iter(self._left.items()))
+            of.forget(oldest.number)
