@@ -124,9 +124,13 @@ class GivenUris:
         self._upstreams: OrderedDict[tuple[Hashable | None, str], tuple[str, str]] = OrderedDict()
 
     def give(self, caller: Hashable | None, upstream: str, uri: str, wanted: str) -> str:
-        """The URI that is to lead to `uri` of `upstream`: the wanted one, unless it leads elsewhere already."""
+        """The URI that is to lead to `uri` of `upstream`: the wanted one, unless it leads elsewhere already.
+
+        An address of the web is that of one thing, whoever names it, and a client may fetch it from there.
+        """
         owner = self._upstreams.setdefault((caller, wanted), (upstream, uri))
-        given = wanted if owner == (upstream, uri) else names.expose_uri(upstream, uri)
+        mine = owner == (upstream, uri) or wanted.startswith(("https://", "http://"))
+        given = wanted if mine else names.expose_uri(upstream, uri)
         self._upstreams[caller, given] = (upstream, uri)
         self._upstreams.move_to_end((caller, given))
         while len(self._upstreams) > MAX_GIVEN:

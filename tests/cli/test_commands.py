@@ -125,7 +125,7 @@ def test_call_of_a_failing_tool_exits_1_with_the_error_on_stderr(tmp_path: Path)
         (["call", "zzz"], "`mcp-hub tools` lists them all"),
         (["call", "up__echo", "--args", "{oops"], "--args is not JSON"),
         (["call", "up__echo", "--args", "[1]"], "must be a JSON object"),
-        (["serve", "--port", "80"], "--host and --port need --sse or --http"),
+        (["serve", "--port", "80"], "--host, --port and --public-host need --sse or --http"),
         (["serve", "--http", "--host", "0.0.0.0"], "token"),
         (["serve", "--http", "--port", "99999"], "--port"),
         (["serve", "--http", "--sse"], "not allowed with"),

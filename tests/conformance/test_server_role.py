@@ -37,7 +37,9 @@ class Front:
     async def running(self, tmp: Path) -> AsyncIterator[str]:
         """Its address."""
         keys: dict[str, Any] = {"namespace": "", "era": self.era}
-        if self.era == "handshake":
+        if self.era == "handshake" and self.transport == "stdio":
+            keys["allow"] = ["sampling", "elicitation", "roots"]  # a session each would be a process each
+        elif self.era == "handshake":
             keys["session"] = "client"
         async with entry(tmp, self.transport, **keys) as server, entry(tmp, "stdio") as twin:
             everything = REAL_SERVERS["everything_stdio"].entry(Place(tmp, {}))
