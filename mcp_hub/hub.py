@@ -18,13 +18,14 @@ from mcp_hub.catalogs import Catalogs
 from mcp_hub.chain import make_rules
 from mcp_hub.config.models import Config
 from mcp_hub.era import Envelope, Era
+from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.known_uris import KnownUris
 from mcp_hub.long_results import LongResults
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection, strangers
-from mcp_hub.resource_uris import GivenUris
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
@@ -64,7 +65,8 @@ class Hub:
         self.config = config
         self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
         self.children = Children()
-        self.clients = Clients(expected=one_client)
+        self.uris = KnownUris(lambda caller: self.catalogs.of(caller))
+        self.clients = Clients(expected=one_client, uris=self.uris)
         dialer = Dialer(self.children, environ, partial(built_in_settings, config))
         starts = Starts()
         self.upstreams: dict[str, Upstream] = {
@@ -76,7 +78,6 @@ class Hub:
             self.upstreams,
             lambda server: Upstream(server, dialer, self.info, Clients(expected=False), starts, None, lambda: None),
         )
-        self._given = GivenUris()
         self._kept = kept
         self._long_results = LongResults(time.monotonic)
         self.rules = make_rules(
@@ -171,7 +172,7 @@ class Hub:
     def forget(self, caller: Hashable) -> None:
         """`caller` is gone; what was kept open for it alone is closed."""
         self.clients.forget(caller)
-        self._given.forget(caller)
+        self.uris.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
 
@@ -207,8 +208,8 @@ class Hub:
         if kind is RESOURCES and self._long_results.owns(exposed):
             return Route(OWN, RESOURCES, exposed)
         route = self.catalogs.of(caller).resolve(kind, exposed)
-        if route is None and kind is RESOURCES and (given := self._given.find(caller, exposed)) is not None:
-            route = Route(given[0], RESOURCES, given[1])
+        if route is None and kind is RESOURCES:
+            route = self.uris.given(caller, exposed)
         if route is None:
             await self._wait_for(self._who_may_have(exposed), self._longest_connect())
             route = self.catalogs.of(caller).resolve(kind, exposed)
@@ -218,14 +219,6 @@ class Hub:
         if route is None:
             raise unknown_name(kind, exposed, era)
         return route
-
-    def exposed_uri(self, caller: Hashable | None, upstream: str, uri: str) -> str:
-        """The URI under which a caller gets to a resource of a server, listed or not."""
-        catalog = self.catalogs.of(caller)
-        known = catalog.exposed_uri(upstream, uri)
-        if catalog.resolve(RESOURCES, known) is not None:
-            return known
-        return self._given.give(caller, upstream, uri, known)
 
     async def reference(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
         """Like `route`, for a completion's reference, which may also name a resource template."""
@@ -347,20 +340,25 @@ class Hub:
 
         def exposed(uri: str) -> str:
             known = uri == call.route.name and call.kind is RESOURCES
-            return call.exposed if known else self.exposed_uri(call.caller, call.route.upstream, uri)
+            return call.exposed if known else self.uris.exposed(call.caller, call.route.upstream, uri)
+
+        original = partial(self.uris.original, call.caller, call.route.upstream)
 
         async def ask(more: Json) -> Json:
             if call.asker is not None:
                 await call.asker.turn()
-            answered = await upstream.request(
-                call.method,
-                {**call.params, **more},
-                caller=call.caller,
-                envelope=envelope,
-                on_progress=call.on_progress,
-                asker=call.asker,
-                hear=call.on_message,
-            )
+            try:
+                answered = await upstream.request(
+                    call.method,
+                    resource_uris.in_request({**call.params, **more}, original),
+                    caller=call.caller,
+                    envelope=envelope,
+                    on_progress=call.on_progress,
+                    asker=call.asker,
+                    hear=call.on_message,
+                )
+            except UpstreamAnswered as error:
+                raise UpstreamAnswered(resource_uris.in_error(call.method, error.error, exposed)) from None
             spoken.append(answered.era)
             return resource_uris.in_result(call.method, answered.result, exposed)
 

@@ -5,18 +5,12 @@ Nothing is mutated; what has no such place is given back as it is.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, Final
-
-from mcp_hub import names
 
 Json = dict[str, Any]
 Expose = Callable[[str], str]
-"""The URI under which clients know a resource of the server a message comes from."""
-
-MAX_GIVEN: Final = 20_000
-"""URIs of unlisted resources that clients were given; the oldest are forgotten."""
+"""The URI under which clients know a resource of the server a message comes from; on the way back, the reverse."""
 
 UI: Final = "ui"
 UI_RESOURCE: Final = "resourceUri"
@@ -40,7 +34,7 @@ def in_result(method: str, result: Json, expose: Expose) -> Json:
     else:
         return result
     if "inputRequests" in changed:
-        changed = _with(changed, "inputRequests", lambda value: _requests(value, expose))
+        changed = _with(changed, "inputRequests", lambda value: _members(value, lambda one: _request(one, expose)))
     return in_meta(changed, expose)
 
 
@@ -49,6 +43,35 @@ def in_question(method: str, params: Json, expose: Expose) -> Json:
     if method != "sampling/createMessage":
         return params
     changed: Json = _with(params, "messages", lambda value: _messages(value, expose))
+    return changed
+
+
+def in_error(method: str, error: Json, expose: Expose) -> Json:
+    """A server's error object, which may say which resource there is not."""
+    if not method.startswith("resources/"):
+        return error
+    changed: Json = _with(error, "data", lambda data: _with(data, "uri", _text(expose)))
+    return changed
+
+
+def in_answer(result: Json, original: Expose) -> Json:
+    """A client's result of a server's request: what it has of resources in its content is named as its server does.
+
+    The content of an elicitation is what the user has filled in, and nobody's to change.
+    """
+    if not isinstance(result, dict) or "action" in result or "role" not in result:
+        return result
+    changed: Json = _with(result, "content", lambda value: _content(value, original))
+    return changed
+
+
+def in_request(params: Json, original: Expose) -> Json:
+    """The params of a client's request that brings such results."""
+    changed: Json = _with(
+        params,
+        "inputResponses",
+        lambda answers: _members(answers, lambda answer: in_answer(answer, original)),
+    )
     return changed
 
 
@@ -66,13 +89,6 @@ def in_meta(item: Json, expose: Expose) -> Json:
     return changed
 
 
-def _requests(requests: Any, expose: Expose) -> Any:
-    if not isinstance(requests, dict):
-        return requests
-    changed = {key: _request(request, expose) for key, request in requests.items()}
-    return changed if any(changed[key] is not request for key, request in requests.items()) else requests
-
-
 def _request(request: Any, expose: Expose) -> Any:
     method = request.get("method") if isinstance(request, dict) else None
     if not isinstance(method, str):
@@ -81,20 +97,25 @@ def _request(request: Any, expose: Expose) -> Any:
 
 
 def _messages(messages: Any, expose: Expose) -> Any:
-    def content(value: Any) -> Any:
-        return _each(value, lambda one: _block(one, expose)) if isinstance(value, list) else _block(value, expose)
+    return _each(messages, lambda message: _with(message, "content", lambda value: _content(value, expose)))
 
-    return _each(messages, lambda message: _with(message, "content", content))
+
+def _content(value: Any, expose: Expose) -> Any:
+    return _each(value, lambda one: _block(one, expose)) if isinstance(value, list) else _block(value, expose)
 
 
 def _block(block: Any, expose: Expose) -> Any:
+    if isinstance(block, dict) and block.get("type") == "tool_result":  # which has none of its own kind in it
+        return _with(block, "content", lambda value: _each(value, lambda one: _resource(one, expose)))
+    return _resource(block, expose)
+
+
+def _resource(block: Any, expose: Expose) -> Any:
     kind = block.get("type") if isinstance(block, dict) else None
     if kind == "resource_link":
         return _with(block, "uri", _text(expose))
     if kind == "resource":
         return _with(block, "resource", lambda resource: _with(resource, "uri", _text(expose)))
-    if kind == "tool_result":
-        return _with(block, "content", lambda value: _each(value, lambda one: _block(one, expose)))
     return block
 
 
@@ -117,31 +138,8 @@ def _each(values: Any, change: Callable[[Any], Any]) -> Any:
     return changed if any(new is not old for new, old in zip(changed, values, strict=True)) else values
 
 
-class GivenUris:
-    """Resources that no list has, by the URIs that callers were given in results: what was linked to can be read."""
-
-    def __init__(self) -> None:
-        self._upstreams: OrderedDict[tuple[Hashable | None, str], tuple[str, str]] = OrderedDict()
-
-    def give(self, caller: Hashable | None, upstream: str, uri: str, wanted: str) -> str:
-        """The URI that is to lead to `uri` of `upstream`: the wanted one, unless it leads elsewhere already.
-
-        An address of the web is that of one thing, whoever names it, and a client may fetch it from there.
-        """
-        owner = self._upstreams.setdefault((caller, wanted), (upstream, uri))
-        mine = owner == (upstream, uri) or wanted.startswith(("https://", "http://"))
-        given = wanted if mine else names.expose_uri(upstream, uri)
-        self._upstreams[caller, given] = (upstream, uri)
-        self._upstreams.move_to_end((caller, given))
-        while len(self._upstreams) > MAX_GIVEN:
-            self._upstreams.popitem(last=False)
-        return given
-
-    def find(self, caller: Hashable | None, uri: str) -> tuple[str, str] | None:
-        """(upstream, URI there) of a URI that this caller was given."""
-        return self._upstreams.get((caller, uri))
-
-    def forget(self, caller: Hashable) -> None:
-        """The caller is gone."""
-        for key in [key for key in self._upstreams if key[0] == caller]:
-            del self._upstreams[key]
+def _members(value: Any, change: Callable[[Any], Any]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    changed = {key: change(member) for key, member in value.items()}
+    return changed if any(changed[key] is not member for key, member in value.items()) else value

@@ -18,6 +18,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "asking",
     "extensions",
     "instructions",
+    "known_uris",
     "log_levels",
     "long_results",
     "loosening",

@@ -91,7 +91,7 @@ class Subscriptions:
 
         def tell(params: dict[str, Any]) -> None:
             same = params.get("uri") == route.name
-            known = uri if same else self._hub.exposed_uri(key, route.upstream, str(params.get("uri")))
+            known = uri if same else self._hub.uris.exposed(key, route.upstream, str(params.get("uri")))
             put({"jsonrpc": "2.0", "method": UPDATED, "params": {**params, "uri": known}})
 
         call = Call(method, uri, route, {"uri": route.name}, exchange.era, exchange.envelope, key)

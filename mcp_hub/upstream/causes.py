@@ -5,26 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from typing import Final
 
+from mcp_hub import resource_uris
 from mcp_hub.asking import CAPABILITY, Asker, Json, lacks
 from mcp_hub.config.models import Server
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
+from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.elicitations import Elicitations
 
 CARRIER_WAIT: Final = 5.0
 """Seconds a question waits for all but one of its caller's open requests to end."""
 
 Hear = Callable[[Json], None]
-Standing = Callable[[], Asker | None]
 
 
 class Causes:
-    """The calls that run on one session. `standing()` is the session's only client, if it has only one."""
+    """The calls that run on one session. `key` is its client's; None where there is only one anyway, or several."""
 
-    def __init__(self, server: Server, standing: Standing, *, shared: bool) -> None:
+    def __init__(self, server: Server, key: Hashable | None, clients: Clients, *, shared: bool) -> None:
         self._server = server
-        self._standing = standing
+        self._key = key
+        self._clients = clients
         self._shared = shared
         """Whether clients beside the standing one may cause something here."""
         self._running: list[tuple[Hashable | None, Asker | None, Hear | None]] = []
@@ -62,35 +65,41 @@ class Causes:
                 while self._too_many_carry():
                     self._moved.clear()
                     await self._moved.wait()
-        asker = self._asker(method)
+        key, asker = self._asker(method)
         missing = lacks(asker.capabilities, method, params)
         if missing is not None:
             raise ProtocolError(METHOD_NOT_FOUND, f"The client does not offer {missing}.")
         asyncio.get_running_loop().call_soon(self._moved.set)  # by then the call is parked, if it is of that kind
-        return await asker.ask(method, self.elicitations.asked(params, asker))
+        exposed = partial(self._clients.uris.exposed, key, self._server.id)
+        params = resource_uris.in_question(method, self.elicitations.asked(params, asker), exposed)
+        return resource_uris.in_answer(
+            await asker.ask(method, params), partial(self._clients.uris.original, key, self._server.id)
+        )
 
     def _too_many_carry(self) -> bool:
         """Whether several requests of one modern caller are open; which of them is answered with a question matters."""
         askers = [asker for _, asker, _ in self._running if asker is not None]
         return len({key for key, _, _ in self._running}) == 1 and sum(asker.parked is False for asker in askers) > 1
 
-    def _asker(self, method: str) -> Asker:
-        standing = self._standing()
+    def _asker(self, method: str) -> tuple[Hashable | None, Asker]:
+        """Who is asked, and the key it is known by. Raises ProtocolError if that is not certain."""
+        standing = self._clients.of(self._key)
         if self._shared and standing is None and CAPABILITY[method] not in self._server.allow:
             text = f"This server may not ask for {CAPABILITY[method]} (setting: servers.{self._server.id}.allow)."
             raise ProtocolError(METHOD_NOT_FOUND, text)
         keys = {key for key, _, _ in self._running}
         if len(keys) == 1:
+            (key,) = keys
             askers = [asker for _, asker, _ in self._running]
             open_ones = [asker for asker in askers if asker is None or not asker.parked]
             if len(open_ones) == 1 and open_ones[0] is not None:
-                return open_ones[0]  # on the stream of the call that caused it
+                return key, open_ones[0]  # on the stream of the call that caused it
             parked = next((asker for asker in reversed(askers) if asker is not None and asker.parked), None)
             if parked is not None and not open_ones:
-                return parked  # its next request brings the answer to the first question and takes this one
+                return key, parked  # its next request brings the answer to the first question and takes this one
             known = standing or next((asker for asker in askers if asker is not None), None)
             if known is not None:
-                return known
+                return key, known
         if not keys and standing is not None:
-            return standing
+            return self._key, standing
         raise ProtocolError(INVALID_REQUEST, f"Nobody can be told to have caused this {method}: it is not asked.")

@@ -11,6 +11,7 @@ from mcp_hub.asking import Asker, Json
 from mcp_hub.config.models import Server
 from mcp_hub.era import Era
 from mcp_hub.extensions import told
+from mcp_hub.known_uris import Unchanged, Uris
 
 CLIENT_WAIT: Final = 1.0
 """Seconds a connection waits for the one client to come and say what it speaks and what it can be asked."""
@@ -19,11 +20,12 @@ CLIENT_WAIT: Final = 1.0
 class Clients:
     """Known by the key their calls carry; `None` is the only one there is, over stdio.
 
-    `expected`: whether there will be such an only one, so that it is worth waiting for.
+    `expected`: whether there will be such an only one, so that it is worth waiting for. `uris` are those they know.
     """
 
-    def __init__(self, *, expected: bool) -> None:
+    def __init__(self, *, expected: bool, uris: Uris | None = None) -> None:
         self.expected = expected
+        self.uris: Uris = uris or Unchanged()
         self._known: dict[Hashable | None, Asker] = {}
         self._introduced = asyncio.Event()
         self._sole_era: Era | None = None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.resource_uris import MAX_GIVEN, GivenUris, in_meta, in_question, in_result
+from mcp_hub.resource_uris import in_answer, in_error, in_meta, in_question, in_request, in_result
 
 LINK: dict[str, Any] = {"type": "resource_link", "uri": "x:1", "name": "n", "future": 1}
 EMBEDDED: dict[str, Any] = {
@@ -90,23 +90,54 @@ def test_nothing_of_any_shape_is_lost_or_breaks_it(result: dict[str, Any], param
     in_meta(result, str.upper)
     if isinstance(params, dict):
         assert in_question("sampling/createMessage", params, lambda uri: uri) == params
+        assert in_request({"inputResponses": params}, lambda uri: uri) == {"inputResponses": params}
+        json.dumps(in_answer({"role": "user", **params}, lambda uri: "own:" + uri))
 
 
-def test_equal_uris_that_two_servers_gave_one_caller_lead_to_each() -> None:
-    uris = GivenUris()
-    first = uris.give("me", "a", "x:1", "x:1")
-    second = uris.give("me", "b", "x:1", "x:1")
-    assert (first, uris.find("me", first)) == ("x:1", ("a", "x:1"))
-    assert (second, uris.find("me", second)) == ("mcp-hub://b/x:1", ("b", "x:1"))
-    assert uris.give("me", "b", "x:1", "x:1") == second
-    assert uris.find("you", first) is None
-    uris.forget("me")
-    assert uris.find("me", first) is None
+ANSWER = {"role": "assistant", "model": "m", "content": [RESULT_BLOCK, EMBEDDED, TEXT], "uri": "x:9"}
+ONE = {"role": "assistant", "model": "m", "content": LINK}
+FORM = {"action": "accept", "content": LINK}
+ROOTS = {"roots": [{"uri": "x:1"}]}
+WAY_BACK: list[tuple[dict[str, Any], set[str]]] = [
+    ({"inputResponses": {"a": ANSWER, "b": FORM, "c": ROOTS}}, {"x:1", "x:2"}),
+    ({"inputResponses": {"a": ONE}, "arguments": {"inputResponses": {"b": ONE}}}, {"x:1"}),
+    ({"inputResponses": {"b": FORM, "c": ROOTS, "d": None, "e": [LINK]}}, set()),
+    ({"inputResponses": [ANSWER], "arguments": {"uri": "x:1"}}, set()),
+]
 
 
-def test_what_is_given_is_bounded_and_the_oldest_goes_first() -> None:
-    uris = GivenUris()
-    for number in range(MAX_GIVEN + 10):
-        uris.give(None, "a", f"x:{number}", f"x:{number}")
-    assert uris.find(None, "x:0") is None
-    assert uris.find(None, f"x:{MAX_GIVEN + 9}") == ("a", f"x:{MAX_GIVEN + 9}")
+@pytest.mark.parametrize(("params", "expected"), WAY_BACK)
+def test_on_the_way_back_only_what_a_model_has_said_is_rewritten(params: dict[str, Any], expected: set[str]) -> None:
+    asked: set[str] = set()
+
+    def original(uri: str) -> str:
+        asked.add(uri)
+        return "own:" + uri
+
+    before = copy.deepcopy(params)
+    changed = in_request(params, original)
+    assert asked == expected
+    assert params == before
+    assert json.dumps(changed).replace("own:", "") == json.dumps(before)
+    assert in_request(params, lambda uri: uri) is params
+
+
+def test_an_answer_by_itself_is_rewritten_likewise() -> None:
+    assert in_answer(ONE, lambda uri: "own:" + uri) == {**ONE, "content": {**LINK, "uri": "own:x:1"}}
+    for other in (FORM, ROOTS):
+        assert in_answer(other, lambda uri: "own:" + uri) is other
+
+
+def test_an_error_about_a_resource_names_it_as_the_client_does() -> None:
+    error = {"code": -32002, "message": "x:1", "data": {"uri": "x:1", "future": 1}}
+    assert in_error("resources/read", error, lambda uri: "y")["data"] == {"uri": "y", "future": 1}
+    assert in_error("tools/call", error, lambda uri: "y") is error
+    for odd in ({"code": 1, "message": "m", "data": "x:1"}, {"code": 1, "message": "m"}):
+        assert in_error("resources/read", odd, lambda uri: "y") is odd
+
+
+def test_blocks_within_blocks_without_end_are_no_reason_to_fail() -> None:
+    deep: Any = LINK
+    for _ in range(400):
+        deep = {"type": "tool_result", "toolUseId": "x", "content": [deep]}
+    assert in_result("tools/call", {"content": [deep]}, lambda uri: "y") == {"content": [deep]}

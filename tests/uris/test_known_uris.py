@@ -1,0 +1,79 @@
+"""Which URI leads where for whom: nobody's URIs are another's, and what is remembered is bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_hub.catalog import Catalog, Item, Route, Source
+from mcp_hub.kinds import RESOURCES
+from mcp_hub.known_uris import MAX_GIVEN, MAX_URI, GivenUris, KnownUris
+
+
+def test_equal_uris_that_two_servers_gave_one_caller_lead_to_each() -> None:
+    uris = GivenUris()
+    first = uris.give("me", "a", "x:1", "x:1")
+    second = uris.give("me", "b", "x:1", "x:1")
+    assert (first, uris.find("me", first)) == ("x:1", ("a", "x:1"))
+    assert (second, uris.find("me", second)) == ("mcp-hub://b/x:1", ("b", "x:1"))
+    assert uris.give("me", "b", "x:1", "x:1") == second
+    assert uris.find("you", first) is None
+    uris.forget("me")
+    assert uris.find("me", first) is None
+
+
+def test_an_address_of_the_web_is_that_of_one_thing_whoever_names_it() -> None:
+    uris = GivenUris()
+    for server in "ab":
+        assert uris.give("me", server, "https://example.com/", "https://example.com/") == "https://example.com/"
+
+
+def test_what_is_given_is_bounded_and_the_caller_that_has_most_loses_its_oldest() -> None:
+    uris = GivenUris()
+    uris.give("modest", "a", "x:mine", "x:mine")
+    size = 30_000
+    count = MAX_GIVEN // size
+    for number in range(count):
+        uri = f"x:{number}".ljust(size // 2, "-")
+        assert uris.give("greedy", "a", uri, uri) == uri
+    assert uris.find("modest", "x:mine") == ("a", "x:mine")
+    assert uris.find("greedy", "x:0".ljust(size // 2, "-")) is None
+    assert uris.find("greedy", f"x:{count - 1}".ljust(size // 2, "-")) is not None
+    uris.forget("greedy")
+    for number in range(count // 2):  # what was forgotten takes no room
+        uri = f"y:{number}".ljust(size // 2, "-")
+        uris.give("other", "a", uri, uri)
+    assert uris.find("other", "y:0".ljust(size // 2, "-")) is not None
+
+
+def test_what_is_too_long_to_be_remembered_stays_as_it_is() -> None:
+    uris = GivenUris()
+    uri = "x:" + "-" * MAX_URI
+    assert uris.give("me", "a", uri, uri) == uri
+    assert uris.find("me", uri) is None
+
+
+@pytest.fixture
+def uris() -> KnownUris:
+    sources = [
+        Source(
+            server, server, tuple(Item(Route(server, RESOURCES, uri), uri, {"uri": uri, "name": "n"}) for uri in own)
+        )
+        for server, own in (("a", ("x:1",)), ("b", ("x:1", "x:2")))
+    ]
+    catalog = Catalog.build(sources)
+    return KnownUris(lambda caller: catalog)
+
+
+@pytest.mark.parametrize("uri", ["x:1", "x:2", "x:3", "mcp-hub://a/x:1", "mcp-hub://b/x:9"])
+def test_the_way_back_is_the_reverse_for_the_server_that_said_it(uris: KnownUris, uri: str) -> None:
+    for server in "ab":
+        exposed = uris.exposed("me", server, uri)
+        assert uris.original("me", server, exposed) == uri
+        other = "a" if server == "b" else "b"
+        assert uris.original("me", other, exposed) == exposed
+
+
+def test_what_was_given_and_is_forgotten_is_still_known_by_its_form(uris: KnownUris) -> None:
+    assert uris.original("me", "b", "mcp-hub://b/x:7") == "x:7"
+    assert uris.original("me", "a", "mcp-hub://b/x:7") == "mcp-hub://b/x:7"
+    assert uris.original("me", "a", "x:never") == "x:never"
