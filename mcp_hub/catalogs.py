@@ -39,22 +39,17 @@ class _Shaped:
 
 
 class Catalogs:
-    """`shape` are the rules; `built()` is called after each build."""
+    """Built from what `show` was told last."""
 
-    def __init__(
-        self,
-        upstreams: Mapping[str, Upstream],
-        shape: Shape,
-        on_conflict: OnConflict,
-        info: dict[str, Any],
-        built: Callable[[], None],
-    ) -> None:
-        self._upstreams = upstreams
-        self._shape = shape
-        self._on_conflict: OnConflict = on_conflict
+    def __init__(self, info: dict[str, Any]) -> None:
+        self._upstreams: Mapping[str, Upstream] = {}
+        self._shape: Shape = _as_they_are
+        self._on_conflict: OnConflict = "keep_first"
         self._info = info
-        self._built = built
-        self._catalog = Catalog.build((), on_conflict, server_info=info)
+        self._built: Callable[[], None] = _nothing
+        self._renewed = False
+        """Whether the next build is the first of its generation: a name may lead elsewhere then."""
+        self._catalog = Catalog.build((), server_info=info)
         self._shaped: list[_Shaped] = []
         self._of: dict[Hashable, Catalog] = {}
         """Of the callers that are offered more than the others."""
@@ -63,6 +58,15 @@ class Catalogs:
         self._watchers: list[Watcher] = []
         self.seen = False
         """Whether a list was given out, or a call found its way by one."""
+
+    def show(
+        self, upstreams: Mapping[str, Upstream], shape: Shape, on_conflict: OnConflict, built: Callable[[], None]
+    ) -> None:
+        """From now on these upstreams, their lists as `shape` leaves them; `built()` is called after each build."""
+        self._upstreams, self._shape, self._on_conflict, self._built = upstreams, shape, on_conflict, built
+        self._dirty = self._renewed = True
+        if self.seen:
+            self._build()
 
     def watch(self, watcher: Watcher) -> None:
         """`watcher(kinds, caller)` is called when lists have changed that somebody may have asked for."""
@@ -98,7 +102,7 @@ class Catalogs:
         self._shaped = [self._shaped_of(upstream) for upstream in self._upstreams.values() if upstream.lists.items]
         previous, before = self._catalog, self._of
         # Until somebody has seen a name it may still change: who is first is the file's to say, not who came first.
-        self._catalog = self._merged([one.source() for one in self._shaped], previous if self.seen else None)
+        self._catalog = self._merged([one.source() for one in self._shaped], self._remembered(previous))
         known = set(previous.findings)
         for finding in (finding for finding in self._catalog.findings if finding not in known):
             log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
@@ -109,6 +113,11 @@ class Catalogs:
         self._tell(told, None)
         for caller in callers | before.keys():
             self._tell(self.of(caller).changed(before.get(caller, self._catalog)) - told, caller)
+
+    def _remembered(self, previous: Catalog) -> Catalog | None:
+        remembered = previous if self.seen and not self._renewed else None
+        self._renewed = False
+        return remembered
 
     def _sources(self, caller: Hashable) -> list[Source]:
         return [one.source(one.upstream.own_lists.of(caller)) for one in self._shaped]
@@ -130,6 +139,14 @@ class Catalogs:
                 if item.route not in everybodys:
                     found.setdefault(item.route, item)
         return _Shaped(upstream, self._shape([*listed, *found.values()]), everybodys)
+
+
+def _as_they_are(items: Sequence[Item]) -> Sequence[Item]:
+    return items
+
+
+def _nothing() -> None:
+    pass
 
 
 def _items(upstream: Upstream, lists: Lists) -> Iterator[Item]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_hub.catalog import Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.long_results import LongResults
@@ -22,7 +22,7 @@ from mcp_hub.policy.preset import Preset
 from mcp_hub.policy.retry import Retry
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.shape_result import Function, ShapeResult
-from mcp_hub.policy.trace import Trace
+from mcp_hub.policy.trace import Labels, Trace
 from mcp_hub.policy.validate import Validate
 from mcp_hub.redaction import Redaction
 
@@ -45,6 +45,10 @@ class Rules:
 
         return await compose(self.shaping, given)(call)
 
+    def reaches(self, route: Route) -> bool:
+        """Whether something may be heard of a resource now."""
+        return bool(self.chain.shape([Item(route, route.name, {route.kind.name_key: route.name})]))
+
 
 def make_rules(
     config: Config,
@@ -52,6 +56,7 @@ def make_rules(
     innermost: Next,
     *,
     record: Callable[[Json], None] | None,
+    labels: Labels,
     listed: Callable[[Route], Json | None],
     scrape: Scrape,
     run_function: Function,
@@ -59,13 +64,14 @@ def make_rules(
 ) -> Rules:
     """All rules of a configuration, from the outermost to the innermost.
 
-    `record` gets a record of every call, `listed(route)` is a tool as its server lists it, `scrape` is for Fallback,
+    `record` gets a record of every call, `labels` name callers in it;
+    `listed(route)` is a tool as its server lists it, `scrape` is for Fallback,
     `run_function` and `long_results` are for ShapeResult.
     """
     servers = {server.id: server for server in config.servers}
     browsers = [server.id for server in config.servers if server.browser]
     access = Access(config, selection)
-    trace = Trace(record, Redaction(secrets_of(config)), arguments=config.call_log.arguments)
+    trace = Trace(record, Redaction(secrets_of(config)), arguments=config.call_log.arguments, labels=labels)
     shaping = (ShapeResult(servers, long_results, run_function, listed), FilterResults(config.guard))
     chain = Chain(
         (

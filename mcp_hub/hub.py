@@ -6,33 +6,33 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property, partial
 from typing import Any, Final
 
-from mcp_hub import bridge, extensions, instructions, names, resource_uris, tasks
 from mcp_hub import era as eras
+from mcp_hub import extensions, instructions, tasks
 from mcp_hub.catalog import Catalog, Route
 from mcp_hub.catalogs import Catalogs
-from mcp_hub.chain import make_rules
-from mcp_hub.config.models import Config
+from mcp_hub.chain import Rules, make_rules
+from mcp_hub.config.models import Config, Server
 from mcp_hub.era import Envelope, Era
-from mcp_hub.errors import UpstreamAnswered
+from mcp_hub.generation import Generation, Retiring
 from mcp_hub.kept import KeptCatalogs
-from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.kinds import RESOURCES, TEMPLATES, Kind
 from mcp_hub.known_uris import KnownUris
 from mcp_hub.long_results import LongResults
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.policy import Call, Json, unknown_name
-from mcp_hub.policy.selection import EVERYTHING, Selection, strangers
+from mcp_hub.policy.selection import EVERYTHING, Selection
+from mcp_hub.policy.trace import Labels
+from mcp_hub.relay import Relay
 from mcp_hub.tasks import TaskIds
+from mcp_hub.tool_files import tool_files
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.starts import Starts
-from mcp_hub.upstream.states import State
-from mcp_hub.upstream.watches import SUBSCRIBE, UNSUBSCRIBE
 from mcp_hub.version import VERSION
 from mcp_hub.wire.children import Children
 
@@ -40,6 +40,9 @@ log = logging.getLogger("mcp_hub")
 
 REFRESH_AFTER: Final = 5.0
 """Seconds until upstreams that are served from their kept catalog are started to refresh it."""
+
+RENEW_WAIT: Final = 10.0
+"""Seconds a new generation waits for the upstreams it has to start before it takes over."""
 
 OWN: Final = "mcp-hub"
 """The upstream of a route that leads to the hub itself."""
@@ -62,42 +65,111 @@ class Hub:
         one_client: bool = False,
         record: Callable[[Json], None] | None = None,
     ) -> None:
-        self.config = config
         self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
         self.children = Children()
         self.uris = KnownUris(lambda caller: self.catalogs.of(caller))
         self.clients = Clients(expected=one_client, uris=self.uris)
-        dialer = Dialer(self.children, environ, partial(built_in_settings, config))
-        starts = Starts()
-        self.upstreams: dict[str, Upstream] = {
-            server.id: Upstream(server, dialer, self.info, self.clients, starts, kept, self._lists_changed)
-            for server in config.servers
-        }
-        self.own = OwnServers(
-            config,
-            self.upstreams,
-            lambda server: Upstream(server, dialer, self.info, Clients(expected=False), starts, None, lambda: None),
-        )
+        self._environ = environ
+        self._starts = Starts()
         self._kept = kept
+        self._record = record
+        self._labels = Labels()
         self._long_results = LongResults(time.monotonic)
-        self.rules = make_rules(
-            config,
-            selection,
-            self._ask,
-            record=record,
-            listed=self._listed_tool,
-            scrape=self.own.scrape,
-            run_function=self.own.run_function,
-            long_results=self._long_results,
-        )
-        self.selection = selection
-        self._told_of_strangers = False
-        self.catalogs = Catalogs(
-            self.upstreams, self.rules.chain.shape, config.on_conflict, self.info, self._tell_of_strangers
-        )
+        self._retiring = Retiring()
+        self._renewing = asyncio.Lock()
+        self.generation = self._make(1, config, selection, {})
+        self.catalogs = Catalogs(self.info)
+        self._show()
         self._patience_ends: float | None = None
         self._refresh: asyncio.TimerHandle | None = None
         self._hurried = asyncio.Event()
+
+    # --- generations -------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.generation.config
+
+    @property
+    def upstreams(self) -> Mapping[str, Upstream]:
+        """Those of the configuration in force, by id, in its order."""
+        return self.generation.upstreams
+
+    @property
+    def rules(self) -> Rules:
+        """Those of the configuration in force."""
+        return self.generation.rules
+
+    @property
+    def selection(self) -> Selection:
+        """What of the configuration in force is served."""
+        return self.generation.selection
+
+    def _make(self, number: int, config: Config, selection: Selection, former: Mapping[str, Upstream]) -> Generation:
+        """A generation that takes over those of the former upstreams whose entry still means the same process."""
+        dialer = Dialer(self.children, self._environ, partial(built_in_settings, config))
+
+        def connect(
+            server: Server, clients: Clients, kept: KeptCatalogs | None, changed: Callable[[], None]
+        ) -> Upstream:
+            upstream = Upstream(server, dialer, self.info, clients, self._starts, kept, changed)
+            upstream.made_from = _made_from(server, config)
+            return upstream
+
+        upstreams: dict[str, Upstream] = {}
+        for server in config.servers:
+            known = former.get(server.id)
+            if known is None or known.made_from != _made_from(server, config):
+                known = connect(server, self.clients, self._kept, self._lists_changed)
+            upstreams[server.id] = known
+        own = OwnServers(config, upstreams, lambda server: connect(server, Clients(expected=False), None, lambda: None))
+        generation = Generation(number, config, selection, upstreams, own)
+        relay = Relay(upstreams, self.uris, lambda: self._task_ids, lambda call, result: rules.shaped(call, result))
+        rules = generation.rules = make_rules(
+            config,
+            selection,
+            relay,
+            record=self._record,
+            labels=self._labels,
+            listed=generation.listed_tool,
+            scrape=own.scrape,
+            run_function=own.run_function,
+            long_results=self._long_results,
+        )
+        return generation
+
+    async def renew(self, config: Config, selection: Selection = EVERYTHING) -> Generation:
+        """Go over to another configuration. Nothing that is running fails; returns once it is in force.
+
+        What is new is started first, and waited for at most `RENEW_WAIT` seconds. Upstreams whose entry still means
+        the same process keep it with all their sessions; what nobody needs any more ends with its last call.
+        """
+        async with self._renewing:
+            former = self.generation
+            coming = await asyncio.to_thread(self._make, former.number + 1, config, selection, former.upstreams)
+            fresh = [u for id, u in coming.upstreams.items() if former.upstreams.get(id) is not u]
+            for upstream in fresh:
+                upstream.start()
+                upstream.wake()
+            await self._wait_for(fresh, RENEW_WAIT)
+            self.generation = coming
+            for server in config.servers:
+                upstream, before = coming.upstreams[server.id], former.upstreams.get(server.id)
+                if upstream is before:
+                    upstream.server = server
+                elif before is not None:
+                    upstream.succeed(before)
+            self._show()
+            for id, upstream in former.upstreams.items():
+                if coming.upstreams.get(id) is not upstream:
+                    self._retiring.upstream(upstream)
+            self._retiring.generation(former)
+            return coming
+
+    def _show(self) -> None:
+        now = self.generation
+        self.catalogs.show(now.upstreams, now.rules.chain.shape, now.config.on_conflict, now.tell_of_strangers)
 
     async def __aenter__(self) -> Hub:
         for upstream in self.upstreams.values():
@@ -114,7 +186,7 @@ class Hub:
         if self._refresh is not None:
             self._refresh.cancel()
         stopping = (upstream.stop() for upstream in self.upstreams.values())
-        await asyncio.gather(*stopping, self.own.close(), return_exceptions=True)
+        await asyncio.gather(*stopping, self.generation.own.close(), self._retiring.close(), return_exceptions=True)
         await self.children.close()
 
     def _wake_all(self) -> None:
@@ -210,6 +282,7 @@ class Hub:
         route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is None and kind is RESOURCES:
             route = self.uris.given(caller, exposed)
+            route = route if route is not None and route.upstream in self.upstreams else None
         if route is None:
             await self._wait_for(self._who_may_have(exposed), self._longest_connect())
             route = self.catalogs.of(caller).resolve(kind, exposed)
@@ -230,41 +303,12 @@ class Hub:
 
     def why(self, kind: Kind, exposed: str) -> str | None:
         """The rule that hides a name, for the user of the hub and the log; None if nothing here has it."""
-        for upstream in self.upstreams.values():
-            server = upstream.server
-            for wire in (*upstream.lists.items.get(kind, ()), *upstream.own_lists.items(kind)):
-                name = wire.get(kind.name_key) if isinstance(wire, dict) else None
-                if not isinstance(name, str):
-                    continue
-                shown = (name, names.expose(server.namespace, name), f"{server.id}/{name}")
-                if exposed in shown and (reason := self.rules.access.why(Route(server.id, kind, name))) is not None:
-                    return reason
-        return None
+        return self.generation.why(kind, exposed)
 
     def missed(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope) -> None:
         """Record that somebody used a name that leads nowhere, and which rule hides it if one does."""
         reason = self.why(kind, exposed) or "unknown"
         self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
-
-    def strangers(self, members: Iterable[str]) -> tuple[str, ...]:
-        """Members of tool sets that no server lists; () while a server that may list them is missing."""
-        if any(u.error is not None or u.state is not State.READY for u in self.upstreams.values() if u.server.enabled):
-            return ()
-        listed = [
-            (upstream.server, tool["name"])
-            for upstream in self.upstreams.values()
-            for tool in upstream.lists.items.get(TOOLS, ())
-            if isinstance(tool, dict) and isinstance(tool.get("name"), str)
-        ]
-        return strangers(members, listed)
-
-    def _tell_of_strangers(self) -> None:
-        """Once, when all servers are there: what was chosen and is nowhere."""
-        members = self.selection.members or ()
-        if members and all(u.tried.is_set() for u in self.upstreams.values()) and not self._told_of_strangers:
-            self._told_of_strangers = True
-            for member in self.strangers(members):
-                log.warning("%s: no server has a tool %r", self.selection.name, member)
 
     def _who_may_have(self, exposed: str) -> list[Upstream]:
         """Upstreams still starting whose namespace the name begins with: worth waiting for longer than a list is."""
@@ -272,6 +316,10 @@ class Hub:
 
     def _longest_connect(self) -> float:
         return max((u.server.deadlines.connect for u in self.upstreams.values()), default=0.0)
+
+    def reaches(self, route: Route) -> bool:
+        """Whether something may be heard of a resource now."""
+        return route.upstream in self.upstreams and self.rules.reaches(route)
 
     async def tell(self, caller: Hashable | None, method: str) -> None:
         """Pass on a client's announcement to the servers that it is the only client of."""
@@ -295,7 +343,10 @@ class Hub:
         """The result of one call in its caller's era. Raises ProtocolError and CallError."""
         if call.route.upstream == OWN and call.kind is RESOURCES:
             return await self.rules.trace(call, self._read_long_result)
-        result = await self.rules.chain.run(call)
+        generation = self.generation
+        if call.route.upstream not in generation.upstreams:
+            raise unknown_name(call.kind, call.exposed, call.era)  # it went while the call was on its way
+        result = await generation.run(call)
         if call.era == "modern" and "resultType" not in result:
             result = {**result, "resultType": "complete"}  # it is the hub's own
         return result
@@ -307,74 +358,12 @@ class Hub:
             raise unknown_name(RESOURCES, call.exposed, call.era)
         return eras.result_for(call.era, "handshake", call.method, page)
 
-    async def _watch(self, upstream: Upstream, call: Call) -> Json:
-        if call.method == UNSUBSCRIBE:
-            await upstream.watching.unwatch(call.route.name, call.caller, call.subscriber)
-        elif call.on_update is not None:
-            await upstream.watching.watch(call.route.name, call.caller, call.subscriber, call.on_update)
-        return {}
-
     async def forget_watcher(self, who: Hashable) -> None:
         """A subscriber is gone; what only it wanted to hear of is nobody's news any more."""
         await asyncio.gather(*(upstream.watching.forget(who) for upstream in self.upstreams.values()))
 
-    def _listed_tool(self, route: Route) -> Json | None:
-        """A tool as its server lists it."""
-        if route.kind is not TOOLS:
-            return None
-        upstream = self.upstreams[route.upstream]
-        return upstream.lists.tool(route.name) or upstream.own_lists.tool(route.name)
 
-    async def _ask(self, call: Call) -> Json:
-        upstream = self.upstreams[call.route.upstream]
-        call.attempts += 1
-        if call.method in (SUBSCRIBE, UNSUBSCRIBE):
-            return await self._watch(upstream, call)
-        # What a handshake client can be asked a modern server is told with each request, as everybody else.
-        envelope = call.envelope
-        if call.era == "handshake":
-            offered = extensions.told(envelope.capabilities, "handshake") if call.asker is not None else {}
-            envelope = Envelope(capabilities=offered, log_level=envelope.log_level)
-        else:
-            envelope = replace(envelope, capabilities=extensions.told(envelope.capabilities, "modern"))
-
-        def exposed(uri: str) -> str:
-            known = uri == call.route.name and call.kind is RESOURCES
-            return call.exposed if known else self.uris.exposed(call.caller, call.route.upstream, uri)
-
-        original = partial(self.uris.original, call.caller, call.route.upstream)
-
-        async def ask(more: Json) -> Json:
-            if call.asker is not None:
-                await call.asker.turn()
-            try:
-                answered = await upstream.request(
-                    call.method,
-                    resource_uris.in_request({**call.params, **more}, original),
-                    caller=call.caller,
-                    envelope=envelope,
-                    on_progress=call.on_progress,
-                    asker=call.asker,
-                    hear=call.on_message,
-                )
-            except UpstreamAnswered as error:
-                raise UpstreamAnswered(resource_uris.in_error(call.method, error.error, exposed)) from None
-            spoken.append(answered.era)
-            return resource_uris.in_result(call.method, answered.result, exposed)
-
-        spoken: list[Era] = []
-        result = await ask({})
-        if call.era == "handshake" and bridge.wants_input(result):
-            result = await bridge.driven(result, call.asker, ask)
-        result = eras.result_for(call.era, spoken[-1], call.method, result)
-        return await self._task_of(call, result) if call.kind is TOOLS and tasks.ID in result else result
-
-    async def _task_of(self, call: Call, result: Json) -> Json:
-        """A result about a task: its id as the caller knows it, what it has come to as the rules leave it."""
-        inner = result.get("result")
-        if call.method == tasks.GET and isinstance(inner, dict):
-            made = replace(call, method=TOOLS.act_method)
-            result = {**result, "result": await self.rules.shaped(made, inner)}
-        elif call.method == TOOLS.act_method and result.get("resultType") != tasks.RESULT_TYPE:
-            return result
-        return self._task_ids.in_result(call.caller, call.route, result)
+def _made_from(server: Server, config: Config) -> tuple[Any, ...]:
+    """What the process of an upstream was made from: with the same it would be the same."""
+    settings = built_in_settings(config, server) if server.builtin is not None else None
+    return server.connection, settings, tool_files(server.tools_dir)

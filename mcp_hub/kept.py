@@ -9,7 +9,6 @@ import contextlib
 import errno
 import hashlib
 import hmac
-import json
 import logging
 import os
 import secrets
@@ -18,7 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from mcp_hub.config.models import Server
+from mcp_hub.config.models import RULES_OF_LISTS, Server
 from mcp_hub.kinds import KINDS
 from mcp_hub.wire.frames import FrameError, decode, encode
 
@@ -99,7 +98,7 @@ class KeptCatalogs:
             return None
 
     def _path(self, server: Server) -> Path:
-        entry = _canonical(server).encode()
+        entry = server.described(set(RULES_OF_LISTS)).encode()
         digest = hmac.new(self._key(), b"%d\0" % FORMAT + entry, hashlib.sha256).hexdigest()
         return self._directory / f"{digest}.json"
 
@@ -181,20 +180,6 @@ def _must_be_ours(status: os.stat_result, path: Path, is_type: Any) -> None:
         raise ValueError(f"{path} is not what it should be")
     if os.name == "posix" and (status.st_uid != os.getuid() or status.st_mode & 0o077):
         raise ValueError(f"{path} is open to others or belongs to someone else")
-
-
-_RULES: Final = frozenset({
-    "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits",
-    "idle",
-})  # fmt: skip
-"""What the hub does with the lists of a server, not what the server lists: it is applied to kept ones as to others."""
-
-
-def _canonical(server: Server) -> str:
-    fields = server.model_dump(mode="python", exclude=set(_RULES))
-    for name in ("env", "headers"):
-        fields[name] = {key: value.get_secret_value() for key, value in getattr(server, name).items()}
-    return json.dumps(fields, sort_keys=True, default=str)
 
 
 def _checked(data: bytes) -> Kept | None:

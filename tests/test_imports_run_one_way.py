@@ -45,7 +45,11 @@ ALLOWED = {
     "bridge": {"pure"},
     "own_servers": {"pure", "config", "policy", "upstream", "builtin"},
     "catalogs": {"pure", "upstream"},
-    "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "bridge", "catalogs", "chain", "own_servers"},
+    "relay": {"pure", "policy", "upstream", "bridge"},
+    "tool_files": {"pure"},
+    "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers"},
+    "hub": {"pure", "config", "wire", "kept", "policy", "upstream"}
+    | {"catalogs", "chain", "own_servers", "relay", "generation", "tool_files"},
     "serve": {"pure", "config", "wire", "policy", "hub"},
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"},
     "__init__": {"pure", "config", "local", "hub"},

@@ -6,8 +6,9 @@ All durations are seconds, all sizes bytes.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
@@ -49,6 +50,15 @@ CALL_DEADLINE = 1200.0
 LIST_WAIT = 3.0
 """Some clients give up on `tools/list` after 5 s."""
 MAX_FRAME = 64 * 1024 * 1024
+
+
+RULES_OF_LISTS = frozenset({
+    "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits",
+    "idle",
+})  # fmt: skip
+"""What the hub does with the lists of a server, not what the server lists."""
+_OF_THE_HUB = frozenset({"namespace", "required", "lazy", "keep_catalog", "disabled_reason"})
+"""What else of an entry never reaches the server."""
 
 
 class Deadlines(Frozen):
@@ -135,6 +145,19 @@ class Server(Frozen):
             other = "a 'command'" if self.transport == "stdio" else "a 'url'"
             raise ValueError(f"transport '{self.transport}' needs {other}")
         return self
+
+    @property
+    def connection(self) -> str:
+        """Everything a connection to the upstream is made from, secrets included: never to be shown or kept."""
+        excluded: dict[str, Any] = {name: True for name in (*RULES_OF_LISTS, *_OF_THE_HUB)}
+        return self.described({**excluded, "deadlines": {"call", "idle"}})
+
+    def described(self, exclude: Any) -> str:
+        """The entry as JSON, secrets included, without some of its fields."""
+        fields = self.model_dump(mode="python", exclude=exclude)
+        for name in ("env", "headers"):
+            fields[name] = {key: value.get_secret_value() for key, value in getattr(self, name).items()}
+        return json.dumps(fields, sort_keys=True, default=str)
 
 
 class Listen(Frozen):

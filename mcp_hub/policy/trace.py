@@ -61,6 +61,35 @@ _DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
 _REFUSALS: Final = frozenset({"access", "validate", "guard", "breaker", "limits"})
 
 
+class Labels:
+    """How calls and callers are called in records, as long as the hub runs."""
+
+    def __init__(self) -> None:
+        self._run = f"{random.randrange(16**4):04x}"
+        """Tells apart the calls of several hubs that write to one file."""
+        self._calls = count(1)
+        self._callers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._numbers = count(1)
+
+    def next_call(self) -> str:
+        """The id of one more call."""
+        return f"{self._run}-{next(self._calls)}"
+
+    def caller(self, caller: Hashable | None) -> str:
+        """Short, the same for all calls of one caller while the hub runs (of a principal: always), without secrets."""
+        if caller is None:
+            return "only"
+        if isinstance(caller, str):
+            return f"principal-{sha256(caller.encode('utf-8', 'replace')).hexdigest()[:8]}" if caller else "anonymous"
+        try:
+            label = self._callers.get(caller)
+            if label is None:
+                label = self._callers[caller] = f"session-{next(self._numbers)}"
+        except TypeError:
+            return "other"
+        return label
+
+
 class Trace:
     """The outermost policy: `write` gets a record of each call when it ends. None: nothing is recorded.
 
@@ -75,6 +104,7 @@ class Trace:
         redaction: Redaction,
         *,
         arguments: bool = True,
+        labels: Labels | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -83,11 +113,7 @@ class Trace:
         self._arguments = arguments
         self._clock = clock
         self._now = now
-        self._numbers = count(1)
-        self._run = f"{random.randrange(16**4):04x}"
-        """Tells apart the calls of several hubs that write to one file."""
-        self._callers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-        self._caller_numbers = count(1)
+        self._labels = labels or Labels()
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Nothing changes in a list."""
@@ -158,8 +184,8 @@ class Trace:
         return {
             "event": "call",
             "time": time.replace("+00:00", "Z"),
-            "id": f"{self._run}-{next(self._numbers)}",
-            "caller": self._label(caller),
+            "id": self._labels.next_call(),
+            "caller": self._labels.caller(caller),
             "client": self._text(client) if isinstance(client, str) else None,
             "era": era,
             "method": method,
@@ -206,20 +232,6 @@ class Trace:
         # Cut only after it was looked through; what is shown must not begin a secret that ends behind it.
         shown = self._redaction.text(text[: 16 * MAX_TEXT])
         return shown if len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}…"
-
-    def _label(self, caller: Hashable | None) -> str:
-        """Short, the same for all calls of one caller while the hub runs (of a principal: always), without secrets."""
-        if caller is None:
-            return "only"
-        if isinstance(caller, str):
-            return f"principal-{sha256(caller.encode('utf-8', 'replace')).hexdigest()[:8]}" if caller else "anonymous"
-        try:
-            label = self._callers.get(caller)
-            if label is None:
-                label = self._callers[caller] = f"session-{next(self._caller_numbers)}"
-        except TypeError:
-            return "other"
-        return label
 
 
 def outcome(

@@ -16,7 +16,7 @@ MIN_SECRET: Final = 6
 
 _MIN_CUT: Final = 8
 """Characters of the beginning of a secret that give it away where a text was cut."""
-_LEVELS: Final = 4
+_LEVELS: Final = 6
 """How many encodings around each other are undone."""
 _CUT: Final = "…"
 _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|([\"'/bfnrt\\]))")
@@ -120,17 +120,19 @@ def _any_of(words: list[str]) -> str:
 
 
 def _undone(text: str) -> Iterator[str]:
-    """`text` with one percent-encoding or backslash escape after the other taken off it."""
+    """`text` with percent-encodings and backslash escapes taken off it, in any order: a secret may hold a `%` itself."""
+    known, level = {text}, [text]
     for _ in range(_LEVELS):
-        before = text
-        if "%" in text:
-            text = unquote(text)
-            yield text
-        if "\\" in text:
-            text = _ESCAPED.sub(_unescape, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            yield text
-        if text == before:
-            return
+        found = [plain for one in level for plain in (unquote(one), _unescaped(one))]
+        level = [plain for plain in dict.fromkeys(found) if plain not in known]
+        known.update(level)
+        yield from level
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return _ESCAPED.sub(_unescape, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _unescape(found: re.Match[str]) -> str:

@@ -90,6 +90,8 @@ class Subscriptions:
         key = exchange.caller.key(exchange.era)
 
         def tell(params: dict[str, Any]) -> None:
+            if not self._hub.reaches(route):
+                return  # by a configuration that was loaded since
             same = params.get("uri") == route.name
             known = uri if same else self._hub.uris.exposed(key, route.upstream, str(params.get("uri")))
             put({"jsonrpc": "2.0", "method": UPDATED, "params": {**params, "uri": known}})

@@ -24,6 +24,7 @@ from mcp_hub.upstream.client_sessions import ClientSessions
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.continuity import Continuity
 from mcp_hub.upstream.dial import Dialer
+from mcp_hub.upstream.in_use import InUse
 from mcp_hub.upstream.lists import Lists
 from mcp_hub.upstream.opening import Opener
 from mcp_hub.upstream.own_lists import OwnLists
@@ -81,6 +82,9 @@ class Upstream:
         self.error: str | None = server.disabled_reason
         """Why it is not there, in words for the user; None while all is well."""
         self.connect_seconds: float | None = None
+        self.calls = InUse()
+        self.made_from: tuple[Any, ...] = ()
+        """What its process was made from, for whoever has to know whether it would be another one now."""
         self.settled = asyncio.Event()
         """The first outcome is known: connected, failed, or served from the kept catalog."""
         self.tried = asyncio.Event()
@@ -142,6 +146,11 @@ class Upstream:
         await self._own_sessions.close()
         self.tried.set()
         self.settled.set()
+
+    def succeed(self, former: Upstream) -> None:
+        """Take the place of an upstream of the same id: who hears of its resources does so here, from now on."""
+        self.watching.inherit(former.watching, self._session)
+        self._continuity.inherit(former._continuity)
 
     async def tell(self, caller: Hashable | None, method: str) -> None:
         """Pass on what the only client of a session announces; a server shared by several is told nothing."""

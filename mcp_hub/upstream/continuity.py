@@ -32,6 +32,11 @@ class Continuity:
         if before is not None and before is not session:
             raise self._words.state_lost(before.loss, before.last_words)
 
+    def inherit(self, former: Continuity) -> None:
+        """Callers of the upstream that was here before are told as well."""
+        if self._browser:
+            self._last = dict(former._last)
+
     def forget(self, caller: Hashable | None) -> None:
         """The caller has been told, or is gone."""
         self._last.pop(caller, None)

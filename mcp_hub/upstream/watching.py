@@ -72,6 +72,12 @@ class Watching:
             with contextlib.suppress(LinkError, HubError):
                 await session.watch(left, old=uri)
 
+    def inherit(self, former: Watching, session: Session | None) -> None:
+        """Take over who watches what from the upstream that was here before. `session` is the shared one."""
+        self._watches.update(former._watches)
+        if session is not None:
+            self.restore(session, None)
+
     def updated(self, key: Hashable | None, params: Json) -> None:
         """A resource has changed, on the session of `key`."""
         if key in self._watches:

@@ -127,6 +127,12 @@ JSON = st.recursive(
 )
 
 
+def test_a_secret_that_looks_encoded_itself_is_found_in_its_escaped_form() -> None:
+    secret = "0001\x1b%00"
+    for form in forms(secret):
+        assert form not in Redaction([secret]).text(f"a {form} b")
+
+
 @given(st.data())
 def test_a_known_secret_never_comes_out_wherever_it_is_and_in_whatever_form(data: st.DataObject) -> None:
     secret = data.draw(SECRET)

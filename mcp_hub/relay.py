@@ -1,0 +1,98 @@
+"""Carries one call out: to its upstream in that one's words, and the answer back in the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from mcp_hub import bridge, extensions, resource_uris, tasks
+from mcp_hub import era as eras
+from mcp_hub.era import Envelope, Era
+from mcp_hub.errors import UpstreamAnswered
+from mcp_hub.kinds import RESOURCES, TOOLS
+from mcp_hub.known_uris import KnownUris
+from mcp_hub.policy import Call, Json
+from mcp_hub.tasks import TaskIds
+from mcp_hub.upstream.connection import Upstream
+from mcp_hub.upstream.watches import SUBSCRIBE, UNSUBSCRIBE
+
+Shaped = Callable[[Call, Json], Awaitable[Json]]
+"""A result that did not come through the rules, as they would have left it."""
+
+
+class Relay:
+    """What is behind the last rule. `task_ids()` seals the ids of tasks."""
+
+    def __init__(
+        self, upstreams: Mapping[str, Upstream], uris: KnownUris, task_ids: Callable[[], TaskIds], shaped: Shaped
+    ) -> None:
+        self._upstreams = upstreams
+        self._uris = uris
+        self._task_ids = task_ids
+        self._shaped = shaped
+
+    async def __call__(self, call: Call) -> Json:
+        """The result of one call in its caller's era. Raises ProtocolError and CallError."""
+        upstream = self._upstreams[call.route.upstream]
+        call.attempts += 1
+        if call.method in (SUBSCRIBE, UNSUBSCRIBE):
+            return await _watch(upstream, call)
+        envelope = _envelope(call)
+
+        def exposed(uri: str) -> str:
+            known = uri == call.route.name and call.kind is RESOURCES
+            return call.exposed if known else self._uris.exposed(call.caller, call.route.upstream, uri)
+
+        original = partial(self._uris.original, call.caller, call.route.upstream)
+
+        async def ask(more: Json) -> Json:
+            if call.asker is not None:
+                await call.asker.turn()
+            try:
+                answered = await upstream.request(
+                    call.method,
+                    resource_uris.in_request({**call.params, **more}, original),
+                    caller=call.caller,
+                    envelope=envelope,
+                    on_progress=call.on_progress,
+                    asker=call.asker,
+                    hear=call.on_message,
+                )
+            except UpstreamAnswered as error:
+                raise UpstreamAnswered(resource_uris.in_error(call.method, error.error, exposed)) from None
+            spoken.append(answered.era)
+            return resource_uris.in_result(call.method, answered.result, exposed)
+
+        spoken: list[Era] = []
+        result = await ask({})
+        if call.era == "handshake" and bridge.wants_input(result):
+            result = await bridge.driven(result, call.asker, ask)
+        result = eras.result_for(call.era, spoken[-1], call.method, result)
+        return await self._task_of(call, result) if call.kind is TOOLS and tasks.ID in result else result
+
+    async def _task_of(self, call: Call, result: Json) -> Json:
+        """A result about a task: its id as the caller knows it, what it has come to as the rules leave it."""
+        inner = result.get("result")
+        if call.method == tasks.GET and isinstance(inner, dict):
+            made = replace(call, method=TOOLS.act_method)
+            result = {**result, "result": await self._shaped(made, inner)}
+        elif call.method == TOOLS.act_method and result.get("resultType") != tasks.RESULT_TYPE:
+            return result
+        return self._task_ids().in_result(call.caller, call.route, result)
+
+
+def _envelope(call: Call) -> Envelope:
+    """What a handshake client can be asked a modern server is told with each request, as everybody else."""
+    if call.era == "modern":
+        return replace(call.envelope, capabilities=extensions.told(call.envelope.capabilities, "modern"))
+    offered = extensions.told(call.envelope.capabilities, "handshake") if call.asker is not None else {}
+    return Envelope(capabilities=offered, log_level=call.envelope.log_level)
+
+
+async def _watch(upstream: Upstream, call: Call) -> Json:
+    if call.method == UNSUBSCRIBE:
+        await upstream.watching.unwatch(call.route.name, call.caller, call.subscriber)
+    elif call.on_update is not None:
+        await upstream.watching.watch(call.route.name, call.caller, call.subscriber, call.on_update)
+    return {}
