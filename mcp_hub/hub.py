@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from mcp_hub.catalogs import Catalogs
 from mcp_hub.chain import Rules, make_rules
 from mcp_hub.config.models import Config, Server
 from mcp_hub.era import Envelope, Era
+from mcp_hub.file_stamps import tool_files
 from mcp_hub.generation import Generation, Retiring
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import RESOURCES, TEMPLATES, Kind
@@ -28,7 +30,6 @@ from mcp_hub.policy.selection import EVERYTHING, Selection
 from mcp_hub.policy.trace import Labels
 from mcp_hub.relay import Relay
 from mcp_hub.tasks import TaskIds
-from mcp_hub.tool_files import tool_files
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
@@ -152,7 +153,7 @@ class Hub:
             for upstream in fresh:
                 upstream.start()
                 upstream.wake()
-            await self._wait_for(fresh, RENEW_WAIT)
+            await _tried([upstream for upstream in fresh if not upstream.server.lazy], RENEW_WAIT)
             self.generation = coming
             for server in config.servers:
                 upstream, before = coming.upstreams[server.id], former.upstreams.get(server.id)
@@ -361,6 +362,14 @@ class Hub:
     async def forget_watcher(self, who: Hashable) -> None:
         """A subscriber is gone; what only it wanted to hear of is nobody's news any more."""
         await asyncio.gather(*(upstream.watching.forget(who) for upstream in self.upstreams.values()))
+
+
+async def _tried(upstreams: Sequence[Upstream], seconds: float) -> None:
+    """Wait until each has been connected to or has failed to be, at most so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            for upstream in upstreams:
+                await upstream.tried.wait()
 
 
 def _made_from(server: Server, config: Config) -> tuple[Any, ...]:

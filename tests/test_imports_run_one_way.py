@@ -33,7 +33,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
 
 ALLOWED = {
     "pure": set(),
-    "config": {"pure"},
+    "config": {"pure", "file_stamps"},
     "wire": {"pure", "config"},
     "kept": {"pure", "config", "wire"},
     "policy": {"pure", "config"},
@@ -46,10 +46,10 @@ ALLOWED = {
     "own_servers": {"pure", "config", "policy", "upstream", "builtin"},
     "catalogs": {"pure", "upstream"},
     "relay": {"pure", "policy", "upstream", "bridge"},
-    "tool_files": {"pure"},
+    "file_stamps": {"pure"},
     "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers"},
     "hub": {"pure", "config", "wire", "kept", "policy", "upstream"}
-    | {"catalogs", "chain", "own_servers", "relay", "generation", "tool_files"},
+    | {"catalogs", "chain", "own_servers", "relay", "generation", "file_stamps"},
     "serve": {"pure", "config", "wire", "policy", "hub"},
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"},
     "__init__": {"pure", "config", "local", "hub"},

@@ -6,16 +6,16 @@ import argparse
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import AsyncIterator
 
 from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.selecting import add_selection_arguments, chosen
-from mcp_hub.cli.startup import add_config_arguments, load, make_hub, recording, run_loop
+from mcp_hub.cli.signals import Signals
+from mcp_hub.cli.startup import add_config_arguments, keep_secret, load_with_files, make_hub, recording, run_loop
+from mcp_hub.config import Loaded
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Hub
-from mcp_hub.policy.selection import Selection
 from mcp_hub.records import Records
 from mcp_hub.serve.dispatcher import Dispatcher
 from mcp_hub.text import printable
@@ -44,17 +44,16 @@ def run(options: argparse.Namespace) -> int:
     """Serve until the client leaves or a signal comes."""
     network = options.sse or options.http
     if network:
-        config = load(options)
-        config = config.model_copy(update={"listen": _listen(config, options)})
-        return run_loop(_network(config, chosen(options, config), sse=options.sse))
+        loaded = load_with_files(options)
+        config = loaded.config.model_copy(update={"listen": _listen(loaded.config, options)})
+        return run_loop(_network(options, loaded, config))
     if options.host is not None or options.port is not None or options.public_host:
         text = "--host, --port and --public-host need --sse or --http; without one of them the hub serves over stdio"
         raise ConfigError(text)
     from mcp_hub.wire.streams import claim
 
     stdin, stdout = claim()  # before anything can print
-    config = load(options)
-    return run_loop(_stdio(config, chosen(options, config), stdin, stdout))
+    return run_loop(_stdio(options, load_with_files(options), stdin, stdout))
 
 
 def _listen(config: Config, options: argparse.Namespace) -> Listen:
@@ -85,22 +84,24 @@ def _public_hosts(names: list[str]) -> tuple[str, ...]:
         raise ConfigError(f"--public-host: {error}") from None
 
 
-async def _stdio(config: Config, selection: Selection, stdin: int, stdout: int) -> int:
+async def _stdio(options: argparse.Namespace, loaded: Loaded, stdin: int, stdout: int) -> int:
     from mcp_hub.serve.stdio import serve_stdio
 
-    stop = _stop_on_signals()
+    signals = Signals()
+    config = loaded.config
     # Whoever gets both on one pipe would take a record for a message.
     apart = not os.path.samestat(os.fstat(stdout), os.fstat(2))
     with recording(config, on_stderr=apart) as records:
         async with (
-            make_hub(config, selection, records, one_client=True) as hub,
-            _required(hub, stop, records) as missing,
+            make_hub(config, chosen(options, config), records, one_client=True) as hub,
+            _required(hub, signals.stop, records) as missing,
+            _reloading(options, loaded, hub, signals, records),
         ):
-            await serve_stdio(Dispatcher(hub), stdin, stdout, stop)
+            await serve_stdio(Dispatcher(hub), stdin, stdout, signals.stop)
     return FAILED if missing else OK
 
 
-async def _network(config: Config, selection: Selection, *, sse: bool) -> int:
+async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) -> int:
     from mcp_hub.serve.app import App
     from mcp_hub.serve.network import serve_network
     from mcp_hub.serve.security import check_listener
@@ -109,18 +110,31 @@ async def _network(config: Config, selection: Selection, *, sse: bool) -> int:
     objection = check_listener(listen)
     if objection is not None:
         raise ConfigError(objection)
-    stop = _stop_on_signals()
+    signals = Signals()
     announcements: set[asyncio.Task[None]] = set()
     with recording(config, on_stderr=True) as records:
-        async with make_hub(config, selection, records) as hub, _required(hub, stop, records) as missing:
-            app = App(Dispatcher(hub), listen, sse=sse)
+        async with (
+            make_hub(config, chosen(options, config), records) as hub,
+            _required(hub, signals.stop, records) as missing,
+            _reloading(options, loaded, hub, signals, records),
+        ):
+            app = App(Dispatcher(hub), listen, sse=options.sse)
 
             def ready(bases: list[str]) -> None:
-                announcing = _announce(hub, bases, listen, records, sse=sse)
+                announcing = _announce(hub, bases, listen, records, sse=options.sse)
                 announcements.add(asyncio.get_running_loop().create_task(announcing))
 
-            await serve_network(app, listen, stop=stop, ready=ready)
+            await serve_network(app, listen, stop=signals.stop, ready=ready)
     return FAILED if missing else OK
+
+
+def _reloading(
+    options: argparse.Namespace, loaded: Loaded, hub: Hub, signals: Signals, records: Records
+) -> contextlib.AbstractAsyncContextManager[None]:
+    from mcp_hub.cli.reloading import Reloading
+
+    reloading = Reloading(hub, loaded, lambda config: chosen(options, config), records.line, keep_secret)
+    return reloading.running(signals.again)
 
 
 @contextlib.asynccontextmanager
@@ -149,24 +163,3 @@ async def _announce(hub: Hub, bases: list[str], listen: Listen, records: Records
     records.line(addresses_text(bases, sse=sse, with_token=listen.token is not None))
     await hub.settled_catalog()
     records.line(catalog_text(hub))
-
-
-def _stop_on_signals() -> asyncio.Event:
-    """Set by the first SIGTERM, SIGINT or SIGHUP; the second ends the process at once, the reaper its children."""
-    stop = asyncio.Event()
-
-    def caught() -> None:
-        if stop.is_set():
-            os._exit(130)
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is None:
-            continue
-        try:
-            loop.add_signal_handler(number, caught)
-        except NotImplementedError:  # Windows
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(caught))
-    return stop

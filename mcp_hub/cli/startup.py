@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mcp_hub.cli.log import LogHandler
-from mcp_hub.config import default_path, read_config
+from mcp_hub.config import Loaded, default_path, read_config
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.hub import Hub
@@ -27,6 +27,9 @@ T = TypeVar("T")
 
 _handler = LogHandler()
 """The one the process has."""
+_known: set[str] = set()
+MAX_SECRETS = 10_000
+"""Secrets of all configurations that were loaded."""
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,13 +55,26 @@ def load(options: argparse.Namespace, *, quiet: bool = False) -> Config:
 
     `quiet` is for commands that print themselves what else would be logged of servers.
     """
+    return load_with_files(options, quiet=quiet).config
+
+
+def load_with_files(options: argparse.Namespace, *, quiet: bool = False) -> Loaded:
+    """Like `load`, with the files that were read."""
     set_up_logging(options.verbose, quiet=quiet)
     path = options.config or default_path(Path.cwd(), os.environ)
     loaded = read_config(path, os.environ)
-    _handler.redaction = Redaction(secrets_of(loaded.config))
+    keep_secret(loaded.config)
     for warning in loaded.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    return loaded.config
+    return loaded
+
+
+def keep_secret(config: Config) -> None:
+    """The log hides the secrets of this configuration too, besides those it knows."""
+    _known.update(secrets_of(config))
+    while len(_known) > MAX_SECRETS:
+        _known.pop()
+    _handler.redaction = Redaction({*_known, *secrets_of(config)})
 
 
 @contextlib.contextmanager
@@ -68,7 +84,7 @@ def recording(config: Config, *, on_stderr: bool) -> Iterator[Records]:
     Records go to the file that is configured and, with `on_stderr`, to stderr.
     """
     calls = config.call_log
-    _handler.redaction = Redaction(secrets_of(config))
+    keep_secret(config)
     file = calls.file if calls.enabled else None
     with Records(file, on_stderr and calls.enabled and calls.stderr) as records:
         _handler.records = records

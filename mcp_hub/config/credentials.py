@@ -135,6 +135,7 @@ def _passed_on(fields: Fields) -> list[str]:
 
 
 def _env_file(path: Path, fields: Fields) -> dict[str, str]:
+    fields.scope.read.add(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise Unresolved("is not a file")

@@ -133,7 +133,7 @@ ENTRY_KEYS: Final = frozenset(
 )
 
 ROOT_KEYS: Final = frozenset({
-    "tools_dir", "on_conflict", "list_wait", "cache_dir", "listen", "defaults", "serverDefaults",
+    "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "listen", "defaults", "serverDefaults",
     "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
     "profiles",
 })  # fmt: skip

@@ -50,6 +50,8 @@ class Loaded:
 
     config: Config
     warnings: tuple[str, ...]
+    read: frozenset[Path] = frozenset()
+    """The files that its values came from, besides the file itself."""
 
 
 def load_config(path: Path | str, *, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Config:
@@ -83,7 +85,7 @@ def read_config(path: Path | str, environ: Mapping[str, str] = os.environ, home:
     config = _config(root, document, scope, findings, servers, {entry.id for entry in entries})
     findings.raise_errors()
     assert config is not None
-    return Loaded(config, document.warnings + findings.told())
+    return Loaded(config, document.warnings + findings.told(), frozenset(scope.read))
 
 
 def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
@@ -148,6 +150,7 @@ def _config(
         "on_conflict": fields.choice("on_conflict", _ON_CONFLICT),
         "list_wait": fields.seconds("list_wait"),
         "cache_dir": fields.path("cache_dir"),
+        "watch": fields.flag("watch"),
         "listen": _listen(fields, findings),
         **read_root_rules(given, ids | ({LOCAL_TOOLS} if tools_dir is not None else set()), scope, findings),
     }

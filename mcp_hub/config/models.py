@@ -188,6 +188,8 @@ class Config(Frozen):
     """How long the first list waits for upstreams that are still connecting."""
     cache_dir: Path | None = None
     """Where catalogs are kept; None: the user's cache directory."""
+    watch: bool = True
+    """Whether a running hub loads the file again when it, or what it is made of, has changed."""
     listen: Listen = Listen()
     blacklist: tuple[tuple[str, str], ...] = ()
     """(pattern over upstream ids, pattern over original names or URIs), of every kind."""

@@ -79,7 +79,7 @@ def _blacklist(given: Given | None, ids: Collection[str], findings: Findings) ->
     value = given.value
     if isinstance(value, dict):
         # {server: [tool, ...]}
-        value = [[server, tool] for server, tools in value.items() for tool in (tools or ["*"])]
+        value = [[server, tool] for server, tools in value.items() for tool in _listed(tools)]
     if not isinstance(value, list):
         findings.error(given.at, "must be a list of [server, tool] or 'server/tool'")
         return None
@@ -94,6 +94,10 @@ def _blacklist(given: Given | None, ids: Collection[str], findings: Findings) ->
             findings.warning(at, "names a server that is not in this file; it refuses nothing")
         found.append(pair)
     return tuple(found)
+
+
+def _listed(tools: Any) -> list[Any]:
+    return tools if isinstance(tools, list) and tools else ["*"] if not tools else [tools]
 
 
 def _pair(item: Any, ids: Collection[str]) -> tuple[str, str] | None:

@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +53,8 @@ class Scope:
     """opencode's `{file:PATH}` counts too."""
     os_environ: bool = False
     """LiteLLM's `os.environ/NAME` counts too."""
+    read: set[Path] = field(default_factory=set)
+    """Files that values came from, whether or not they were there."""
 
     @property
     def workspace(self) -> Path:
@@ -148,6 +150,7 @@ def _variable(name: str, default: str | None, scope: Scope) -> str:
 def _file(text: str, scope: Scope) -> str:
     """The contents of a file without its last line end."""
     path = scope.path(text)
+    scope.read.add(path)
     shown = printable(str(path))
     try:
         # A pipe or a device would be waited for, or never end.

@@ -120,7 +120,7 @@ def _any_of(words: list[str]) -> str:
 
 
 def _undone(text: str) -> Iterator[str]:
-    """`text` with percent-encodings and backslash escapes taken off it, in any order: a secret may hold a `%` itself."""
+    """`text` with percent-encodings and backslash escapes taken off, in any order: a secret may hold a `%`."""
     known, level = {text}, [text]
     for _ in range(_LEVELS):
         found = [plain for one in level for plain in (unquote(one), _unescaped(one))]

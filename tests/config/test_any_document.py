@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.config import read_config
@@ -64,6 +64,7 @@ def _read(text: str | bytes, name: str) -> None:
 
 @settings(derandomize=True, max_examples=400, deadline=None)
 @given(DOCUMENTS)
+@example({"servers": {}, "blacklist": {"x": 1}})
 def test_any_json_document(document: Any) -> None:
     _read(json.dumps(document), "servers.json")
 

@@ -1,0 +1,75 @@
+"""The files a configuration was read from, as they are now, and the wait for one of them to change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from mcp_hub.config.models import Config
+from mcp_hub.file_stamps import Stamp, stamp, tool_files
+
+SETTLED: Final = 0.2
+"""Seconds for which nothing may change any more: an editor writes in several steps."""
+DEBOUNCE: Final = 100
+"""Milliseconds changes of one moment are collected."""
+LOOK_AGAIN: Final = 60_000
+"""Milliseconds after which the wait for an event begins anew."""
+
+
+class ConfigFiles:
+    """`read` are the files of the configuration; those of local tools belong to it as well."""
+
+    def __init__(self, config: Config, read: Iterable[Path]) -> None:
+        self._paths: tuple[Path, ...] = ()
+        self._tools: tuple[Path, ...] = ()
+        self.belong_to(config, read)
+        self._seen = self._stamps()
+
+    def belong_to(self, config: Config, read: Iterable[Path]) -> None:
+        """From now on the files of this configuration; one that is new to it does not count as changed."""
+        before = (self._paths, self._tools)
+        self._paths = tuple(sorted({*read, *([config.path] if config.path is not None else [])}))
+        self._tools = tuple(server.tools_dir for server in config.servers if server.tools_dir is not None)
+        if before != (self._paths, self._tools):
+            self._seen = self._stamps()
+
+    def _stamps(self) -> tuple[Stamp | None, ...]:
+        return (*map(stamp, self._paths), *(one for directory in self._tools for one in tool_files(directory)))
+
+    def _directories(self) -> list[Path]:
+        # A file that is replaced, or a link that is turned, is an event of its directory.
+        wanted = {path.parent for path in self._paths} | {path.resolve().parent for path in self._paths}
+        wanted |= {folder for directory in self._tools for folder in (directory, directory / "builtin")}
+        return sorted(directory for directory in wanted if directory.is_dir())
+
+    async def changed(self) -> None:
+        """Return when the files differ from what they were and have come to rest."""
+        from watchfiles import awatch  # 60 ms that no first answer waits for
+
+        before = await asyncio.to_thread(self._stamps)
+        while before == self._seen:
+            directories = await asyncio.to_thread(self._directories)
+            events = awatch(
+                *directories,
+                watch_filter=None,
+                recursive=False,
+                debounce=DEBOUNCE,
+                rust_timeout=LOOK_AGAIN,
+                yield_on_timeout=True,
+                ignore_permission_denied=True,
+            )
+            try:
+                async for _ in events:
+                    if (before := await asyncio.to_thread(self._stamps)) != self._seen:
+                        break
+            finally:
+                await events.aclose()
+        while True:
+            await asyncio.sleep(SETTLED)
+            now = await asyncio.to_thread(self._stamps)
+            if now == before:
+                self._seen = now
+                return
+            before = now
