@@ -39,9 +39,14 @@ class Catalog:
         server_info: Json,
         ttl_ms: int,
         cache_scope: str,
+        away: frozenset[str] = frozenset(),
     ) -> None:
         self.findings = findings
-        self._entries = entries
+        self._entries = {
+            kind: tuple(entry for entry in entries[kind] if entry.route.upstream not in away) if away else entries[kind]
+            for kind in KINDS
+        }
+        """What is listed. The names of upstreams that are away still lead there, and are answered with the reason."""
         self._unlisted = unlisted
         """Resources that show listed tools, by exposed URI."""
         self._index = {kind: {entry.exposed: entry for entry in entries[kind]} for kind in KINDS}
@@ -61,18 +66,19 @@ class Catalog:
         *,
         previous: Catalog | None = None,
         server_info: Json | None = None,
+        away: frozenset[str] = frozenset(),
     ) -> Catalog:
         """Merge the sources, which stand in configuration order: that decides who is first where names are equal.
 
         `previous` is the catalog before this one in the same generation: no name of it, or of those before it, moves
-        to another upstream, unless `override` says so.
+        to another upstream, unless `override` says so. What is of an upstream that is `away` is not listed.
         """
         remembered = previous._owners if previous is not None else {}
         entries, findings, unlisted = Merge(on_conflict, remembered).run(sources)
         contributing = [source for source in sources if source.items]
         ttl = min((source.ttl_ms for source in contributing), default=0)
         public = bool(contributing) and all(source.cache_scope == "public" for source in contributing)
-        catalog = cls(entries, findings, unlisted, server_info or {}, ttl, "public" if public else "private")
+        catalog = cls(entries, findings, unlisted, server_info or {}, ttl, "public" if public else "private", away)
         room = max(0, MAX_OWNERS - len(catalog._owners))
         older = [pair for pair in remembered.items() if pair[0] not in catalog._owners]
         catalog._owners = {**dict(older[len(older) - min(room, len(older)) :]), **catalog._owners}
@@ -121,7 +127,7 @@ class Catalog:
     def _patterns(self) -> list[tuple[UriPattern, Entry]]:
         """Of several templates that match, the one that says most comes first: `{+any}` takes nothing from others."""
         found = []
-        for entry in self._entries[TEMPLATES]:
+        for entry in self._index[TEMPLATES].values():
             pattern = names.template_pattern(entry.route.name)
             if pattern is not None:
                 found.append((pattern, entry))

@@ -123,7 +123,8 @@ class Catalogs:
         return [one.source(one.upstream.own_lists.of(caller)) for one in self._shaped]
 
     def _merged(self, sources: list[Source], previous: Catalog | None) -> Catalog:
-        return Catalog.build(sources, self._on_conflict, previous=previous, server_info=self._info)
+        away = frozenset(id for id, upstream in self._upstreams.items() if not upstream.presence.listed)
+        return Catalog.build(sources, self._on_conflict, previous=previous, server_info=self._info, away=away)
 
     def _tell(self, changed: frozenset[Kind], caller: Hashable | None) -> None:
         if changed and self.seen:

@@ -34,6 +34,7 @@ class Rules:
     chain: Chain
     access: Access
     trace: Trace
+    breaker: Breaker
     shaping: tuple[Policy, ...]
     """Those that change results."""
 
@@ -71,6 +72,7 @@ def make_rules(
     servers = {server.id: server for server in config.servers}
     browsers = [server.id for server in config.servers if server.browser]
     access = Access(config, selection)
+    breaker = Breaker(servers)
     trace = Trace(record, Redaction(secrets_of(config)), arguments=config.call_log.arguments, labels=labels)
     shaping = (ShapeResult(servers, long_results, run_function, listed), FilterResults(config.guard))
     chain = Chain(
@@ -84,13 +86,13 @@ def make_rules(
             UrlGuard(config.guard, browsers),
             Fallback(config.fallback, scrape),
             Retry(servers, lambda route: _annotations(listed(route))),
-            Breaker(servers),
+            breaker,
             Limits(servers),
             Presentation(servers),
         ),
         innermost,
     )
-    return Rules(chain, access, trace, shaping)
+    return Rules(chain, access, trace, breaker, shaping)
 
 
 def _input_schema(tool: Json | None) -> Json | None:

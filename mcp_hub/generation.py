@@ -17,7 +17,7 @@ from mcp_hub.policy import Call, Json
 from mcp_hub.policy.selection import Selection, strangers
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.in_use import InUse
-from mcp_hub.upstream.states import State
+from mcp_hub.upstream.states import THERE
 
 log = logging.getLogger("mcp_hub")
 
@@ -70,7 +70,7 @@ class Generation:
 
     def strangers(self, members: Iterable[str]) -> tuple[str, ...]:
         """Members of tool sets that no server lists; () while a server that may list them is missing."""
-        if any(u.error is not None or u.state is not State.READY for u in self.upstreams.values() if u.server.enabled):
+        if any(u.error is not None or u.state not in THERE for u in self.upstreams.values() if u.server.enabled):
             return ()
         listed = [
             (upstream.server, tool["name"])

@@ -158,7 +158,7 @@ class Hub:
             for server in config.servers:
                 upstream, before = coming.upstreams[server.id], former.upstreams.get(server.id)
                 if upstream is before:
-                    upstream.server = server
+                    upstream.renew(server)
                 elif before is not None:
                     upstream.succeed(before)
             self._show()

@@ -51,7 +51,10 @@ ALLOWED = {
     "hub": {"pure", "config", "wire", "kept", "policy", "upstream"}
     | {"catalogs", "chain", "own_servers", "relay", "generation", "file_stamps"},
     "serve": {"pure", "config", "wire", "policy", "hub"},
-    "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"},
+    "status": {"pure", "upstream", "hub"},
+    "status_socket": set(),
+    "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"}
+    | {"status", "status_socket"},
     "__init__": {"pure", "config", "local", "hub"},
     "__main__": {"cli"},
 }

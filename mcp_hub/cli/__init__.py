@@ -16,6 +16,7 @@ COMMANDS = {
     "check": "connect to every server and say what works and what does not",
     "tools": "list the tools the hub exposes",
     "call": "call one tool",
+    "status": "say how the hubs that are running are, and each of their servers",
     "browser": "say which browser the built-in server uses, or install one",
 }
 

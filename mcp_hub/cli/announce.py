@@ -10,7 +10,7 @@ from mcp_hub.hub import Hub
 from mcp_hub.kinds import KINDS, TOOLS
 from mcp_hub.text import printable
 from mcp_hub.upstream.connection import Upstream
-from mcp_hub.upstream.states import State
+from mcp_hub.upstream.states import THERE, State
 
 SHOWN_NAMES = 8
 
@@ -59,7 +59,7 @@ def _counts(hub: Hub) -> str:
 def _line(upstream: Upstream, names: list[str]) -> str:
     more = f", … {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     shown = ", ".join(names[:SHOWN_NAMES]) + more
-    if upstream.state is State.READY or (names and upstream.error is None):
+    if upstream.state in THERE or (names and upstream.error is None):
         return f"  {upstream.server.id}: {shown or 'no tools'}"
     if upstream.state is State.DISABLED:
         return f"  {upstream.server.id}: switched off: {printable(upstream.error or 'by the configuration', 600)}"

@@ -16,7 +16,7 @@ from mcp_hub.hub import Hub
 from mcp_hub.kinds import KINDS, TOOLS
 from mcp_hub.text import printable
 from mcp_hub.upstream.connection import Upstream
-from mcp_hub.upstream.states import State
+from mcp_hub.upstream.states import THERE, State
 
 SHOWN_WARNINGS = 10
 
@@ -82,7 +82,7 @@ def _print_findings(findings: list[dict[str, str]]) -> None:
 
 
 def _facts(hub: Hub, upstream: Upstream) -> dict[str, Any]:
-    agreement, ready = upstream.agreement, upstream.state is State.READY
+    agreement, ready = upstream.agreement, upstream.state in THERE
     server = upstream.server
     counts = {kind.name: len(upstream.lists.items.get(kind, ())) for kind in KINDS}
     return {
@@ -116,7 +116,7 @@ def _print_table(facts: list[dict[str, Any]]) -> None:
         return
     table = Table("server", "state", "era", "transport", "tools", "other", "seconds", box=None, pad_edge=False)
     for fact in facts:
-        ready = fact["state"] == State.READY
+        ready = fact["state"] in THERE
         word = "ok" if ready else "disabled" if fact["state"] == State.DISABLED else "FAILED"
         style = "green" if ready else "yellow" if word == "disabled" else "red"
         others = sum(fact[kind.name] for kind in KINDS if kind is not TOOLS)

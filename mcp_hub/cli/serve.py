@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
+from typing import Any
 
 from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.selecting import add_selection_arguments, chosen
@@ -18,6 +19,7 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Hub
 from mcp_hub.records import Records
 from mcp_hub.serve.dispatcher import Dispatcher
+from mcp_hub.status import Status
 from mcp_hub.text import printable
 
 TOKEN_VARIABLE = "MCP_HUB_TOKEN"
@@ -95,7 +97,7 @@ async def _stdio(options: argparse.Namespace, loaded: Loaded, stdin: int, stdout
         async with (
             make_hub(config, chosen(options, config), records, one_client=True) as hub,
             _required(hub, signals.stop, records) as missing,
-            _reloading(options, loaded, hub, signals, records),
+            _attended(options, loaded, hub, signals, records),
         ):
             await serve_stdio(Dispatcher(hub), stdin, stdout, signals.stop)
     return FAILED if missing else OK
@@ -116,11 +118,12 @@ async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) 
         async with (
             make_hub(config, chosen(options, config), records) as hub,
             _required(hub, signals.stop, records) as missing,
-            _reloading(options, loaded, hub, signals, records),
+            _attended(options, loaded, hub, signals, records) as status,
         ):
             app = App(Dispatcher(hub), listen, sse=options.sse)
 
             def ready(bases: list[str]) -> None:
+                status.serving = bases
                 announcing = _announce(hub, bases, listen, records, sse=options.sse)
                 announcements.add(asyncio.get_running_loop().create_task(announcing))
 
@@ -128,13 +131,23 @@ async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) 
     return FAILED if missing else OK
 
 
-def _reloading(
+@contextlib.asynccontextmanager
+async def _attended(
     options: argparse.Namespace, loaded: Loaded, hub: Hub, signals: Signals, records: Records
-) -> contextlib.AbstractAsyncContextManager[None]:
+) -> AsyncIterator[Status]:
+    """While the block runs, the hub follows its file and tells `mcp-hub status` how it is."""
     from mcp_hub.cli.reloading import Reloading
+    from mcp_hub.status_socket import telling
 
+    status = Status(hub)
     reloading = Reloading(hub, loaded, lambda config: chosen(options, config), records.line, keep_secret)
-    return reloading.running(signals.again)
+
+    def facts() -> dict[str, Any]:
+        status.more = {"loaded_at": reloading.loaded_at, "refused": reloading.refused}
+        return status.facts()
+
+    async with reloading.running(signals.again), telling(facts):
+        yield status
 
 
 @contextlib.asynccontextmanager

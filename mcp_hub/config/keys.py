@@ -47,6 +47,7 @@ ALIASES: Final = {
     "retry": "retry",
     "breaker": "breaker",
     "limits": "limits",
+    "health": "health",
 }  # fmt: skip
 """Key as written -> key as read by `entry.py`."""
 
@@ -64,7 +65,7 @@ TIMEOUTS: Final = {
 
 DEFAULTS: Final = frozenset({
     "required", "lazy", "session", "max_sessions", "era", "keep_catalog", "max_frame", "deadlines", *TIMEOUTS,
-    "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits", "idle",
+    "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits", "idle", "health",
 })  # fmt: skip
 """What `defaults` may say for all entries. Not env and headers: a secret belongs to one entry."""
 

@@ -20,6 +20,7 @@ from mcp_hub.config.rules import (
     Filter,
     Frozen,
     Guard,
+    Health,
     Limits,
     PostProcess,
     Profile,
@@ -54,7 +55,7 @@ MAX_FRAME = 64 * 1024 * 1024
 
 RULES_OF_LISTS = frozenset({
     "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits",
-    "idle",
+    "idle", "health",
 })  # fmt: skip
 """What the hub does with the lists of a server, not what the server lists."""
 _OF_THE_HUB = frozenset({"namespace", "required", "lazy", "keep_catalog", "disabled_reason"})
@@ -134,6 +135,7 @@ class Server(Frozen):
     retry: Retry = Retry()
     breaker: Breaker = Breaker()
     limits: Limits = Limits()
+    health: Health = Health()
 
     @model_validator(mode="after")
     def _complete(self) -> Server:
@@ -149,7 +151,7 @@ class Server(Frozen):
     @property
     def connection(self) -> str:
         """Everything a connection to the upstream is made from, secrets included: never to be shown or kept."""
-        excluded: dict[str, Any] = {name: True for name in (*RULES_OF_LISTS, *_OF_THE_HUB)}
+        excluded: dict[str, Any] = {name: True for name in RULES_OF_LISTS - {"idle"} | _OF_THE_HUB}
         return self.described({**excluded, "deadlines": {"call", "idle"}})
 
     def described(self, exclude: Any) -> str:

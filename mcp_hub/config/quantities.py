@@ -42,5 +42,11 @@ def parse_size(value: Any) -> int:
     return int(value)
 
 
+def parse_optional_duration(value: Any) -> float | None:
+    """Seconds, or None for `off`; ValueError otherwise."""
+    return None if value is None or value is False or value == "off" else parse_duration(value)
+
+
 Duration = Annotated[float, BeforeValidator(parse_duration)]
+OptionalDuration = Annotated[float | None, BeforeValidator(parse_optional_duration)]
 Size = Annotated[int, BeforeValidator(parse_size)]

@@ -10,13 +10,14 @@ from pydantic import BaseModel, ValidationError
 from mcp_hub.config.canonical import only_known
 from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Findings, KeyPath
-from mcp_hub.config.rules import Breaker, Filter, Limits, PostProcess, Retry, ToolRules
+from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PostProcess, Retry, ToolRules
 
 M = TypeVar("M", bound=BaseModel)
 
 OFF: Final[Mapping[type[BaseModel], dict[str, Any]]] = {
     Retry: {"attempts": 1},
     Breaker: {"failures": 0},
+    Health: dict.fromkeys(Health.model_fields, "off"),
 }
 """What `off` means for a rule that is always there."""
 _NUMBER: Final[Mapping[type[BaseModel], str]] = {Retry: "attempts", Breaker: "failures", Limits: "at_once"}
@@ -180,7 +181,7 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
         values["tags"] = _tags(fields)
     if (given := _given(fields, "postprocess")) is not None:
         values["postprocess"] = read_steps(given.value, given.at, findings)
-    for name, model in (("retry", Retry), ("breaker", Breaker), ("limits", Limits)):
+    for name, model in (("retry", Retry), ("breaker", Breaker), ("limits", Limits), ("health", Health)):
         if (given := _given(fields, name)) is not None:
             values[name] = read_model(model, given.value, given.at, findings)
     return {name: value for name, value in values.items() if value is not None}

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mcp_hub.config.quantities import Duration, Size
+from mcp_hub.config.quantities import Duration, OptionalDuration, Size
 
 HF_MESSAGE = (
     "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
@@ -85,6 +85,17 @@ class Breaker(Frozen):
     failures: int = Field(default=5, ge=0)
     """In a row, until it opens; 0: never."""
     cooldown: Duration = 30.0
+
+
+class Health(Frozen):
+    """How the hub notices that a connection is dead or that lists have changed; None (`off`): not at all."""
+
+    ping: OptionalDuration = 30.0
+    """Silence after which an idle server of the handshake era is asked whether it lives."""
+    relist: OptionalDuration = 300.0
+    """How often the lists of a server are asked for that cannot be relied on to tell of changes."""
+    unlist_after: OptionalDuration = 60.0
+    """How long the tools of a server that is away stay listed."""
 
 
 class Limits(Frozen):

@@ -13,6 +13,7 @@ from mcp_hub import era as eras
 from mcp_hub.config.models import EraPin
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import UpstreamAnswered
+from mcp_hub.kept import Kept
 from mcp_hub.wire.link import LinkError, LinkLost, Unauthorized
 from mcp_hub.wire.peer import Peer
 
@@ -36,6 +37,12 @@ class Agreement:
     """What the server was told in the handshake that its client can be asked."""
     only: bool = False
     """Whether the server is known to have no other era."""
+
+
+def agreed_before(kept: Kept) -> Agreement:
+    """What an earlier run of the hub has agreed on."""
+    era: Era = "modern" if kept.era == "modern" else "handshake"
+    return Agreement(era, kept.protocol_version, kept.capabilities, kept.instructions, kept.server_info, only=kept.only)
 
 
 _Attempt = Callable[[], Coroutine[Any, Any, "Agreement"]]

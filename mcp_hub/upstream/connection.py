@@ -16,18 +16,20 @@ from mcp_hub.config.models import Server
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import HubError, InternalError, UpstreamAnswered
 from mcp_hub.extensions import told
-from mcp_hub.kept import Kept, KeptCatalogs
-from mcp_hub.kinds import KINDS, TOOLS, Kind
-from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement
+from mcp_hub.kept import KeptCatalogs
+from mcp_hub.kinds import TOOLS
+from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement, agreed_before
 from mcp_hub.upstream.causes import Hear
 from mcp_hub.upstream.client_sessions import ClientSessions
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.continuity import Continuity
 from mcp_hub.upstream.dial import Dialer
+from mcp_hub.upstream.health import Health
 from mcp_hub.upstream.in_use import InUse
-from mcp_hub.upstream.lists import Lists
+from mcp_hub.upstream.listing import Listing
 from mcp_hub.upstream.opening import Opener
 from mcp_hub.upstream.own_lists import OwnLists
+from mcp_hub.upstream.presence import Presence
 from mcp_hub.upstream.session import Session
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.upstream.states import TRANSITIONS, Event, State
@@ -44,8 +46,6 @@ SHORT_LIFE: Final = 10.0
 """Seconds; a connection that lived shorter counts as one more failure for the back-off, not as a recovery."""
 FAILURES_TO_FAIL_FAST: Final = 3
 """After so many failures in a row a call no longer triggers, and waits for, another attempt."""
-SETTLE: Final = 0.1
-"""Seconds changes are collected before the lists are asked for again."""
 
 _EXPECTED: Final = (HubError, LinkError, NoAgreement, TimeoutError)
 """What connecting may end in without a fault of the hub's."""
@@ -76,7 +76,6 @@ class Upstream:
     ) -> None:
         self.server = server
         self.state = State.IDLE if server.enabled else State.DISABLED
-        self.lists = Lists(server)
         self.agreement: Agreement | None = None
         self.transport: str = server.transport
         self.error: str | None = server.disabled_reason
@@ -89,16 +88,22 @@ class Upstream:
         """The first outcome is known: connected, failed, or served from the kept catalog."""
         self.tried = asyncio.Event()
         """It has been connected to, or failed to be, in this run of the hub."""
+        self.since = time.monotonic()
+        """When it came into its present state."""
+        self.starts = 0
+        """Attempts to connect in this run of the hub."""
+        self.next_attempt: float | None = None
+        """While backing off: when it is tried again."""
         self._failures = 0
-        self._store = kept
         self._changed = changed
+        self.presence = Presence(changed)
+        self.listing = Listing(server, kept, lambda: self._session, changed)
+        self.lists = self.listing.lists
         self._words = Words(server)
         self._session: Session | None = None
         self._attempt: asyncio.Future[Session] | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._dirty: set[Kind] = set()
-        self._refreshing: asyncio.Task[None] | None = None
         self.watching = Watching(server, self._words, self._session_for, lambda: self._session)
         self._continuity = Continuity(server, self._words)
         self.own_lists = OwnLists(server, changed)
@@ -117,9 +122,10 @@ class Upstream:
         """Begin the supervised life; the kept catalog, if there is one, serves from this moment on."""
         if self.state is State.DISABLED:
             return
-        kept = self._store.load(self.server) if self._store is not None else None
+        kept = self.listing.kept()
         if kept is not None:
-            self._adopt(kept)
+            self.agreement = agreed_before(kept)
+            self._settle()
         else:
             self._wake.set()  # even a lazy server is started once: nothing is known of it yet
         self._task = asyncio.get_running_loop().create_task(self._live(), name=f"upstream {self.server.id}")
@@ -137,15 +143,40 @@ class Upstream:
     async def stop(self) -> None:
         """End the connection and everything behind it. Never raises."""
         self._move(Event.STOP)
-        for task in (self._task, self._refreshing):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await task
+        self.presence.close()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._task
+        await self.listing.close()
         await self.own_lists.close()
         await self._own_sessions.close()
         self.tried.set()
         self.settled.set()
+
+    def renew(self, server: Server) -> None:
+        """Go on under an entry whose connection is the same: its rules and names are others."""
+        self.server = self.listing.server = server
+        self._words.renew(server)
+
+    @property
+    def failures(self) -> int:
+        """Connections in a row that failed or did not last."""
+        return self._failures
+
+    @property
+    def session(self) -> Session | None:
+        """The one shared by all callers, while it is open."""
+        return self._session
+
+    @property
+    def own_sessions(self) -> int:
+        """Sessions of callers' own that are open."""
+        return len(self._own_sessions)
+
+    def shown(self, text: str, limit: int) -> str:
+        """A text of the server's without secrets, cut to so many characters."""
+        return self._words.clean(text)[:limit]
 
     def succeed(self, former: Upstream) -> None:
         """Take the place of an upstream of the same id: who hears of its resources does so here, from now on."""
@@ -185,32 +216,43 @@ class Upstream:
             await self._back_off(0.0 if at_once else None)
 
     async def _until_lost(self, session: Session) -> None:
+        health = Health(self.server.health, session, self._well, self.listing.refresh_all)
+        watching = asyncio.get_running_loop().create_task(health.watch())
         try:
             await session.lost.wait()
         finally:
+            watching.cancel()
             self._session = None
             await asyncio.shield(session.close())
         loss = session.loss or LinkError("the connection was lost")
         self.error = self._words.explain(loss, session.last_words)
         log.warning("%s was lost: %s", self.server.id, self.error)
         self._move(Event.LOST)
+        self.presence.away(self.server.health.unlist_after)
+
+    def _well(self, well: bool) -> None:
+        self._move(Event.WELL if well else Event.SICK)
+        self.error = None if well else "it is connected, but did not answer the last ping"
 
     async def _back_off(self, delay: float | None) -> None:
         """Wait, with full jitter unless told how long, or until a call wants the upstream."""
         if delay is None:
             delay = random.uniform(0, min(BACKOFF_LAST, BACKOFF_FIRST * 2 ** (self._failures - 1)))
+        self.next_attempt = time.monotonic() + delay
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay):
                 await self._wake.wait()
+        self.next_attempt = None
         self._wake.set()
 
     async def _connect(self) -> Session | None:
         attempt = self._pending_attempt()
         began = time.monotonic()
+        self.starts += 1
         try:
-            session = await self._opener.shared(self.agreement, self._notified)
+            session = await self._opener.shared(self.agreement, self.listing.notified)
             self.agreement, self.transport = session.agreement, session.transport
-            await self._list_on(session)
+            await self.listing.begin(session)
         except Exception as error:
             if not isinstance(error, _EXPECTED):
                 log.exception("connecting to %s failed inside the hub", self.server.id)
@@ -226,6 +268,10 @@ class Upstream:
             attempt.set_exception(self._words.unavailable(self.error))
             attempt.exception()  # seen, even if no call waits for it
             self.tried.set()
+            if isinstance(error, Unauthorized):
+                self.presence.back()  # whoever signs in will want to use it
+            else:
+                self.presence.away(self.server.health.unlist_after)
             self._settle()
             return None
         self.connect_seconds = time.monotonic() - began
@@ -233,78 +279,21 @@ class Upstream:
         self._session = session
         self._move(Event.CONNECTED)
         attempt.set_result(session)
-        session.watch_for_changes(self._everything_may_have_changed)
+        session.watch_for_changes(self.listing.refresh_all)
+        self.presence.back()
         self.watching.restore(session, None)
         self.tried.set()
         self._settle()
         return session
 
     def _move(self, event: Event) -> None:
-        self.state = TRANSITIONS.get((self.state, event), self.state)
+        before, self.state = self.state, TRANSITIONS.get((self.state, event), self.state)
+        if self.state is not before:
+            self.since = time.monotonic()
 
     def _settle(self) -> None:
         self.settled.set()
         self._changed()
-
-    # --- lists -------------------------------------------------------------------------------------------------
-
-    def _adopt(self, kept: Kept) -> None:
-        self.lists.adopt({kind: kept.lists.get(kind.name, []) for kind in KINDS})
-        era: Era = "modern" if kept.era == "modern" else "handshake"
-        self.agreement = Agreement(
-            era, kept.protocol_version, kept.capabilities, kept.instructions, kept.server_info, only=kept.only
-        )
-        self._settle()
-
-    async def _list_on(self, session: Session) -> None:
-        try:
-            await self._list(session, set(KINDS))
-        except BaseException:
-            await asyncio.shield(session.close())
-            raise
-
-    async def _list(self, session: Session, kinds: set[Kind]) -> None:
-        agreed = session.agreement
-        ordered = [kind for kind in KINDS if kind in kinds]
-        if await self.lists.fetch(session.request, agreed.capabilities, ordered, session.unusable):
-            self._changed()
-        if self._store is not None and not self.lists.shortfalls:
-            lists = {kind.name: self.lists.items.get(kind, []) for kind in KINDS}
-            kept = Kept(
-                agreed.era,
-                agreed.version,
-                agreed.capabilities,
-                agreed.instructions,
-                agreed.server_info,
-                lists,
-                agreed.only,
-            )
-            self._store.save(self.server, kept)
-
-    def _notified(self, method: str, params: dict[str, Any]) -> None:
-        self._refresh({kind for kind in KINDS if kind.changed == method})
-
-    def _everything_may_have_changed(self) -> None:
-        self._refresh(set(KINDS))
-
-    def _refresh(self, kinds: set[Kind]) -> None:
-        self._dirty |= kinds
-        if self._dirty and (self._refreshing is None or self._refreshing.done()):
-            self._refreshing = asyncio.get_running_loop().create_task(self._refresh_dirty())
-
-    async def _refresh_dirty(self) -> None:
-        while self._dirty:
-            await asyncio.sleep(SETTLE)
-            session, kinds = self._session, self._dirty
-            self._dirty = set()
-            if session is None:
-                return  # the next connection lists everything
-            try:
-                await self._list(session, kinds)
-            except _EXPECTED as error:
-                log.warning("%s: its lists could not be refreshed: %s", self.server.id, error)
-            except Exception:
-                log.exception("refreshing the lists of %s failed inside the hub", self.server.id)
 
     # --- requests ----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from mcp_hub import routing_headers
 from mcp_hub.config.models import EraPin, Server
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered
-from mcp_hub.kinds import TOOLS, Kind
+from mcp_hub.kinds import KINDS, TOOLS, Kind
 from mcp_hub.log_levels import SET_LEVEL, says_more
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement, Offered, Spoken, agree
 from mcp_hub.upstream.causes import Causes
@@ -59,6 +59,8 @@ class Session:
         self._listening: asyncio.Task[None] | None = None
         self._changed: Callable[[], None] = _nothing
         self._watched: list[str] = []
+        self._deaf = False
+        """Whether a modern server has no way to tell of changes."""
 
     @property
     def era(self) -> Era:
@@ -69,6 +71,11 @@ class Session:
     def last_words(self) -> tuple[str, ...]:
         """The last stderr lines of the process behind it, escaped."""
         return self.peer.link.last_words
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process behind it; None where there is none."""
+        return getattr(self.peer.link, "pid", None)
 
     async def request(
         self,
@@ -112,6 +119,19 @@ class Session:
         self.log_level = level
         with contextlib.suppress(LinkError, ProtocolError):
             await self.request(SET_LEVEL, {"level": level})
+
+    @property
+    def announces_changes(self) -> bool:
+        """Whether changed lists are sure to be told of: declared, and on a way that is known to be open."""
+        if self.era == "modern":
+            return not self._deaf
+        lists = [self.agreement.capabilities.get(kind.capability) for kind in KINDS]
+        declared = all(one.get("listChanged") is True for one in lists if isinstance(one, dict))
+        return declared and self.transport == "stdio"  # a standing stream over HTTP may have ended unnoticed
+
+    def end(self, error: LinkLost) -> None:
+        """Give the connection up: what is in flight fails with this."""
+        self.peer.lost(error)
 
     def _die(self, error: LinkError) -> None:
         """Nothing can be asked on this session any more."""
@@ -159,6 +179,7 @@ class Session:
                 await self.request(eras.LISTEN, {"notifications": filters})
             except UpstreamAnswered as error:
                 if error.code == METHOD_NOT_FOUND:
+                    self._deaf = True
                     return
             except LinkError as error:
                 log.debug("listening ended: %s", error)

@@ -13,6 +13,8 @@ class State(StrEnum):
     """Not started: lazy, or its kept catalog serves until it is needed."""
     CONNECTING = "connecting"
     READY = "ready"
+    FAILING = "failing"
+    """Connected, but a sign of life is missing."""
     BACKING_OFF = "backing off"
     STOPPED = "stopped"
     DISABLED = "disabled"
@@ -25,8 +27,13 @@ class Event(StrEnum):
     CONNECTED = "connected"
     FAILED = "failed"
     LOST = "lost"
+    SICK = "sick"
+    WELL = "well"
     STOP = "stop"
 
+
+THERE: Final = frozenset({State.READY, State.FAILING})
+"""The states in which there is a connection."""
 
 TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.IDLE, Event.WAKE): State.CONNECTING,
@@ -34,6 +41,10 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.CONNECTING, Event.CONNECTED): State.READY,
     (State.CONNECTING, Event.FAILED): State.BACKING_OFF,
     (State.READY, Event.LOST): State.BACKING_OFF,
+    (State.READY, Event.SICK): State.FAILING,
+    (State.FAILING, Event.WELL): State.READY,
+    (State.FAILING, Event.LOST): State.BACKING_OFF,
+    (State.FAILING, Event.STOP): State.STOPPED,
     (State.IDLE, Event.STOP): State.STOPPED,
     (State.CONNECTING, Event.STOP): State.STOPPED,
     (State.READY, Event.STOP): State.STOPPED,

@@ -20,7 +20,12 @@ class Words:
 
     def __init__(self, server: Server) -> None:
         self._id = server.id
-        self._redaction = Redaction(secrets_of_server(server))
+        self._secrets = frozenset(secrets_of_server(server))
+        self._redaction = Redaction(self._secrets)
+
+    def renew(self, server: Server) -> None:
+        """Its secrets are those of this entry, and what they were before."""
+        self._redaction = Redaction({*self._secrets, *secrets_of_server(server)})
 
     def explain(self, error: BaseException, last_words: Sequence[str] = ()) -> str:
         """One line: what happened, and the last stderr lines of its process."""
@@ -30,6 +35,10 @@ class Words:
         last_words = last_words or getattr(error, "last_words", ())
         if last_words:
             text += "; its last words: " + " | ".join(last_words[-SHOWN_LAST_WORDS:])
+        return self._redaction.text(text)
+
+    def clean(self, text: str) -> str:
+        """A text of the server's without the secrets of its entry."""
         return self._redaction.text(text)
 
     def unavailable(self, reason: str | None) -> ServerUnavailable:

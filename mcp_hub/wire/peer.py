@@ -46,6 +46,8 @@ class Peer:
         lost: Callable[[LinkLost], None],
     ) -> None:
         self.link = link
+        self.heard = 0
+        """Messages the upstream has sent so far."""
         self.stray = 0
         """Answers that matched no request."""
         self._notified = notified
@@ -114,6 +116,7 @@ class Peer:
 
     def received(self, message: Message) -> None:
         """Take in one message of the upstream's (Receiver)."""
+        self.heard += 1
         method = message.get("method")
         if method is None:
             self._answered(message)

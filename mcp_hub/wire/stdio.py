@@ -31,6 +31,9 @@ STDERR_LINES: Final = 40
 STDERR_LINE: Final = 8192
 NOISE_LOGGED: Final = 10
 """Lines of stdout noise that are logged per process; the rest is counted."""
+GARBAGE: Final = 20
+GARBAGE_TIME: Final = 60.0
+"""So many messages that nobody can read within so many seconds: the stream itself is broken, and begun anew."""
 _POLL: Final = 0.02
 
 
@@ -182,6 +185,7 @@ class _Process(asyncio.SubprocessProtocol):
         self._stderr = LineReader(STDERR_LINE)
         self._max_frame = max_frame
         self._noise = 0
+        self._garbage: deque[float] = deque(maxlen=GARBAGE)
         self._transport: asyncio.SubprocessTransport | None = None
         self._error: LinkLost | None = None
 
@@ -220,9 +224,13 @@ class _Process(asyncio.SubprocessProtocol):
         if line.lstrip()[:1] not in (b"{", b"["):
             self._noisy(line)
             return
-        self._receiver.failed(
-            salvage_id(line[:4096], line[-4096:]), LinkError(f"the answer cannot be read as JSON: {error}")
-        )
+        about = salvage_id(line[:4096], line[-4096:])
+        self._receiver.failed(about, LinkError(f"the answer cannot be read as JSON: {error}"))
+        if about is None:
+            now = asyncio.get_running_loop().time()
+            self._garbage.append(now)
+            if len(self._garbage) == GARBAGE and now - self._garbage[0] < GARBAGE_TIME:
+                self.lose(LinkLost(f"it wrote {GARBAGE} messages that cannot be read in less than {GARBAGE_TIME:g} s"))
 
     def _noisy(self, line: bytes) -> None:
         self._noise += 1

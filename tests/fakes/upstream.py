@@ -30,6 +30,8 @@ parser.add_argument("--silent", action="store_true", help="never answer anything
 parser.add_argument("--ignore-unknown", action="store_true", help="never answer unknown methods, as some old servers")
 parser.add_argument("--die-on-unknown", action="store_true", help="exit when asked something before initialize")
 parser.add_argument("--die", help="exit at once with this on stderr")
+parser.add_argument("--die-if", help="exit at the start, with a word on stderr, while this file exists")
+parser.add_argument("--journal", help="append a line to this file at the start and after the handshake")
 parser.add_argument("--bad-tool", action="store_true", help="list one invalid tool among the good ones")
 parser.add_argument("--noise", type=int, default=0, help="so many lines of stdout noise before every answer")
 parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM and the end of stdin")
@@ -95,6 +97,7 @@ def all_tools() -> list:
                 "stderr",
                 "meta",
                 "odd_error",
+                "gibberish",
             )
         ],
         *[tool(f"t{n}") for n in range(options.tools)],
@@ -162,6 +165,9 @@ def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
             + b',"result":{"content":[{"type":"text","text":"\xff\xfe"\n'
         )
         return
+    elif name == "gibberish":
+        write_raw(b'{"jsonrpc":"2.0","method":"x\xff" what\n' * int(arguments["lines"]))
+        text = "written"
     elif name == "null":
         send({"id": request_id, "result": None})
         return
@@ -238,6 +244,7 @@ def handle(message: dict) -> None:
         return
     answer: dict | None = None
     if method == "initialize":
+        note(f"ready {os.getpid()}")
         version = params["protocolVersion"] if params["protocolVersion"] in HANDSHAKE else HANDSHAKE[-1]
         info = {"name": options.name, "version": "1"}
         answer = {
@@ -292,11 +299,22 @@ def handle(message: dict) -> None:
     send({"id": request_id, "result": finish(answer, meta)})
 
 
+def note(line: str) -> None:
+    if options.journal:
+        with pathlib.Path(options.journal).open("a") as file:
+            file.write(line + "\n")
+
+
 def main() -> None:
     if options.die is not None:
         sys.stderr.write(options.die + leak + "\n")
         sys.stderr.flush()
         os._exit(1)
+    if options.die_if and pathlib.Path(options.die_if).exists():
+        sys.stderr.write("not now" + leak + "\n")
+        sys.stderr.flush()
+        os._exit(1)
+    note(f"start {os.getpid()}")
     if options.stubborn:
         import signal
 

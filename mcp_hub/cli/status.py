@@ -1,0 +1,93 @@
+"""`mcp-hub status`: how the hubs that run now are, and each of their servers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from mcp_hub.cli import FAILED, OK
+from mcp_hub.cli.output import json_text
+from mcp_hub.text import printable
+
+Json = dict[str, Any]
+
+_STYLES = {"ready": "green", "idle": "green", "connecting": "yellow", "disabled": "yellow"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`mcp-hub status [--config F] [--json]`."""
+    parser.add_argument("--config", metavar="FILE", type=Path, help="only hubs that serve this file")
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON, a list with one object per hub")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit 1 if no hub runs."""
+    from mcp_hub.status_socket import running
+
+    if sys.platform == "win32":
+        print("mcp-hub status needs Unix sockets, which Python does not have on Windows", file=sys.stderr)
+        return FAILED
+    wanted = str(Path.cwd() / options.config) if options.config is not None else None
+    hubs = [facts for facts in running() if wanted is None or facts.get("config") == wanted]
+    if options.json:
+        print(json_text(hubs))
+    elif not hubs:
+        print("no hub is running" + (f" with {printable(wanted)}" if wanted is not None else ""))
+    else:
+        for number, facts in enumerate(hubs):
+            print(*[""] * (number > 0), sep="\n", end="\n" if number else "")
+            _print_hub(facts)
+    return OK if hubs else FAILED
+
+
+def _print_hub(facts: Json) -> None:
+    if "servers" not in facts:
+        print(f"hub {facts.get('pid')}: {printable(str(facts.get('problem')))}")
+        return
+    tools = facts["exposed"]["tools"]
+    print(f"hub {facts['pid']}, version {facts['version']}, up {_span(facts['seconds'])}: {tools} tools exposed")
+    print(f"  configuration {printable(str(facts['config']))}, generation {facts['generation']}")
+    print(f"  serving {', '.join(map(printable, facts['serving']))}; {facts['calls']} calls running")
+    if facts.get("refused"):
+        print("  the file as it is now is NOT in force:")
+        for line in str(facts["refused"]).splitlines():
+            print(f"    {printable(line, 2000)}")
+    _print_table(facts["servers"])
+    for server in facts["servers"]:
+        for text in (server["problem"], *server["incomplete"]):
+            if text:
+                print(f"{printable(server['server'])}: {printable(text, 2000)}")
+        for line in server["stderr"]:
+            print(f"{printable(server['server'])} stderr: {printable(line)}")
+
+
+def _print_table(servers: list[Json]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("server", "state", "for", "era", "transport", "tools", "calls", "starts", box=None, pad_edge=False)
+    for server in servers:
+        state = server["state"]
+        word = state if server["next_attempt"] is None else f"{state}, again in {_span(server['next_attempt'])}"
+        word += "" if server["breaker"] == "closed" else f", breaker {server['breaker']}"
+        word += "" if server["listed"] else ", not listed"
+        table.add_row(
+            Text(printable(server["server"])),
+            Text(word, style=_STYLES.get(state, "red")),
+            Text(_span(server["seconds"])),
+            Text(f"{server['era']} {server['revision']}" if server["era"] else "-"),
+            Text(server["transport"] + (f", {server['sessions']} sessions" if server["session"] != "shared" else "")),
+            Text(str(server["tools"])),
+            Text(str(server["calls"])),
+            Text(str(server["starts"])),
+        )
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _span(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

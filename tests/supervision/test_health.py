@@ -1,0 +1,128 @@
+"""How a connection is found dead, how changes are found out, and what clients see of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+
+pytestmark = pytest.mark.anyio
+
+CHANGED = "notifications/tools/list_changed"
+
+
+async def listed(client: StdioClient, name: str, there: bool) -> None:
+    """Wait, from one change of the lists to the next, until a tool is listed or is not."""
+    count = sum(1 for n in client.notifications if n["method"] == CHANGED)
+    while (name in await client.tool_names()) is not there:
+        count += 1
+        await client.notified(CHANGED, count)
+
+
+async def test_an_upstream_that_stops_answering_pings_is_replaced_and_its_neighbour_notices_nothing(
+    tmp_path: Path,
+) -> None:
+    servers = {"up": fake(health={"ping": "200ms"}), "good": fake(health={"ping": "200ms"})}
+    async with hub(tmp_path, servers) as client:
+        pid, good = int(await client.text("up__pid")), await client.text("good__pid")
+        os.kill(pid, signal.SIGSTOP)
+        async with asyncio.timeout(PATIENCE):
+            await client.until(lambda: b"up was lost: it did not answer 2 pings in a row" in client.stderr)
+        assert await client.text("up__pid") != str(pid)
+        assert await client.text("good__pid") == good
+
+
+async def test_a_busy_upstream_is_not_asked_whether_it_lives(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    async with hub(tmp_path, {"up": fake("--record", str(record), health={"ping": "100ms"})}) as client:
+        pid = await client.text("up__pid")
+        before = record.read_text().count('"ping"')
+        slow = client.start("tools/call", {"name": "up__sleep", "arguments": {"seconds": 1.5}})
+        await slow
+        assert record.read_text().count('"ping"') <= before + 1  # one may have been on its way
+        async with asyncio.timeout(PATIENCE):
+            while record.read_text().count('"ping"') <= before + 1:
+                await asyncio.sleep(0)
+        assert await client.text("up__pid") == pid
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_tools_of_an_upstream_that_stays_away_are_no_longer_listed_and_calls_still_say_why(
+    tmp_path: Path, era: str
+) -> None:
+    dead = tmp_path / "dead"
+    servers = {
+        "up": fake("--era", era, "--die-if", str(dead), health={"unlist_after": "300ms"}),
+        "good": fake(),
+    }
+    async with hub(tmp_path, servers) as client:
+        assert "up__pid" in await client.tool_names()
+        pid = int(await client.text("up__pid"))
+        dead.touch()
+        os.kill(pid, signal.SIGKILL)
+        await listed(client, "up__pid", False)
+        assert "good__pid" in await client.tool_names()
+        refused = await client.call("up__pid")
+        assert refused["isError"] is True
+        assert refused["_meta"]["mcp-hub/error"]["code"] in ("server_unavailable", "circuit_open")
+        assert "not now" in refused["content"][0]["text"]
+        dead.unlink()
+        await listed(client, "up__pid", True)
+        assert await client.text("up__echo", {"text": "back"}) == "back"
+
+
+async def test_tools_of_an_upstream_that_is_soon_back_stay_listed(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"up": fake()}) as client:
+        names = await client.tool_names()
+        os.kill(int(await client.text("up__pid")), signal.SIGKILL)
+        await client.until(lambda: b"up was lost" in client.stderr)
+        assert await client.tool_names() == names
+        await client.text("up__pid")
+        assert not [n for n in client.notifications if n["method"] == CHANGED]
+
+
+async def test_lists_are_asked_for_again_where_nobody_tells_of_changes(tmp_path: Path) -> None:
+    more = tmp_path / "more"
+    async with hub(tmp_path, {"up": fake("--more-if", str(more), health={"relist": "200ms"})}) as client:
+        assert "up__late" not in await client.tool_names()
+        more.touch()
+        await listed(client, "up__late", True)
+
+
+async def test_a_stream_of_unreadable_messages_is_begun_anew(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"up": fake()}) as client:
+        pid = await client.text("up__pid")
+        assert await client.text("up__echo", {"text": "x"}) == "x"
+        await client.call("up__gibberish", {"lines": 5})
+        assert await client.text("up__pid") == pid
+        await client.call("up__gibberish", {"lines": 40})
+        await client.until(lambda: b"messages that cannot be read" in client.stderr)
+        assert await client.text("up__pid") != pid
+
+
+async def test_four_upstreams_start_at_the_same_time_and_no_more(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    servers = {f"s{n}": fake("--journal", str(journal), "--start-delay", "0.3") for n in range(10)}
+    async with hub(tmp_path, servers, list_wait=PATIENCE) as client:
+        assert len(await client.tool_names()) >= 100
+    starting, most = set(), 0
+    for line in journal.read_text().splitlines():
+        what, pid = line.split()
+        starting.add(pid) if what == "start" else starting.discard(pid)
+        most = max(most, len(starting))
+    assert most == 4
+
+
+async def test_health_can_be_switched_off_for_a_server(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    servers = {"up": fake("--record", str(record), health="off"), "good": fake(health={"ping": "50ms"})}
+    async with hub(tmp_path, servers) as client:
+        async with asyncio.timeout(PATIENCE):
+            for _ in range(200):
+                await client.text("good__echo", {"text": "x"})
+        assert '"ping"' not in record.read_text()

@@ -1,0 +1,146 @@
+"""`mcp-hub status` tells of every hub that runs, and of each of its servers what a person needs to put it right."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, spawned, write_config
+from tests.hub.test_over_a_network import network_hub
+
+pytestmark = pytest.mark.anyio
+
+CANARY = "canary-4711-value"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "run"
+    monkeypatch.setenv("MCP_HUB_RUNTIME_DIR", str(path))
+    return path
+
+
+async def status(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return await asyncio.to_thread(
+        subprocess.run, [*HUB, "status", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+async def facts() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((await status("--json")).stdout)
+    return found
+
+
+async def until(client: StdioClient, condition: Any) -> dict[str, dict[str, Any]]:
+    """The facts of each server, once they fulfil a condition."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            (one,) = await facts()
+            servers = {server["server"]: server for server in one["servers"]}
+            if condition(servers):
+                return servers
+
+
+async def test_each_server_is_shown_with_its_state_its_last_error_and_its_stderr(tmp_path: Path, run_dir: Path) -> None:
+    dead = tmp_path / "dead"
+    servers = {
+        "good": fake(),
+        "lost": fake("--die-if", str(dead)),
+        "dying": fake("--die", "API_KEY is \x1b[31mnot set", "--leak", "TOKEN", env={"TOKEN": CANARY}),
+        "hanging": fake("--silent"),
+        "off": {**fake(), "enabled": False},
+    }
+    config = write_config(tmp_path, servers, list_wait=0.5)
+    async with spawned([*HUB, "serve", "--config", str(config)], env={"MCP_HUB_RUNTIME_DIR": str(run_dir)}) as client:
+        await client.initialize()
+        assert await client.text("good__stderr", {"text": f"a warning \x1b[2J {CANARY}"}) == "written"
+        pid = int(await client.text("lost__pid"))
+        dead.touch()
+        os.kill(pid, signal.SIGKILL)
+        found = await until(client, lambda servers: servers["lost"]["failures"] >= 2)
+        assert {id: found[id]["state"] for id in ("good", "hanging", "off")} == {
+            "good": "ready",
+            "hanging": "connecting",
+            "off": "disabled",
+        }
+        assert found["lost"]["state"] in ("backing off", "connecting")
+        assert "not now" in found["lost"]["problem"]
+        assert "API_KEY is \\x1b[31mnot set" in found["dying"]["problem"]
+        assert found["good"]["stderr"] == ["a warning \\x1b[2J canary-4711-value"]  # not a secret of this one
+        assert found["good"]["era"] == "handshake"
+        assert found["good"]["pid"] == int(await client.text("good__pid"))
+        slow = client.start("tools/call", {"name": "good__sleep", "arguments": {"seconds": 60}})
+        await until(client, lambda servers: servers["good"]["calls"] == 1)
+        client.notify("notifications/cancelled", {"requestId": client._last_id})
+        await until(client, lambda servers: servers["good"]["calls"] == 0)
+        assert not slow.done()
+        shown = await status()
+        assert shown.returncode == 0
+        assert "not now" in shown.stdout
+        assert "\x1b" not in shown.stdout
+        assert CANARY not in json.dumps(found["dying"])
+    gone = await status()
+    assert (gone.returncode, gone.stdout) == (1, "no hub is running\n")
+    assert not list(run_dir.iterdir())
+
+
+async def test_a_refused_file_is_shown_and_hubs_are_told_apart_by_their_files(tmp_path: Path, run_dir: Path) -> None:
+    async with (
+        network_hub(tmp_path / "one", {"a": fake()}, watch=False) as (process, base),
+        network_hub(tmp_path / "two", {"b": fake()}, watch=False),
+    ):
+        first, second = await facts()
+        assert first["serving"] == [base]
+        assert [server["server"] for server in second["servers"]] == ["b"]
+        (tmp_path / "one" / "servers.json").write_text('{"servers": 5}')
+        process.process.send_signal(signal.SIGHUP)
+        await process.until(lambda: b"was not loaded again" in process.stderr)
+        shown = await status("--config", str(tmp_path / "one" / "servers.json"))
+        assert "NOT in force" in shown.stdout
+        assert "servers.json:1: servers: must be a mapping" in shown.stdout
+        assert shown.stdout.count("hub ") == 1
+
+
+async def test_the_socket_is_for_its_user_alone_and_takes_nothing(tmp_path: Path, run_dir: Path) -> None:
+    async with network_hub(tmp_path / "hub", {"a": fake()}):
+        (path,) = run_dir.iterdir()
+        assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(PATIENCE)
+            client.connect(str(path))
+            client.sendall(b'{"servers": {"evil": {"command": "sh"}}}\n')
+            data = b""
+            while chunk := client.recv(65536):
+                data += chunk
+        assert [server["server"] for server in json.loads(data)["servers"]] == ["a"]
+
+
+async def test_what_a_killed_hub_left_behind_is_cleared_away(tmp_path: Path, run_dir: Path) -> None:
+    config = write_config(tmp_path, {"a": fake()})
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        await client.initialize()
+        await client.text("a__pid")
+        assert len(list(run_dir.iterdir())) == 1
+        client.process.kill()
+        await client.exited()
+    assert len(list(run_dir.iterdir())) == 1
+    assert await facts() == []
+    assert not list(run_dir.iterdir())
+
+
+async def test_a_directory_that_others_can_write_to_is_not_used(tmp_path: Path, run_dir: Path) -> None:
+    run_dir.mkdir(mode=0o777)
+    run_dir.chmod(0o777)
+    async with network_hub(tmp_path / "hub", {"a": fake()}) as (process, _):
+        assert b"`mcp-hub status` will not find this hub" in process.stderr
+        assert not list(run_dir.iterdir())
