@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from typing import Any, Final
@@ -43,6 +44,7 @@ class Status:
             **self.more,
             "exposed": {kind.name: len(hub.catalog.names(kind)) for kind in KINDS},
             "calls": hub.generation.calls.count,
+            "tasks": len(asyncio.all_tasks()),
             "servers": [self._of(upstream) for upstream in hub.upstreams.values()],
         }
 

@@ -35,7 +35,7 @@ from mcp_hub.upstream.starts import Starts
 from mcp_hub.upstream.states import TRANSITIONS, Event, State
 from mcp_hub.upstream.watching import Watching
 from mcp_hub.upstream.words import Words
-from mcp_hub.wire.link import LinkError, Unauthorized
+from mcp_hub.wire.link import LinkError, SessionLost, Unauthorized
 from mcp_hub.wire.peer import Progress
 
 log = logging.getLogger("mcp_hub.upstream")
@@ -46,6 +46,9 @@ SHORT_LIFE: Final = 10.0
 """Seconds; a connection that lived shorter counts as one more failure for the back-off, not as a recovery."""
 FAILURES_TO_FAIL_FAST: Final = 3
 """After so many failures in a row a call no longer triggers, and waits for, another attempt."""
+
+PARTING: Final = 1.0
+"""Seconds requests have to be refused one by one when their session is gone."""
 
 _EXPECTED: Final = (HubError, LinkError, NoAgreement, TimeoutError)
 """What connecting may end in without a fault of the hub's."""
@@ -223,6 +226,8 @@ class Upstream:
         finally:
             watching.cancel()
             self._session = None
+            if isinstance(session.loss, SessionLost):
+                await session.peer.quiet(PARTING)  # the others are told the same, and may be sent again
             await asyncio.shield(session.close())
         loss = session.loss or LinkError("the connection was lost")
         self.error = self._words.explain(loss, session.last_words)

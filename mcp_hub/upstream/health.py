@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from mcp_hub import era as eras
 from mcp_hub.config.rules import Health as Rules
 from mcp_hub.errors import ProtocolError
 from mcp_hub.upstream.session import Session
@@ -35,18 +36,24 @@ class Health:
     async def watch(self) -> None:
         """Run until cancelled, or until the session is found dead."""
         async with asyncio.TaskGroup() as group:
-            if self._rules.ping is not None and self._session.era == "handshake":
+            if self._rules.ping is not None and self._question is not None:
                 group.create_task(self._ping(self._rules.ping))
             if self._rules.relist is not None:
                 group.create_task(self._relist(self._rules.relist))
 
+    @property
+    def _question(self) -> str | None:
+        """What a server is asked only to hear something. Modern servers over HTTP have no connection that may die."""
+        if self._session.era == "handshake":
+            return "ping"
+        return eras.DISCOVER if self._session.transport == "stdio" else None
+
     async def _ping(self, every: float) -> None:
-        """The handshake era has a ping; in the modern one each request stands for itself."""
         peer, missed = self._session.peer, 0
         while not self._session.lost.is_set():
             heard = peer.heard
             await asyncio.sleep(_spread(every))
-            if peer.in_flight or peer.heard != heard or await self._answers(every):
+            if (self._session.busy and not peer.owes) or peer.heard != heard or await self._answers(every):
                 if missed:
                     self._well(True)
                 missed = 0
@@ -60,7 +67,7 @@ class Health:
         """Whether anything comes back: an error is an answer, and a failed transport tells of itself."""
         try:
             async with asyncio.timeout(within):
-                await self._session.request("ping", {})
+                await self._session.request(self._question or "ping", {})
         except TimeoutError:
             return False
         except (ProtocolError, LinkError):

@@ -121,6 +121,12 @@ class Session:
             await self.request(SET_LEVEL, {"level": level})
 
     @property
+    def busy(self) -> bool:
+        """Whether requests wait for their answers, besides the one that listens for changes."""
+        listening = self._listening is not None and not self._listening.done()
+        return self.peer.in_flight > (1 if listening and not self._deaf else 0)
+
+    @property
     def announces_changes(self) -> bool:
         """Whether changed lists are sure to be told of: declared, and on a way that is known to be open."""
         if self.era == "modern":

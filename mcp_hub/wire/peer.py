@@ -28,6 +28,8 @@ Headers = Mapping[str, str]
 class _Pending:
     future: asyncio.Future[Any]
     on_progress: Progress | None
+    heard: int
+    """How much had been heard of the upstream when it was sent."""
 
 
 class Peer:
@@ -50,6 +52,7 @@ class Peer:
         """Messages the upstream has sent so far."""
         self.stray = 0
         """Answers that matched no request."""
+        self._owing: int | None = None
         self._notified = notified
         self._requested = requested
         self._lost_callback = lost
@@ -89,7 +92,7 @@ class Peer:
         if params is not None:
             message["params"] = params
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._pending[request_id] = _Pending(future, on_progress)
+        self._pending[request_id] = _Pending(future, on_progress, self.heard)
         try:
             await self.link.send(message, headers)
             return await future
@@ -102,7 +105,19 @@ class Peer:
             if future.done() and not future.cancelled():
                 future.exception()  # seen, even where the send failed first
 
+    @property
+    def owes(self) -> bool:
+        """Whether nothing was heard since the oldest request was given up: busy with it for ever, or dead."""
+        return self._owing == self.heard
+
+    async def quiet(self, seconds: float) -> None:
+        """Wait until nothing is in flight, at most so long."""
+        if futures := [pending.future for pending in self._pending.values()]:
+            await asyncio.wait(futures, timeout=seconds)
+
     def _give_up(self, request_id: RequestId) -> None:
+        if self._pending[request_id].heard == self.heard and next(iter(self._pending)) == request_id:
+            self._owing = self.heard
         params = {"requestId": request_id, "reason": "the caller no longer waits"}
         self._in_background(self.notify("notifications/cancelled", params))
         self.link.abandon(request_id)

@@ -99,7 +99,7 @@ class StdioLink:
             raise LinkLost("the process is not running", executed=False)
         stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
         if stdin is None or stdin.is_closing() or self._process.gone or _has_exited(self._transport.get_pid()):
-            self._process.exiting()
+            await self._process.last_words_heard()
             raise LinkLost(self._process.why(), executed=False)
         try:
             line = encode(message)
@@ -178,6 +178,7 @@ class _Process(asyncio.SubprocessProtocol):
         self.writable.set()
         self.exited = asyncio.Event()
         self.gone = False
+        self._over = asyncio.Event()
         self.muted = False
         self._upstream = upstream
         self._receiver = receiver
@@ -269,15 +270,20 @@ class _Process(asyncio.SubprocessProtocol):
         self.exited.set()
         asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
 
-    def exiting(self) -> None:
-        """The process is found dead before the loop has said so."""
-        self.lose(None)
+    async def last_words_heard(self) -> None:
+        """The process is found dead before the loop has said so; what it wrote last is on its way."""
+        if not self.gone:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2 * LAST_WORDS_GRACE):
+                    await self._over.wait()
+            self.lose(None)
 
     def lose(self, error: LinkLost | None) -> None:
         """The conversation is over; told to the receiver once."""
         if self.gone:
             return
         self.gone = True
+        self._over.set()
         self._error = error
         self.writable.set()
         if not self.muted:

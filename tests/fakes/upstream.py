@@ -30,6 +30,7 @@ parser.add_argument("--silent", action="store_true", help="never answer anything
 parser.add_argument("--ignore-unknown", action="store_true", help="never answer unknown methods, as some old servers")
 parser.add_argument("--die-on-unknown", action="store_true", help="exit when asked something before initialize")
 parser.add_argument("--die", help="exit at once with this on stderr")
+parser.add_argument("--gibberish", action="store_true", help="one more tool, that writes what nobody can read")
 parser.add_argument("--die-if", help="exit at the start, with a word on stderr, while this file exists")
 parser.add_argument("--journal", help="append a line to this file at the start and after the handshake")
 parser.add_argument("--bad-tool", action="store_true", help="list one invalid tool among the good ones")
@@ -97,7 +98,6 @@ def all_tools() -> list:
                 "stderr",
                 "meta",
                 "odd_error",
-                "gibberish",
             )
         ],
         *[tool(f"t{n}") for n in range(options.tools)],
@@ -105,6 +105,8 @@ def all_tools() -> list:
     ]
     if options.more_if and pathlib.Path(options.more_if).exists():
         tools.append(tool("late"))
+    if options.gibberish:
+        tools.append(tool("gibberish"))
     if options.bad_tool:
         tools.insert(1, {"name": "broken", "inputSchema": "not a schema"})
     return tools

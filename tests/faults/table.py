@@ -1,0 +1,93 @@
+"""Every fault of an upstream, and what a call to it comes to while it lasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+OK = "ok"
+"""The call is answered as if nothing were wrong."""
+UNAVAILABLE, TIMEOUT, TOO_LARGE = "server_unavailable", "timeout", "result_too_large"
+DENIED, INTERNAL = "permission_denied", "internal"
+ERROR = "an error of its own"
+"""The server's own JSON-RPC error, passed on."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`comes_to`: what a call may come to. `words`: what its error says. `again`: it shows only on a new connection."""
+
+    name: str
+    comes_to: frozenset[str]
+    words: str = ""
+    again: bool = False
+    era: str = "handshake"
+    seconds: float = 2.0
+    """What a call may take."""
+
+    @property
+    def http(self) -> bool:
+        return self.name.startswith("http-")
+
+
+def fault(name: str, *comes_to: str, **more: Any) -> Fault:
+    return Fault(name, frozenset(comes_to), **more)
+
+
+FAULTS = (
+    fault("exit-at-start", UNAVAILABLE, words="API_KEY is not set", again=True),
+    fault("silent-at-start", UNAVAILABLE, TIMEOUT, again=True),
+    fault("slow-start", OK, again=True, seconds=20),
+    fault("closes-stdout", UNAVAILABLE, TIMEOUT, again=True),
+    fault("hang", TIMEOUT, words="deadlines.call"),
+    fault("crash", UNAVAILABLE, words="Segmentation fault (not really)"),
+    fault("grandchild", UNAVAILABLE, words="my child outlives me"),
+    fault("deaf", TIMEOUT, words="deadlines.call"),
+    fault("noise", OK),
+    fault("invalid-utf8", OK),
+    fault("stderr-flood", OK),
+    fault("not-json", UNAVAILABLE, words="cannot be read as JSON"),
+    fault("half-line", UNAVAILABLE),
+    fault("byte-by-byte", OK),
+    fault("deep-nesting", UNAVAILABLE, words="nested too deeply"),
+    fault("lone-surrogate", OK),
+    fault("nan", OK),
+    fault("null-result", INTERNAL),
+    fault("odd-error", ERROR),
+    fault("no-message", INTERNAL),
+    fault("duplicate", OK),
+    fault("stray", OK),
+    fault("out-of-order", OK),
+    fault("batch", OK),
+    fault("blank", OK),
+    fault("bad-schema", OK, again=True),
+    fault("cursor-loop", OK, again=True),
+    fault("sixty-pages", OK, again=True),
+    fault("storm", OK),
+    fault("changes", OK),
+    fault("huge", OK, seconds=25),
+    fault("too-large", TOO_LARGE, words="max_frame", seconds=25),
+    fault("asks", OK),
+    fault("http-401", DENIED, words="401"),
+    fault("http-404", UNAVAILABLE, words="404"),
+    fault("http-429", UNAVAILABLE, words="429"),
+    fault("http-500", UNAVAILABLE, words="500"),
+    fault("http-html", UNAVAILABLE, words="text/html"),
+    fault("http-redirect", UNAVAILABLE, words="redirect"),
+    fault("http-type", UNAVAILABLE, words="text/plain"),
+    fault("http-cut", UNAVAILABLE),
+    fault("http-cut-json", UNAVAILABLE),
+    fault("http-empty", UNAVAILABLE),
+    fault("http-garbage", UNAVAILABLE),
+    fault("http-hanging-header", TIMEOUT, words="deadlines.call"),
+    fault("http-session-lost", OK),
+    fault("http-no-session", OK, again=True),
+)
+ERAS = ("handshake", "modern")
+EVERY = tuple(
+    replace(one, era=era)
+    for one in FAULTS
+    for era in ERAS
+    if not (era == "modern" and one.name in ("http-session-lost", "http-no-session"))
+)
+"""Each fault in front of a server of each era. Sessions over HTTP are of one era only."""
