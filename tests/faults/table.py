@@ -84,10 +84,9 @@ FAULTS = (
     fault("http-no-session", OK, again=True),
 )
 ERAS = ("handshake", "modern")
-EVERY = tuple(
-    replace(one, era=era)
-    for one in FAULTS
-    for era in ERAS
-    if not (era == "modern" and one.name in ("http-session-lost", "http-no-session"))
-)
-"""Each fault in front of a server of each era. Sessions over HTTP are of one era only."""
+IN_BOTH = frozenset({
+    "exit-at-start", "silent-at-start", "hang", "crash", "deaf", "not-json", "null-result", "storm", "out-of-order",
+    "http-401", "http-500", "http-cut", "http-hanging-header",
+})  # fmt: skip
+EVERY = tuple(replace(one, era=era) for one in FAULTS for era in ERAS if era == "handshake" or one.name in IN_BOTH)
+"""Each fault of a server of the handshake era, and of a modern one where the eras are served in different ways."""

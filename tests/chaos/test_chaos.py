@@ -1,0 +1,21 @@
+"""Two minutes of chaos with a fixed seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.run import chaos
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 120.0
+SEED = 20261121
+
+
+async def test_every_promise_is_kept_while_servers_die_hang_and_lie(tmp_path: Path) -> None:
+    report = await chaos(SECONDS, SEED, tmp_path)
+    assert not report.wrong, report.table()
+    assert report.outcomes["ok"] > 500
+    assert all(report.disturbances[what] for what in ("garble", "stop", "kill", "reload"))
