@@ -179,6 +179,8 @@ class _Process(asyncio.SubprocessProtocol):
         self.exited = asyncio.Event()
         self.gone = False
         self._over = asyncio.Event()
+        self._ended: set[int] = set()
+        """Pipes that are at their end."""
         self.muted = False
         self._upstream = upstream
         self._receiver = receiver
@@ -265,10 +267,18 @@ class _Process(asyncio.SubprocessProtocol):
             rest = self._stderr.rest()
             if rest is not None:
                 self._stderr_line(rest)
+        self._ended.add(fd)
+        self._lose_if_all_is_heard()
 
     def process_exited(self) -> None:
         self.exited.set()
+        self._lose_if_all_is_heard()
         asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
+
+    def _lose_if_all_is_heard(self) -> None:
+        """Nothing more can come: nobody has to wait for it."""
+        if self.exited.is_set() and {1, 2} <= self._ended:
+            self.lose(None)
 
     async def last_words_heard(self) -> None:
         """The process is found dead before the loop has said so; what it wrote last is on its way."""

@@ -1,0 +1,100 @@
+"""What faults of a server cost its neighbour, and how soon its own calls end: a table for RELIABILITY.md.
+
+python -m tests.faults.figures [--rounds N] [FAULT ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.front import Front, front
+from tests.faults.table import FAULTS, OK, Fault
+
+WINDOW = 1.0
+"""Seconds of calls to the neighbour, calm and under the fault in turn."""
+
+
+@dataclass
+class Figures:
+    """Seconds, and ratios of the neighbour's p99 under the fault to that before it."""
+
+    ratios: list[float] = field(default_factory=list)
+    ended: list[float] = field(default_factory=list)
+    recovered: list[float] = field(default_factory=list)
+
+
+async def p99(one: Front, until: asyncio.Event) -> float:
+    """Of calls to the neighbour, one after the other, until the event; seconds."""
+    took = []
+    for number in itertools.count():
+        began = time.perf_counter()
+        assert await one.client.text("good__echo", {"text": f"n{number}"}) == f"n{number}"
+        took.append(time.perf_counter() - began)
+        if until.is_set() and len(took) >= 100:
+            return statistics.quantiles(took, n=100)[98]
+    raise AssertionError
+
+
+async def window(one: Front) -> float:
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(WINDOW, over.set)
+    return await p99(one, over)
+
+
+async def measured(fault: Fault, rounds: int) -> Figures:
+    """All figures of one fault."""
+    figures = Figures()
+    with tempfile.TemporaryDirectory() as directory:
+        async with front(Path(directory), fault) as one:
+            await one.outcome("warm")
+            await window(one)
+            for number in range(rounds):
+                calm = await window(one)
+                over = asyncio.Event()
+                one.turn(fault.name)
+                beside = asyncio.create_task(p99(one, over))
+                asyncio.get_running_loop().call_later(WINDOW, over.set)
+                began = time.perf_counter()
+                await asyncio.gather(*(one.outcome(f"r{number}c{n}") for n in range(3)))
+                figures.ended.append(time.perf_counter() - began)
+                figures.ratios.append(await beside / calm)
+                one.turn("")
+                began = time.perf_counter()
+                while (await one.outcome(f"a{time.perf_counter_ns()}"))[0] != OK:
+                    pass
+                figures.recovered.append(time.perf_counter() - began)
+    return figures
+
+
+async def table(faults: list[Fault], rounds: int) -> None:
+    print("| fault | neighbour's p99, under it / before | its calls end after | a call is answered again after |")
+    print("|---|---|---|---|")
+    ratios = []
+    for fault in faults:
+        figures = await measured(fault, rounds)
+        ratios += figures.ratios
+        ended, back = statistics.median(figures.ended), statistics.median(figures.recovered)
+        ratio = statistics.median(figures.ratios)
+        print(f"| {fault.name} | {ratio:.2f} | {ended:.3f} s | {back:.3f} s |", flush=True)
+    print(f"\nThe median of all ratios: {statistics.median(ratios):.2f}")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="measure what faults of a server cost its neighbour")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("fault", nargs="*", help="names of tests/faults/table.py (default: all that show in calls)")
+    options = parser.parse_args()
+    chosen = [one for one in FAULTS if one.name in options.fault or (not options.fault and not one.again)]
+    asyncio.run(table(chosen, options.rounds))
+
+
+if __name__ == "__main__":
+    main()
