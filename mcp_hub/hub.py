@@ -26,6 +26,7 @@ from mcp_hub.long_results import LongResults
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection, strangers
+from mcp_hub.principals import profile_of
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
@@ -66,7 +67,7 @@ class Hub:
         self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
         self.children = Children()
         self.uris = KnownUris(lambda caller: self.catalogs.of(caller))
-        self.clients = Clients(expected=one_client, uris=self.uris)
+        self.clients = Clients(expected=one_client, uris=self.uris, sees=self._sees)
         dialer = Dialer(self.children, environ, partial(built_in_settings, config))
         starts = Starts()
         self.upstreams: dict[str, Upstream] = {
@@ -93,7 +94,12 @@ class Hub:
         self.selection = selection
         self._told_of_strangers = False
         self.catalogs = Catalogs(
-            self.upstreams, self.rules.chain.shape, config.on_conflict, self.info, self._tell_of_strangers
+            self.upstreams,
+            self.rules.chain.shape,
+            lambda route, profile: self.rules.access.why(route, profile) is None,
+            config.on_conflict,
+            self.info,
+            self._tell_of_strangers,
         )
         self._patience_ends: float | None = None
         self._refresh: asyncio.TimerHandle | None = None
@@ -124,12 +130,19 @@ class Hub:
     def _lists_changed(self) -> None:
         self.catalogs.changed()
 
+    def _sees(self, caller: Hashable | None, upstream: str) -> bool:
+        return profile_of(caller) is None or upstream in self.catalogs.of(caller).upstreams
+
     # --- the catalog -------------------------------------------------------------------------------------------
 
     @property
     def catalog(self) -> Catalog:
-        """What is known now."""
+        """What is known now, for callers without a profile."""
         return self.catalogs.everybodys
+
+    def entry(self, kind: Kind, exposed: str, caller: Hashable | None) -> Json | None:
+        """One item as it is listed to a caller now; not to be mutated."""
+        return self.catalogs.of(caller).entry(kind, exposed)
 
     async def settled_catalog(self, caller: Hashable | None = None) -> Catalog:
         """What a caller sees once every upstream's first outcome is known, or the first has waited `list_wait`."""
@@ -176,9 +189,9 @@ class Hub:
         for upstream in self.upstreams.values():
             upstream.forget(caller)
 
-    def extensions(self, era: Era) -> Json:
-        """What clients of an era are told of extensions: those of the servers of which something is exposed."""
-        shown = self.catalog.upstreams
+    def extensions(self, era: Era, caller: Hashable | None = None) -> Json:
+        """What clients of an era are told of extensions: those of the servers of which they see something."""
+        shown = self.catalogs.of(caller).upstreams
         agreed = [u.agreement for u in self.upstreams.values() if u.server.id in shown and u.agreement is not None]
         return extensions.advertised([(one.era, one.capabilities) for one in agreed], era)
 
@@ -194,10 +207,9 @@ class Hub:
             raise tasks.unknown_task(sealed)
         return route, task_id
 
-    @property
-    def instructions(self) -> str | None:
-        """What clients are told at the start, of the servers of which something is exposed."""
-        shown = self.catalog.upstreams
+    def instructions(self, caller: Hashable | None = None) -> str | None:
+        """What a client is told at the start, of the servers of which it sees something."""
+        shown = self.catalogs.of(caller).upstreams
         agreed = ((u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown)
         return instructions.merged((id, one.instructions if one is not None else None) for id, one in agreed)
 
@@ -228,8 +240,9 @@ class Hub:
                 return template
         return await self.route(kind, exposed, era, caller)
 
-    def why(self, kind: Kind, exposed: str) -> str | None:
+    def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
         """The rule that hides a name, for the user of the hub and the log; None if nothing here has it."""
+        access = self.rules.access
         for upstream in self.upstreams.values():
             server = upstream.server
             for wire in (*upstream.lists.items.get(kind, ()), *upstream.own_lists.items(kind)):
@@ -237,13 +250,13 @@ class Hub:
                 if not isinstance(name, str):
                     continue
                 shown = (name, names.expose(server.namespace, name), f"{server.id}/{name}")
-                if exposed in shown and (reason := self.rules.access.why(Route(server.id, kind, name))) is not None:
+                if exposed in shown and (reason := access.why(Route(server.id, kind, name), profile)) is not None:
                     return reason
         return None
 
     def missed(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope) -> None:
         """Record that somebody used a name that leads nowhere, and which rule hides it if one does."""
-        reason = self.why(kind, exposed) or "unknown"
+        reason = self.why(kind, exposed, profile_of(caller)) or "unknown"
         self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
 
     def strangers(self, members: Iterable[str]) -> tuple[str, ...]:

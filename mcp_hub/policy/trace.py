@@ -34,6 +34,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.kinds import RESOURCES
 from mcp_hub.policy import Call, Json, Next
+from mcp_hub.principals import Principal
 from mcp_hub.redaction import Redaction
 
 log = logging.getLogger("mcp_hub.policy")
@@ -211,6 +212,8 @@ class Trace:
         """Short, the same for all calls of one caller while the hub runs (of a principal: always), without secrets."""
         if caller is None:
             return "only"
+        if isinstance(caller, Principal) and caller.label:
+            return self._text(f"principal-{caller.label}")
         if isinstance(caller, str):
             return f"principal-{sha256(caller.encode('utf-8', 'replace')).hexdigest()[:8]}" if caller else "anonymous"
         try:

@@ -50,7 +50,7 @@ class Modern:
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.", request_id)
             return
         lines = [(name.decode("latin-1"), value.decode("latin-1").strip()) for name, value in request.headers]
-        fault = routing_headers.check(lines, message, self._schema(message))
+        fault = routing_headers.check(lines, message, self._schema(message, principal))
         if fault is not None:
             await refuse_with(reply, eras.HTTP_STATUS.get(fault.code, 400), fault, request_id)
             return
@@ -73,11 +73,11 @@ class Modern:
         finally:
             self._running[principal] -= 1
 
-    def _schema(self, message: Message) -> Any:
+    def _schema(self, message: Message, principal: str) -> Any:
         """The input schema of the tool called; None where there is none to check headers with."""
         params = message.get("params")
         name = params.get("name") if message["method"] == "tools/call" and isinstance(params, dict) else None
-        entry = self._dispatcher.hub.catalog.entry(TOOLS, name) if isinstance(name, str) else None
+        entry = self._dispatcher.hub.entry(TOOLS, name, principal) if isinstance(name, str) else None
         return entry.get("inputSchema") if isinstance(entry, dict) else None
 
 
