@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.selecting import add_selection_arguments, chosen
@@ -19,6 +20,9 @@ from mcp_hub.policy.selection import Selection
 from mcp_hub.records import Records
 from mcp_hub.serve.dispatcher import Dispatcher
 from mcp_hub.text import printable
+
+if TYPE_CHECKING:
+    from mcp_hub.serve.verifier import Verifier
 
 TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
@@ -77,7 +81,7 @@ def _listen(config: Config, options: argparse.Namespace) -> Listen:
 
 
 def _public_hosts(names: list[str]) -> tuple[str, ...]:
-    from mcp_hub.config.load import public_host
+    from mcp_hub.config.listen_fields import public_host
 
     try:
         return tuple(public_host(name) for name in names)
@@ -113,14 +117,31 @@ async def _network(config: Config, selection: Selection, *, sse: bool) -> int:
     announcements: set[asyncio.Task[None]] = set()
     with recording(config, on_stderr=True) as records:
         async with make_hub(config, selection, records) as hub, _required(hub, stop, records) as missing:
-            app = App(Dispatcher(hub), listen, sse=sse)
+            verifier = await _verifier(config)
+            app = App(Dispatcher(hub), listen, sse=sse, verifier=verifier)
 
             def ready(bases: list[str]) -> None:
                 announcing = _announce(hub, bases, listen, records, sse=sse)
                 announcements.add(asyncio.get_running_loop().create_task(announcing))
 
-            await serve_network(app, listen, stop=stop, ready=ready)
+            try:
+                await serve_network(app, listen, stop=stop, ready=ready)
+            finally:
+                if verifier is not None:
+                    await verifier.close()
     return FAILED if missing else OK
+
+
+async def _verifier(config: Config) -> Verifier | None:
+    """Made before anybody is let in, by a thread: what it needs takes a second to import, and servers are starting."""
+    verify = config.listen.verify
+    if verify is None:
+        return None
+
+    from mcp_hub.serve.verifier import Verifier
+
+    profiles = [profile.name for profile in config.profiles]
+    return await asyncio.to_thread(Verifier, verify, profiles)
 
 
 @contextlib.asynccontextmanager
@@ -146,7 +167,7 @@ async def _required(hub: Hub, stop: asyncio.Event, records: Records) -> AsyncIte
 async def _announce(hub: Hub, bases: list[str], listen: Listen, records: Records, *, sse: bool) -> None:
     from mcp_hub.cli.announce import addresses_text, catalog_text
 
-    records.line(addresses_text(bases, sse=sse, with_token=listen.token is not None))
+    records.line(addresses_text(bases, sse=sse, with_token=listen.authenticates))
     await hub.settled_catalog()
     records.line(catalog_text(hub))
 

@@ -11,11 +11,11 @@ import socket
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from mcp_hub.config.models import Listen
+from mcp_hub.config.listen import Listen, is_loopback
 from mcp_hub.errors import HubError
 from mcp_hub.serve.app import App
 from mcp_hub.serve.http import ABORT
-from mcp_hub.serve.security import check_listener, is_loopback
+from mcp_hub.serve.security import check_listener
 
 if TYPE_CHECKING:
     import uvicorn
@@ -107,7 +107,7 @@ async def bind(listen: Listen) -> list[socket.socket]:
     port = listen.port
     try:
         for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
-            if listen.token is None and not is_loopback(str(address[0])):
+            if not listen.authenticates and not is_loopback(str(address[0])):
                 raise HubError(
                     f"listen.host {listen.host!r} is {address[0]} here, which lets others in: set listen.token"
                 )
