@@ -107,6 +107,7 @@ async def _stdio(config: Config, selection: Selection, stdin: int, stdout: int) 
 async def _network(config: Config, selection: Selection, *, sse: bool) -> int:
     from mcp_hub.serve.app import App
     from mcp_hub.serve.network import serve_network
+    from mcp_hub.serve.quotas import Quotas
     from mcp_hub.serve.security import check_listener
 
     listen = config.listen
@@ -118,7 +119,8 @@ async def _network(config: Config, selection: Selection, *, sse: bool) -> int:
     with recording(config, on_stderr=True) as records:
         async with make_hub(config, selection, records) as hub, _required(hub, stop, records) as missing:
             verifier = await _verifier(config)
-            app = App(Dispatcher(hub), listen, sse=sse, verifier=verifier)
+            quotas = Quotas(listen)
+            app = App(Dispatcher(hub, quotas), listen, sse=sse, verifier=verifier, quotas=quotas)
 
             def ready(bases: list[str]) -> None:
                 announcing = _announce(hub, bases, listen, records, sse=sse)

@@ -131,13 +131,25 @@ class Trace:
         envelope: Envelope | None = None,
     ) -> None:
         """Record a call under a name that leads nowhere; `reason` is the rule that hides it, or `unknown`."""
+        code = RESOURCE_NOT_FOUND if method == RESOURCES.act_method and era == "handshake" else INVALID_PARAMS
+        facts = {"code": code, "policy": None if reason == "unknown" else "access", "reason": reason}
+        self._refused(method, exposed, era, caller, envelope, facts)
+
+    def turned_away(
+        self, method: str, exposed: str, era: Era, caller: Hashable | None, error: Overloaded, envelope: Envelope
+    ) -> None:
+        """Record a request that its principal may not send now."""
+        facts = {"code": error.code, "policy": "quota", "reason": error.message}
+        self._refused(method, exposed, era, caller, envelope, facts)
+
+    def _refused(
+        self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
+    ) -> None:
         if self._write is None:
             return
-        code = RESOURCE_NOT_FOUND if method == RESOURCES.act_method and era == "handshake" else INVALID_PARAMS
-        facts = {"verdict": "refused", "code": code, "policy": None if reason == "unknown" else "access"}
         try:
             head = self._head(method, exposed, era, caller, envelope)
-            self._write({**head, **facts, "reason": self._text(reason)})
+            self._write({**head, "verdict": "refused", **facts, "reason": self._text(facts["reason"])})
         except Exception:
             log.exception("a call could not be recorded")
 

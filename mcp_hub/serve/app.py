@@ -15,6 +15,7 @@ from mcp_hub.serve.answers import BROKEN
 from mcp_hub.serve.http import ABORT, ClientGone, Receive, Reply, Request, Scope, SendEvent
 from mcp_hub.serve.jsonrpc import failure
 from mcp_hub.serve.protected_resource import MCP, WELL_KNOWN, ProtectedResource
+from mcp_hub.serve.quotas import Quotas
 from mcp_hub.serve.security import Gate, Refusal
 from mcp_hub.serve.sse import MESSAGES, SseConnections
 from mcp_hub.serve.streamable import Streamable
@@ -36,7 +37,8 @@ CORS: Final = [
 class App:
     """Serves `dispatcher` to the clients of one listener; with `sse` also over the legacy transport.
 
-    `gate` replaces the checks that `listen` describes; `verifier` is the one that `listen.verify` describes.
+    `gate` replaces the checks that `listen` describes; `verifier` is the one that `listen.verify` describes; `quotas`
+    are those the dispatcher has as well.
     """
 
     def __init__(
@@ -47,13 +49,15 @@ class App:
         sse: bool,
         gate: Gate | None = None,
         verifier: Verifier | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
+        quotas = quotas or Quotas(listen)
         self._dispatcher = dispatcher
         self._gate = gate if gate is not None else Gate(listen)
         self._resource = ProtectedResource(listen, listen.verify) if listen.verify is not None else None
         self._admission = Admission(self._gate, verifier, self._resource)
-        self.streamable = Streamable(dispatcher, listen.max_body)
-        self.sse = SseConnections(dispatcher, listen.max_body) if sse else None
+        self.streamable = Streamable(dispatcher, listen.max_body, quotas)
+        self.sse = SseConnections(dispatcher, listen.max_body, quotas) if sse else None
         self._routes = {"/mcp": self.streamable.__call__}
         if self.sse is not None:
             self._routes |= {"/sse": self.sse.open, MESSAGES: self.sse.post}

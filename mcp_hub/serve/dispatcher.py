@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from mcp_hub.policy import Call
 from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller, Respondent, Send
 from mcp_hub.serve.exchange import Exchange
 from mcp_hub.serve.parking import Parking, Uncarried
+from mcp_hub.serve.quotas import Quotas
 from mcp_hub.serve.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions, Way
 from mcp_hub.wire.frames import Message, Raw
 from mcp_hub.wire.link import RequestId
@@ -51,10 +52,11 @@ _REFERENCES: Final = {"ref/prompt": (PROMPTS, "name"), "ref/resource": (RESOURCE
 
 
 class Dispatcher:
-    """Answers requests and takes notifications of every caller of one hub."""
+    """Answers requests and takes notifications of every caller of one hub, within their `quotas`."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, quotas: Quotas | None = None) -> None:
         self.hub = hub
+        self._quotas = quotas or Quotas()
         self.callers: set[Caller] = set()
         self._parking = Parking(hub.act, hub.one_by_one)
         self._telling: set[asyncio.Task[None]] = set()
@@ -123,13 +125,29 @@ class Dispatcher:
             handler = self._methods.get(exchange.method)
             if handler is None or (modern and exchange.method in eras.HANDSHAKE_ONLY):
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
-            result = await handler(exchange)
+            with self._within(exchange):
+                result = await handler(exchange)
         except (ProtocolError, CallError, TimeoutError) as error:
             return _failure(request_id, error, method, params, modern)
         except Exception as error:
             log.exception("a %s request failed inside the hub", method)
             return _failure(request_id, error, method, params, modern)
         return {"jsonrpc": "2.0", "id": request_id, "result": result}
+
+    @contextlib.contextmanager
+    def _within(self, exchange: Exchange) -> Iterator[None]:
+        """While the block runs, the request counts. Raises Overloaded, which is recorded like any refusal."""
+        try:
+            leave = self._quotas.enter(exchange.caller.principal, exchange.method)
+        except Overloaded as error:
+            key = exchange.caller.key(exchange.era)
+            name = str(exchange.params.get("name") or exchange.params.get("uri") or "")
+            self.hub.rules.trace.turned_away(exchange.method, name, exchange.era, key, error, exchange.envelope)
+            raise
+        try:
+            yield
+        finally:
+            leave()
 
     def _exchange(
         self, caller: Caller, request_id: RequestId, method: Any, params: Any, modern: bool, send: Send
