@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -236,7 +237,9 @@ def _verifiers(
         )
         return {"": asking}
     from fastmcp.server.auth.providers.jwt import JWTVerifier
+    from joserfc.errors import SecurityWarning
 
+    warnings.filterwarnings("ignore", category=SecurityWarning)  # of EdDSA, by those who have chosen it
     return {
         algorithm: JWTVerifier(
             public_key=issued.public_key,
