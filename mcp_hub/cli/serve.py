@@ -109,16 +109,19 @@ async def _network(config: Config, selection: Selection, *, sse: bool) -> int:
     from mcp_hub.serve.network import serve_network
     from mcp_hub.serve.quotas import Quotas
     from mcp_hub.serve.security import check_listener
+    from mcp_hub.serve.tls import tls_context
 
     listen = config.listen
     objection = check_listener(listen)
     if objection is not None:
         raise ConfigError(objection)
+    if listen.tls is not None:
+        tls_context(listen.tls)  # what is wrong with it is better said before servers are started
+    verifier = await _verifier(config)
     stop = _stop_on_signals()
     announcements: set[asyncio.Task[None]] = set()
     with recording(config, on_stderr=True) as records:
         async with make_hub(config, selection, records) as hub, _required(hub, stop, records) as missing:
-            verifier = await _verifier(config)
             quotas = Quotas(listen)
             app = App(Dispatcher(hub, quotas), listen, sse=sse, verifier=verifier, quotas=quotas)
 
@@ -135,7 +138,7 @@ async def _network(config: Config, selection: Selection, *, sse: bool) -> int:
 
 
 async def _verifier(config: Config) -> Verifier | None:
-    """Made before anybody is let in, by a thread: what it needs takes a second to import, and servers are starting."""
+    """Made before anybody is let in, by a thread: what it needs takes a second to import. Raises ConfigError."""
     verify = config.listen.verify
     if verify is None:
         return None

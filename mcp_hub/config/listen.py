@@ -107,6 +107,8 @@ class Jwt(Frozen):
     def _one_key(self) -> Jwt:
         if (self.jwks_uri is None) == (self.public_key is None):
             raise ValueError("must have one of jwks_uri and public_key")
+        if self.public_key is not None and "-----BEGIN" not in self.public_key:
+            raise ValueError("needs the public_key as PEM, which begins with -----BEGIN PUBLIC KEY-----")
         if self.public_key is not None and "PRIVATE" in self.public_key:
             raise ValueError("has a private key; public_key is the other half, which begins with BEGIN PUBLIC KEY")
         return self

@@ -6,11 +6,11 @@ import ssl
 from pathlib import Path
 
 from mcp_hub.config.listen import Tls
-from mcp_hub.errors import HubError
+from mcp_hub.errors import ConfigError
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """What the listener speaks TLS with. Raises HubError, in words for the user, for files that cannot be used."""
+    """What the listener speaks TLS with. Raises ConfigError, in words for the user, for files that cannot be used."""
     for key, path in (("cert", tls.cert), ("key", tls.key)):
         _check_readable(f"listen.tls.{key}", path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -20,10 +20,10 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         context.load_cert_chain(tls.cert, tls.key, password=_no_password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise HubError(f"listen.tls: {tls.key} is not the private key of {tls.cert}") from None
-        raise HubError(f"listen.tls: {_what_is_wrong(tls)}") from None
+            raise ConfigError(f"listen.tls: {tls.key} is not the private key of {tls.cert}") from None
+        raise ConfigError(f"listen.tls: {_what_is_wrong(tls)}") from None
     except (OSError, ValueError):
-        raise HubError(f"listen.tls: {_what_is_wrong(tls)}") from None
+        raise ConfigError(f"listen.tls: {_what_is_wrong(tls)}") from None
     context.set_alpn_protocols(["http/1.1"])
     return context
 
@@ -37,7 +37,7 @@ def _check_readable(setting: str, path: Path) -> None:
         with path.open("rb") as file:
             file.read(1)
     except OSError as error:
-        raise HubError(f"{setting}: {path} cannot be read: {error.strerror or error}") from None
+        raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror or error}") from None
 
 
 def _what_is_wrong(tls: Tls) -> str:

@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeGuard
 
 from mcp_hub.config.listen import Introspection, Jwt, Verify
-from mcp_hub.errors import HubError
+from mcp_hub.errors import ConfigError
 from mcp_hub.principals import Principal
 from mcp_hub.text import printable
 
@@ -66,7 +66,7 @@ class _TokenVerifier(Protocol):
 class Verifier:
     """`profiles` are those of the configuration. `now` gives seconds of the epoch.
 
-    Raises HubError where the settings make no verifier.
+    Raises ConfigError where the settings make no verifier.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Verifier:
             self._client, self._line = _client()
             self._verifiers = _verifiers(verify.issued, self._client, keys_again_after)
         except Exception as error:
-            raise HubError(f"listen.verify cannot be used: {printable(str(error), 300)}") from None
+            raise ConfigError(f"listen.verify cannot be used: {printable(str(error), 300)}") from None
 
     async def verify(self, token: bytes) -> Principal | Rejected:
         """Who the token stands for. Raises nothing but CancelledError."""
@@ -238,8 +238,13 @@ def _verifiers(
         return {"": asking}
     from fastmcp.server.auth.providers.jwt import JWTVerifier
     from joserfc.errors import SecurityWarning
+    from joserfc.jwk import ECKey, OKPKey, RSAKey
 
     warnings.filterwarnings("ignore", category=SecurityWarning)  # of EdDSA, by those who have chosen it
+    if issued.public_key is not None:
+        for algorithm in issued.algorithms:
+            kinds: dict[str, Any] = {"RS": RSAKey, "PS": RSAKey, "ES": ECKey}
+            kinds.get(algorithm[:2], OKPKey).import_key(issued.public_key)  # or no token would ever be good
     return {
         algorithm: JWTVerifier(
             public_key=issued.public_key,

@@ -42,6 +42,10 @@ class Issuer:
         made = {"RSA": (jwk.RSAKey, 2048), "EC": (jwk.ECKey, "P-256"), "OKP": (jwk.OKPKey, "Ed25519")}[kind]
         self.keys[kid] = made[0].generate_key(made[1], {"kid": kid})  # type: ignore[arg-type]
 
+    def with_key(self, kid: str) -> Issuer:
+        self.key(kid)
+        return self
+
     def claims(self, **more: Any) -> dict[str, Any]:
         now = int(time.time())
         found = {"iss": self.url, "sub": "ann", "aud": AUDIENCE, "iat": now, "exp": now + 600, "scope": "use"}
