@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import count
 from typing import Any, Final, NamedTuple
 
 from mcp_hub.catalog import Item
@@ -22,16 +21,15 @@ MAX_CALLERS: Final = 10_000
 
 
 class _Waiting(NamedTuple):
-    """A call without a place; `number` is its turn."""
+    """A call without a place."""
 
-    number: int
     caller: Hashable | None
     future: asyncio.Future[None]
 
 
 class _Places:
-    """The places of one upstream. Of those who wait the principal with the fewest is next, of one principal's calls
-    the first, passing over callers that have all theirs.
+    """The places of one upstream. The principal with the fewest is next, among equals one after the other; of one
+    principal's calls the first, passing over callers that have all theirs.
     """
 
     def __init__(self, server: str, limits: rules.Limits) -> None:
@@ -41,7 +39,7 @@ class _Places:
         self._of_caller: Counter[Hashable] = Counter()
         self._of_principal: Counter[Principal] = Counter()
         self._queues: dict[Principal, deque[_Waiting]] = {}
-        self._numbers = count()
+        """In the order in which it is their turn."""
         self.waiting = 0
 
     def take(self, caller: Hashable | None) -> bool:
@@ -64,7 +62,7 @@ class _Places:
         """Wait for a place and take it. Raises Overloaded where too many wait."""
         if self.waiting >= self._limits.waiting:
             self._make_room(principal_of(caller))
-        entry = _Waiting(next(self._numbers), caller, asyncio.get_running_loop().create_future())
+        entry = _Waiting(caller, asyncio.get_running_loop().create_future())
         self._queues.setdefault(principal_of(caller), deque()).append(entry)
         self.waiting += 1
         try:
@@ -102,6 +100,9 @@ class _Places:
         entry = self._next()
         if entry is not None:
             self._remove(entry)
+            principal = principal_of(entry.caller)
+            if principal in self._queues:
+                self._queues[principal] = self._queues.pop(principal)  # to the end
             self._enter(entry.caller)
             entry.future.set_result(None)
 
@@ -115,7 +116,7 @@ class _Places:
         )
         return min(
             (one for one in first if one is not None),
-            key=lambda one: (self._of_principal[principal_of(one.caller)], one.number),
+            key=lambda one: self._of_principal[principal_of(one.caller)],
             default=None,
         )
 

@@ -44,6 +44,8 @@ class Visitor:
     def __init__(self, http: httpx2.AsyncClient, era: str) -> None:
         self.http = http
         self.era = era
+        self.id = 7
+        """Of its requests; the same, so that answers can be compared."""
         self.session: dict[str, str] = {}
         self.answered: dict[str, Any] = {}
         """What `initialize` or `server/discover` was answered with."""
@@ -59,7 +61,7 @@ class Visitor:
             headers = {"mcp-protocol-version": MODERN, "mcp-method": method}
             if isinstance(named := params.get("name", params.get("uri")), str):
                 headers["mcp-name"] = named
-        answer = await self.post({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}, headers)
+        answer = await self.post({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}, headers)
         found: dict[str, Any] = answer.json()
         return found
 
