@@ -106,11 +106,13 @@ class App:
         elif path in self._open:
             await self._open[path](request, reply)
         elif self._draining:
-            await reply.text(503, "The hub is stopping.", [(b"retry-after", b"5"), (b"connection", b"close")])
+            await _stopping(reply)
         else:
             principal = await self._admission.admit(request.headers, request.port)
             if isinstance(principal, Refusal):
                 await _turn_away(reply, principal)
+            elif self._draining:  # since it was asked who it is
+                await _stopping(reply)
             else:
                 await self._routes[path](request, reply, principal)
 
@@ -160,6 +162,10 @@ async def _turn_away(reply: Reply, refusal: Refusal) -> None:
     if refusal.retry_after is not None:
         lines.append((b"retry-after", b"%d" % refusal.retry_after))
     await reply.text(refusal.status, refusal.text, lines)
+
+
+async def _stopping(reply: Reply) -> None:
+    await reply.text(503, "The hub is stopping.", [(b"retry-after", b"5"), (b"connection", b"close")])
 
 
 async def _is_read(request: Request, reply: Reply) -> bool:

@@ -15,6 +15,7 @@ from tests.fakes.client import MODERN
 @dataclass
 class Dumping:
     url: str = ""
+    tools: list[dict[str, Any]] = field(default_factory=lambda: [{"name": "look", "inputSchema": {"type": "object"}}])
     requests: list[tuple[dict[str, str], Any]] = field(default_factory=list)
     """Headers, names in lower case, and the message."""
 
@@ -53,7 +54,7 @@ class Dumping:
             return {**complete, **facts, "ttlMs": 0, "cacheScope": "private"}
         caching = {"ttlMs": 0, "cacheScope": "private"} if modern else {}
         if method == "tools/list":
-            return {**complete, **caching, "tools": [{"name": "look", "inputSchema": {"type": "object"}}]}
+            return {**complete, **caching, "tools": self.tools}
         if method == "prompts/list":
             return {**complete, **caching, "prompts": [{"name": "greet"}]}
         if method == "tools/call":

@@ -14,9 +14,13 @@ import pytest
 from mcp_hub import hub as hubs
 from mcp_hub.catalogs import Whom
 from mcp_hub.config import load_config
+from mcp_hub.errors import HEADER_MISMATCH, UnknownName
 from mcp_hub.kinds import TOOLS, Kind
 from mcp_hub.principals import ANONYMOUS, Principal
+from mcp_hub.serve.callers import Caller
+from mcp_hub.upstream.lists import Lists
 from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
+from tests.network.dumping import dumping
 from tests.network.visitor import ERAS, TOKENS, network_hub, spelled, visiting
 
 pytestmark = pytest.mark.anyio
@@ -176,6 +180,68 @@ async def test_only_those_whose_lists_change_are_told_so(tmp_path: Path) -> None
         assert any(whom(bob) for _, whom in told)
         assert not any(whom(alice) for _, whom in told)
         assert "n__ecru" in hub.catalogs.of(bob).names(TOOLS)
+
+
+class Listener:
+    """A client of the handshake era, as far as servers know it."""
+
+    capabilities: dict[str, Any] = {}  # noqa: RUF012
+    parked = None
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def hear(self, message: Any) -> None:
+        self.heard.append(message)
+
+
+async def test_what_a_server_logs_is_heard_by_those_who_see_the_server(tmp_path: Path) -> None:
+    path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
+    async with hubs.Hub(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+        await hub.settled_catalog()
+        sessions = [Caller(one, lambda message: None) for one in (Principal("alice", "analyst"), ANONYMOUS)]
+        listeners = [Listener(), Listener()]
+        for session, listener in zip(sessions, listeners, strict=True):
+            hub.clients.introduce(session.key("handshake"), listener, "handshake")  # type: ignore[arg-type]
+        for server in ("a", "b", "c"):
+            hub.clients.hear({"data": server}, server, None, own=False)
+        assert [[one["data"] for one in listener.heard] for listener in listeners] == [["a"], ["a", "b", "c"]]
+
+
+async def test_what_a_server_offers_to_one_client_alone_is_bound_by_its_profile_too(tmp_path: Path) -> None:
+    path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
+    async with hubs.Hub(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+        sessions = [Caller(one, lambda message: None) for one in (Principal("bob", "second"), ANONYMOUS)]
+        for session in sessions:
+            await hub.settled_catalog(session)
+            own = hub.upstreams["b"].own_lists._lists[session] = Lists(hub.upstreams["b"].server)
+            own.items = {TOOLS: [{"name": name, "inputSchema": {"type": "object"}} for name in ("eclair", "danger")]}
+        hub.catalogs.changed()
+        bobs, all_of_it = (hub.catalogs.of(session).names(TOOLS) for session in sessions)
+        assert bobs == ("n__echo", "n__eclair")
+        assert {"n__eclair", "n__danger"} <= set(all_of_it)
+        with pytest.raises(UnknownName):
+            await hub.route(TOOLS, "n__danger", "handshake", sessions[0])
+
+
+async def test_the_header_rules_of_a_hidden_tool_say_nothing_of_it(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    async with dumping() as server:
+        server.tools = [{"name": name, "inputSchema": schema} for name in ("look", "regional")]
+        profiles = {"analyst": {"tools": ["up/look"]}}
+        listen = {"principals": {name: PRINCIPALS[name] for name in ("alice", "carol")}}
+        async with (
+            network_hub(tmp_path, {"up": {"url": server.url}}, listen, profiles=profiles) as (_, base),
+            visiting(base, "modern", TOKENS["alice"]) as alice,
+            visiting(base, "modern", TOKENS["carol"]) as carol,
+        ):
+            await carol.names("tools/list")
+            arguments = {"region": "north"}
+            assert (await carol.call("up__regional", arguments))["error"]["code"] == HEADER_MISMATCH
+            assert (await alice.call("up__look", arguments))["error"]["code"] == HEADER_MISMATCH
+            hidden, unknown = [await alice.call(name, arguments) for name in ("up__regional", "up__zzzzzzzz")]
+            assert spelled(hidden) == spelled(unknown).replace("up__zzzzzzzz", "up__regional")
+            assert hidden["error"]["code"] == -32602
 
 
 def test_a_profile_that_is_not_there_shows_nothing() -> None:
