@@ -1,4 +1,4 @@
-"""The catalog of all callers, and those of callers that are offered more, built anew when lists have changed."""
+"""The catalog of all callers, those of profiles and of callers that are offered more, built anew when lists change."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import eq
 from typing import Any, Final
 
 from mcp_hub.catalog import Catalog, Item, OnConflict, Route, Source
 from mcp_hub.kinds import KINDS, Kind
+from mcp_hub.principals import profile_of
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.lists import Lists
 
@@ -19,8 +22,12 @@ REBUILD_AFTER: Final = 0.05
 """Seconds changes of several upstreams are collected before the catalog is built again."""
 
 Shape = Callable[[Sequence[Item]], Sequence[Item]]
-Watcher = Callable[[frozenset[Kind], Hashable | None], None]
-"""Told which lists have changed, and of which caller; None: of all."""
+Whom = Callable[[Hashable | None], bool]
+"""Whether a caller is meant."""
+Watcher = Callable[[frozenset[Kind], Whom], None]
+"""Told which lists have changed, and of whom."""
+Shown = Callable[[Route, str | None], bool]
+"""Whether a route may be reached by callers of a profile."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +38,11 @@ class _Shaped:
     items: Sequence[Item]
     everybodys: frozenset[Route]
 
-    def source(self, offered: Lists | None = None) -> Source:
-        """Those for everybody and those that `offered` has besides."""
+    def source(self, shown: Callable[[Route], bool], offered: Lists | None = None) -> Source:
+        """Those for everybody and those that `offered` has besides, as far as they are `shown`."""
         own = _routes(self.upstream, offered) if offered is not None else frozenset()
-        items = tuple(item for item in self.items if item.route in self.everybodys or item.route in own)
+        there = (item for item in self.items if item.route in self.everybodys or item.route in own)
+        items = tuple(item for item in there if shown(item.route))
         return Source(self.upstream.server.id, self.upstream.server.namespace, items)
 
 
@@ -44,6 +52,7 @@ class Catalogs:
     def __init__(self, info: dict[str, Any]) -> None:
         self._upstreams: Mapping[str, Upstream] = {}
         self._shape: Shape = _as_they_are
+        self._shown: Shown = _everything
         self._on_conflict: OnConflict = "keep_first"
         self._info = info
         self._built: Callable[[], None] = _nothing
@@ -51,6 +60,8 @@ class Catalogs:
         """Whether the next build is the first of its generation: a name may lead elsewhere then."""
         self._catalog = Catalog.build((), server_info=info)
         self._shaped: list[_Shaped] = []
+        self._of_profile: dict[str, Catalog] = {}
+        """Of the profiles somebody has asked for."""
         self._of: dict[Hashable, Catalog] = {}
         """Of the callers that are offered more than the others."""
         self._dirty = False
@@ -60,16 +71,25 @@ class Catalogs:
         """Whether a list was given out, or a call found its way by one."""
 
     def show(
-        self, upstreams: Mapping[str, Upstream], shape: Shape, on_conflict: OnConflict, built: Callable[[], None]
+        self,
+        upstreams: Mapping[str, Upstream],
+        shape: Shape,
+        shown: Shown,
+        on_conflict: OnConflict,
+        built: Callable[[], None],
     ) -> None:
-        """From now on these upstreams, their lists as `shape` leaves them; `built()` is called after each build."""
-        self._upstreams, self._shape, self._on_conflict, self._built = upstreams, shape, on_conflict, built
+        """From now on these upstreams, their lists as `shape` and, to profiles, `shown` leave them.
+
+        `built()` is called after each build.
+        """
+        self._upstreams, self._shape, self._shown = upstreams, shape, shown
+        self._on_conflict, self._built = on_conflict, built
         self._dirty = self._renewed = True
         if self.seen:
             self._build()
 
     def watch(self, watcher: Watcher) -> None:
-        """`watcher(kinds, caller)` is called when lists have changed that somebody may have asked for."""
+        """`watcher(kinds, whom)` is called when lists have changed that somebody may have asked for."""
         self._watchers.append(watcher)
 
     def changed(self) -> None:
@@ -85,51 +105,73 @@ class Catalogs:
 
     @property
     def everybodys(self) -> Catalog:
-        """What is known now of what all callers see."""
+        """What is known now of what all callers without a profile see."""
         if self._dirty:
             self._build()
         return self._catalog
 
     def of(self, caller: Hashable | None) -> Catalog:
         """What one caller sees."""
-        everybodys = self.everybodys
-        return self._of.get(caller, everybodys) if self._of else everybodys
+        catalog = self.everybodys  # up to date, and what is kept beside it
+        own = self._of.get(caller) if self._of else None
+        return own or self._base(profile_of(caller), catalog)
+
+    def _base(self, profile: str | None, everybodys: Catalog) -> Catalog:
+        """What is offered to all callers of a profile."""
+        if profile is None:
+            return everybodys
+        if profile not in self._of_profile:
+            self._of_profile[profile] = self._merged(self._sources(profile), None)
+        return self._of_profile[profile]
 
     def _build(self) -> None:
         self.close()
         self._rebuild = None
         self._dirty = False
         self._shaped = [self._shaped_of(upstream) for upstream in self._upstreams.values() if upstream.lists.items]
-        previous, before = self._catalog, self._of
+        previous, before, profiles = self._catalog, self._of, self._of_profile
         # Until somebody has seen a name it may still change: who is first is the file's to say, not who came first.
-        self._catalog = self._merged([one.source() for one in self._shaped], self._remembered(previous))
+        remembers, self._renewed = self.seen and not self._renewed, False
+        self._catalog = self._merged(self._sources(None), previous if remembers else None)
         known = set(previous.findings)
         for finding in (finding for finding in self._catalog.findings if finding not in known):
             log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
+        self._of_profile = {
+            profile: self._merged(self._sources(profile), then if remembers else None)
+            for profile, then in profiles.items()
+        }
         callers = {caller for upstream in self._upstreams.values() for caller in upstream.own_lists.all}
-        self._of = {caller: self._merged(self._sources(caller), self._catalog) for caller in callers}
+        self._of = {caller: self._own(caller) for caller in callers}
         self._built()
-        told = self._catalog.changed(previous)
-        self._tell(told, None)
+        whom: dict[str | None, frozenset[Kind]] = {None: self._catalog.changed(previous)}
+        whom.update((profile, one.changed(profiles[profile])) for profile, one in self._of_profile.items())
+        for profile, kinds in whom.items():
+            self._tell(kinds, partial(_is_of, profile))
         for caller in callers | before.keys():
-            self._tell(self.of(caller).changed(before.get(caller, self._catalog)) - told, caller)
+            profile = profile_of(caller)
+            then = before.get(caller, self._base(profile, self._catalog))
+            self._tell(self.of(caller).changed(then) - whom.get(profile, frozenset()), partial(eq, caller))
 
-    def _remembered(self, previous: Catalog) -> Catalog | None:
-        remembered = previous if self.seen and not self._renewed else None
-        self._renewed = False
-        return remembered
+    def _own(self, caller: Hashable) -> Catalog:
+        profile = profile_of(caller)
+        return self._merged(self._sources(profile, caller), self._base(profile, self._catalog))
 
-    def _sources(self, caller: Hashable) -> list[Source]:
-        return [one.source(one.upstream.own_lists.of(caller)) for one in self._shaped]
+    def _sources(self, profile: str | None, *caller: Hashable) -> list[Source]:
+        """What a profile shows, and what a caller is offered besides."""
+
+        def shown(route: Route) -> bool:
+            return profile is None or self._shown(route, profile)
+
+        return [one.source(shown, *(one.upstream.own_lists.of(each) for each in caller)) for one in self._shaped]
 
     def _merged(self, sources: list[Source], previous: Catalog | None) -> Catalog:
         away = frozenset(id for id, upstream in self._upstreams.items() if not upstream.presence.listed)
         return Catalog.build(sources, self._on_conflict, previous=previous, server_info=self._info, away=away)
 
-    def _tell(self, changed: frozenset[Kind], caller: Hashable | None) -> None:
+    def _tell(self, changed: frozenset[Kind], whom: Whom) -> None:
         if changed and self.seen:
             for watcher in self._watchers:
-                watcher(changed, caller)
+                watcher(changed, whom)
 
     def _shaped_of(self, upstream: Upstream) -> _Shaped:
         listed = list(_items(upstream, upstream.lists))
@@ -146,6 +188,10 @@ def _as_they_are(items: Sequence[Item]) -> Sequence[Item]:
     return items
 
 
+def _everything(route: Route, profile: str | None) -> bool:
+    return True
+
+
 def _nothing() -> None:
     pass
 
@@ -156,6 +202,10 @@ def _items(upstream: Upstream, lists: Lists) -> Iterator[Item]:
             name = wire.get(kind.name_key) if isinstance(wire, dict) else None
             text = name if isinstance(name, str) else ""
             yield Item(Route(upstream.server.id, kind, text), text, wire)
+
+
+def _is_of(profile: str | None, caller: Hashable | None) -> bool:
+    return profile_of(caller) == profile
 
 
 def _routes(upstream: Upstream, lists: Lists) -> frozenset[Route]:

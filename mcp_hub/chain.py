@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.long_results import LongResults
@@ -33,6 +33,7 @@ class Rules:
 
     chain: Chain
     access: Access
+    guard: UrlGuard
     trace: Trace
     breaker: Breaker
     shaping: tuple[Policy, ...]
@@ -46,9 +47,9 @@ class Rules:
 
         return await compose(self.shaping, given)(call)
 
-    def reaches(self, route: Route) -> bool:
-        """Whether something may be heard of a resource now."""
-        return bool(self.chain.shape([Item(route, route.name, {route.kind.name_key: route.name})]))
+    def reaches(self, route: Route, profile: str | None) -> bool:
+        """Whether callers of a profile may hear of a resource."""
+        return self.access.why(route, profile) is None and not self.guard.hides(route)
 
 
 def make_rules(
@@ -72,7 +73,7 @@ def make_rules(
     servers = {server.id: server for server in config.servers}
     browsers = [server.id for server in config.servers if server.browser]
     access = Access(config, selection)
-    breaker = Breaker(servers)
+    guard, breaker = UrlGuard(config.guard, browsers), Breaker(servers)
     trace = Trace(record, Redaction(secrets_of(config)), arguments=config.call_log.arguments, labels=labels)
     shaping = (ShapeResult(servers, long_results, run_function, listed), FilterResults(config.guard))
     chain = Chain(
@@ -83,7 +84,7 @@ def make_rules(
             *shaping,
             Preset(servers),
             Validate(servers, lambda route: _input_schema(listed(route))),
-            UrlGuard(config.guard, browsers),
+            guard,
             Fallback(config.fallback, scrape),
             Retry(servers, lambda route: _annotations(listed(route))),
             breaker,
@@ -92,7 +93,7 @@ def make_rules(
         ),
         innermost,
     )
-    return Rules(chain, access, trace, breaker, shaping)
+    return Rules(chain, access, guard, trace, breaker, shaping)
 
 
 def _input_schema(tool: Json | None) -> Json | None:

@@ -55,8 +55,9 @@ class Generation:
         upstream = self.upstreams[route.upstream]
         return upstream.lists.tool(route.name) or upstream.own_lists.tool(route.name)
 
-    def why(self, kind: Kind, exposed: str) -> str | None:
+    def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
         """The rule that hides a name, for the user of the hub and the log; None if nothing here has it."""
+        access = self.rules.access
         for upstream in self.upstreams.values():
             server = upstream.server
             for wire in (*upstream.lists.items.get(kind, ()), *upstream.own_lists.items(kind)):
@@ -64,7 +65,7 @@ class Generation:
                 if not isinstance(name, str):
                     continue
                 shown = (name, names.expose(server.namespace, name), f"{server.id}/{name}")
-                if exposed in shown and (reason := self.rules.access.why(Route(server.id, kind, name))) is not None:
+                if exposed in shown and (reason := access.why(Route(server.id, kind, name), profile)) is not None:
                     return reason
         return None
 

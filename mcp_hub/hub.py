@@ -28,6 +28,7 @@ from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection
 from mcp_hub.policy.trace import Labels
+from mcp_hub.principals import profile_of
 from mcp_hub.relay import Relay
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
@@ -69,7 +70,7 @@ class Hub:
         self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
         self.children = Children()
         self.uris = KnownUris(lambda caller: self.catalogs.of(caller))
-        self.clients = Clients(expected=one_client, uris=self.uris)
+        self.clients = Clients(expected=one_client, uris=self.uris, sees=self._sees)
         self._environ = environ
         self._starts = Starts()
         self._kept = kept
@@ -170,7 +171,14 @@ class Hub:
 
     def _show(self) -> None:
         now = self.generation
-        self.catalogs.show(now.upstreams, now.rules.chain.shape, now.config.on_conflict, now.tell_of_strangers)
+        access = now.rules.access
+        self.catalogs.show(
+            now.upstreams,
+            now.rules.chain.shape,
+            lambda route, profile: access.why(route, profile) is None,
+            now.config.on_conflict,
+            now.tell_of_strangers,
+        )
 
     async def __aenter__(self) -> Hub:
         for upstream in self.upstreams.values():
@@ -197,12 +205,19 @@ class Hub:
     def _lists_changed(self) -> None:
         self.catalogs.changed()
 
+    def _sees(self, caller: Hashable | None, upstream: str) -> bool:
+        return profile_of(caller) is None or upstream in self.catalogs.of(caller).upstreams
+
     # --- the catalog -------------------------------------------------------------------------------------------
 
     @property
     def catalog(self) -> Catalog:
-        """What is known now."""
+        """What is known now, for callers without a profile."""
         return self.catalogs.everybodys
+
+    def entry(self, kind: Kind, exposed: str, caller: Hashable | None) -> Json | None:
+        """One item as it is listed to a caller now; not to be mutated."""
+        return self.catalogs.of(caller).entry(kind, exposed)
 
     async def settled_catalog(self, caller: Hashable | None = None) -> Catalog:
         """What a caller sees once every upstream's first outcome is known, or the first has waited `list_wait`."""
@@ -249,9 +264,9 @@ class Hub:
         for upstream in self.upstreams.values():
             upstream.forget(caller)
 
-    def extensions(self, era: Era) -> Json:
-        """What clients of an era are told of extensions: those of the servers of which something is exposed."""
-        shown = self.catalog.upstreams
+    def extensions(self, era: Era, caller: Hashable | None = None) -> Json:
+        """What clients of an era are told of extensions: those of the servers of which they see something."""
+        shown = self.catalogs.of(caller).upstreams
         agreed = [u.agreement for u in self.upstreams.values() if u.server.id in shown and u.agreement is not None]
         return extensions.advertised([(one.era, one.capabilities) for one in agreed], era)
 
@@ -267,10 +282,9 @@ class Hub:
             raise tasks.unknown_task(sealed)
         return route, task_id
 
-    @property
-    def instructions(self) -> str | None:
-        """What clients are told at the start, of the servers of which something is exposed."""
-        shown = self.catalog.upstreams
+    def instructions(self, caller: Hashable | None = None) -> str | None:
+        """What a client is told at the start, of the servers of which it sees something."""
+        shown = self.catalogs.of(caller).upstreams
         agreed = ((u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown)
         return instructions.merged((id, one.instructions if one is not None else None) for id, one in agreed)
 
@@ -302,13 +316,13 @@ class Hub:
                 return template
         return await self.route(kind, exposed, era, caller)
 
-    def why(self, kind: Kind, exposed: str) -> str | None:
+    def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
         """The rule that hides a name, for the user of the hub and the log; None if nothing here has it."""
-        return self.generation.why(kind, exposed)
+        return self.generation.why(kind, exposed, profile)
 
     def missed(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope) -> None:
         """Record that somebody used a name that leads nowhere, and which rule hides it if one does."""
-        reason = self.why(kind, exposed) or "unknown"
+        reason = self.why(kind, exposed, profile_of(caller)) or "unknown"
         self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
 
     def _who_may_have(self, exposed: str) -> list[Upstream]:
@@ -318,9 +332,9 @@ class Hub:
     def _longest_connect(self) -> float:
         return max((u.server.deadlines.connect for u in self.upstreams.values()), default=0.0)
 
-    def reaches(self, route: Route) -> bool:
-        """Whether something may be heard of a resource now."""
-        return route.upstream in self.upstreams and self.rules.reaches(route)
+    def reaches(self, route: Route, caller: Hashable | None) -> bool:
+        """Whether a caller may hear of a resource now."""
+        return route.upstream in self.upstreams and self.rules.reaches(route, profile_of(caller))
 
     async def tell(self, caller: Hashable | None, method: str) -> None:
         """Pass on a client's announcement to the servers that it is the only client of."""

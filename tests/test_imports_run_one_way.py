@@ -22,6 +22,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "log_levels",
     "long_results",
     "loosening",
+    "principals",
     "redaction",
     "resource_uris",
     "search_results",
@@ -50,7 +51,7 @@ ALLOWED = {
     "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers"},
     "hub": {"pure", "config", "wire", "kept", "policy", "upstream"}
     | {"catalogs", "chain", "own_servers", "relay", "generation", "file_stamps"},
-    "serve": {"pure", "config", "wire", "policy", "hub"},
+    "serve": {"pure", "config", "wire", "policy", "catalogs", "hub"},
     "status": {"pure", "upstream", "hub"},
     "status_socket": set(),
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"}

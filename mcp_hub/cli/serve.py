@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.selecting import add_selection_arguments, chosen
@@ -21,6 +21,9 @@ from mcp_hub.records import Records
 from mcp_hub.serve.dispatcher import Dispatcher
 from mcp_hub.status import Status
 from mcp_hub.text import printable
+
+if TYPE_CHECKING:
+    from mcp_hub.serve.verifier import Verifier
 
 TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
@@ -78,7 +81,7 @@ def _listen(config: Config, options: argparse.Namespace) -> Listen:
 
 
 def _public_hosts(names: list[str]) -> tuple[str, ...]:
-    from mcp_hub.config.load import public_host
+    from mcp_hub.config.listen_fields import public_host
 
     try:
         return tuple(public_host(name) for name in names)
@@ -106,12 +109,17 @@ async def _stdio(options: argparse.Namespace, loaded: Loaded, stdin: int, stdout
 async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) -> int:
     from mcp_hub.serve.app import App
     from mcp_hub.serve.network import serve_network
+    from mcp_hub.serve.quotas import Quotas
     from mcp_hub.serve.security import check_listener
+    from mcp_hub.serve.tls import tls_context
 
     listen = config.listen
     objection = check_listener(listen)
     if objection is not None:
         raise ConfigError(objection)
+    if listen.tls is not None:
+        tls_context(listen.tls)  # what is wrong with it is better said before servers are started
+    verifier = await _verifier(config)
     signals = Signals()
     announcements: set[asyncio.Task[None]] = set()
     with recording(config, on_stderr=True) as records:
@@ -120,15 +128,32 @@ async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) 
             _required(hub, signals.stop, records) as missing,
             _attended(options, loaded, hub, signals, records) as status,
         ):
-            app = App(Dispatcher(hub), listen, sse=options.sse)
+            quotas = Quotas(listen)
+            app = App(Dispatcher(hub, quotas), listen, sse=options.sse, verifier=verifier, quotas=quotas)
 
             def ready(bases: list[str]) -> None:
                 status.serving = bases
                 announcing = _announce(hub, bases, listen, records, sse=options.sse)
                 announcements.add(asyncio.get_running_loop().create_task(announcing))
 
-            await serve_network(app, listen, stop=signals.stop, ready=ready)
+            try:
+                await serve_network(app, listen, stop=signals.stop, ready=ready)
+            finally:
+                if verifier is not None:
+                    await verifier.close()
     return FAILED if missing else OK
+
+
+async def _verifier(config: Config) -> Verifier | None:
+    """Made before anybody is let in, by a thread: what it needs takes a second to import. Raises ConfigError."""
+    verify = config.listen.verify
+    if verify is None:
+        return None
+
+    from mcp_hub.serve.verifier import Verifier
+
+    profiles = [profile.name for profile in config.profiles]
+    return await asyncio.to_thread(Verifier, verify, profiles)
 
 
 @contextlib.asynccontextmanager
@@ -173,6 +198,6 @@ async def _required(hub: Hub, stop: asyncio.Event, records: Records) -> AsyncIte
 async def _announce(hub: Hub, bases: list[str], listen: Listen, records: Records, *, sse: bool) -> None:
     from mcp_hub.cli.announce import addresses_text, catalog_text
 
-    records.line(addresses_text(bases, sse=sse, with_token=listen.token is not None))
+    records.line(addresses_text(bases, sse=sse, with_token=listen.authenticates))
     await hub.settled_catalog()
     records.line(catalog_text(hub))

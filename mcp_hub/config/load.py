@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
 from mcp_hub.config.canonical import canonical, only_known
 from mcp_hub.config.dialect import Dialect, find_entries
@@ -19,8 +18,8 @@ from mcp_hub.config.entry import Reading, local_tools, read_entry
 from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS
-from mcp_hub.config.models import Config, Listen, OnConflict, Server
-from mcp_hub.config.quantities import parse_size
+from mcp_hub.config.listen_fields import check_profiles, read_listen
+from mcp_hub.config.models import Config, OnConflict, Server
 from mcp_hub.config.root_rules import read_root_rules
 from mcp_hub.config.variables import Scope, expand_tree
 from mcp_hub.errors import ConfigError
@@ -31,8 +30,6 @@ PATH_VARIABLE: Final = "MCP_HUB_CONFIG"
 FILE_NAMES: Final = ("servers.yaml", "servers.yml", "servers.json", "servers.toml")
 LOCAL_TOOLS: Final = "local"
 """Id of the entry that the root key `tools_dir` stands for."""
-
-_HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 
 _ON_CONFLICT: Final[Mapping[str, OnConflict]] = {
     "keep_first": "keep_first",
@@ -146,13 +143,17 @@ def _config(
         if local.disabled_reason is not None:
             findings.warning(("tools_dir",), f"is switched off: {local.disabled_reason}")
         servers = [*servers, local]
+    rules = read_root_rules(given, ids | ({LOCAL_TOOLS} if tools_dir is not None else set()), scope, findings)
+    listen = read_listen(fields, findings)
+    if listen is not None:
+        check_profiles(listen, {profile.name: profile for profile in rules.get("profiles", ())}, findings)
     values: dict[str, Any] = {
         "on_conflict": fields.choice("on_conflict", _ON_CONFLICT),
         "list_wait": fields.seconds("list_wait"),
         "cache_dir": fields.path("cache_dir"),
         "watch": fields.flag("watch"),
-        "listen": _listen(fields, findings),
-        **read_root_rules(given, ids | ({LOCAL_TOOLS} if tools_dir is not None else set()), scope, findings),
+        "listen": listen,
+        **rules,
     }
     try:
         return Config(
@@ -172,52 +173,3 @@ def _expanded(value: Any, scope: Scope, at: KeyPath, findings: Findings) -> Any:
     for place, reason in reasons.items():
         findings.error(place, reason)
     return expanded
-
-
-def _listen(fields: Fields, findings: Findings) -> Listen | None:
-    given = fields.given.get("listen")
-    if given is None or given.value is None:
-        return None
-    value = given.value
-    if isinstance(value, str):
-        # `HOST:PORT`, as mcpproxy and many others have it.
-        host, _, port = value.rpartition(":")
-        value = {"port": port} | ({"host": host.strip("[]")} if host else {})
-    if not isinstance(value, dict):
-        fields.error(given.at, "must be a mapping with " + ", ".join(Listen.model_fields))
-        return None
-    known = only_known(value, Listen.model_fields, given.at, findings)
-    inner = fields.inner({name: Given(item, (*given.at, name)) for name, item in known.items()})
-    token = inner.text("token")
-    if token is not None and not token.strip():
-        fields.error((*given.at, "token"), "must not be empty")
-    values: dict[str, Any] = {
-        "host": inner.text("host"),
-        "port": inner.parsed("port", _port),
-        "token": None if token is None else SecretStr(token.strip()),
-        "public_host": inner.parsed("public_host", _public_hosts),
-        "allowed_hosts": inner.texts("allowed_hosts"),
-        "allowed_origins": inner.texts("allowed_origins"),
-        "max_body": inner.parsed("max_body", parse_size),
-    }
-    return Listen(**{name: item for name, item in values.items() if item is not None})
-
-
-def _public_hosts(value: Any) -> tuple[str, ...]:
-    names = value if isinstance(value, list) else [value]
-    return tuple(public_host(name) for name in names)
-
-
-def public_host(value: Any) -> str:
-    """The name in a `public_host`. Raises ValueError for anything but a host and perhaps a port."""
-    if not isinstance(value, str) or not _HOST_AND_PORT.fullmatch(value):
-        raise ValueError("must be the name a proxy makes it known by, as `hub.example` or `hub.example:8443`, no URL")
-    return value.lower()
-
-
-def _port(value: Any) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5:
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65535:
-        raise ValueError("must be a port, a whole number from 0 to 65535")
-    return value

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
+from mcp_hub.config.listen import Listen
 from mcp_hub.config.quantities import Duration, Size
 from mcp_hub.config.rules import (
     Breaker,
@@ -30,6 +31,8 @@ from mcp_hub.config.rules import (
     Validation,
     Web,
 )
+
+__all__ = ["Config", "Deadlines", "Listen", "Server"]
 
 Transport = Literal["stdio", "http", "sse", "auto"]
 """How an upstream is reached. `auto`: a URL without a type; streamable HTTP first, SSE when that answers 4xx."""
@@ -160,22 +163,6 @@ class Server(Frozen):
         for name in ("env", "headers"):
             fields[name] = {key: value.get_secret_value() for key, value in getattr(self, name).items()}
         return json.dumps(fields, sort_keys=True, default=str)
-
-
-class Listen(Frozen):
-    """The network side of `serve --sse` and `serve --http`."""
-
-    host: str = "127.0.0.1"
-    port: int = Field(default=8808, ge=0, le=65535)
-    token: SecretStr | None = None
-    """Bearer token every request must carry; needed on any address but loopback. At least 32 bytes."""
-    public_host: tuple[str, ...] = ()
-    """Names, `name` or `name:port`, under which a reverse proxy makes the listener known; it needs a token then."""
-    allowed_hosts: tuple[str, ...] = ()
-    """More values of `Host` to accept, `name` or `name:port`; loopback names are always accepted on loopback."""
-    allowed_origins: tuple[str, ...] = ()
-    """More values of `Origin` to accept, `scheme://host[:port]`."""
-    max_body: Size = 4 * 1024 * 1024
 
 
 class Config(Frozen):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from mcp_hub.config.models import Config, Server
+from mcp_hub.config.models import Config, Listen, Server
 from mcp_hub.redaction import is_secret_key
 
 _ORDINARY: Final = re.compile(r"[A-Za-z]{1,12}|[0-9.:]{1,12}")
@@ -20,9 +20,18 @@ def secrets_of(config: Config) -> Iterator[str]:
     """Every value of a configuration that must not be shown."""
     for server in config.servers:
         yield from secrets_of_server(server)
-    if config.listen.token is not None:
-        yield config.listen.token.get_secret_value()
+    yield from secrets_of_listener(config.listen)
     yield from _in_url(config.web.docintel_endpoint)
+
+
+def secrets_of_listener(listen: Listen) -> Iterator[str]:
+    """The tokens of its callers, and what the hub itself proves its identity with."""
+    if listen.token is not None:
+        yield listen.token.get_secret_value()
+    for principal in listen.principals.values():
+        yield principal.token.get_secret_value()
+    if listen.verify is not None and listen.verify.introspection is not None:
+        yield listen.verify.introspection.client_secret.get_secret_value()
 
 
 def secrets_of_server(server: Server) -> Iterator[str]:

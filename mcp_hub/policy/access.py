@@ -11,7 +11,8 @@ from mcp_hub.config.rules import Filter
 from mcp_hub.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.policy import Call, Json, Next, unknown_name
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, roots, spellings
-from mcp_hub.policy.selection import EVERYTHING, Selection
+from mcp_hub.policy.selection import EVERYTHING, Selection, select
+from mcp_hub.principals import profile_of
 
 _KINDS_OF_FILTERS: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
 
@@ -40,6 +41,7 @@ class Access:
     """Hides and refuses by one and the same decision, from the upstream's id and the original name.
 
     What is refused answers as what does not exist. `why` tells the user which rule it was, and nobody else.
+    `selection` is for everybody; a caller with a profile of its own gets what both allow.
     """
 
     def __init__(self, config: Config, selection: Selection = EVERYTHING) -> None:
@@ -51,11 +53,13 @@ class Access:
             for kind, name in _KINDS_OF_FILTERS.items()
             if name in server.filters
         }
-        self._selection = selection
+        self._selections: dict[str | None, Selection] = {None: selection}
+        """By the profile of the caller."""
+        self._selections |= {one.name: select(config, one.name) for one in config.profiles}
         self._tags: dict[str, dict[Route, frozenset[str]]] = {}
-        self._chosen: dict[str, bool] = {}
+        self._chosen: dict[tuple[str, str | None], bool] = {}
         """Whether anything of an upstream was chosen, so that its resources and prompts are served too."""
-        self._decided: dict[Route, str | None] = {}
+        self._decided: dict[tuple[Route, str | None], str | None] = {}
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Only what may be reached."""
@@ -64,32 +68,34 @@ class Access:
         upstream = items[0].route.upstream
         server = self._servers[upstream]
         self._tags[upstream] = {item.route: tags for item in items if (tags := tags_of(server, item.route, item.wire))}
-        self._decided = {route: why for route, why in self._decided.items() if route.upstream != upstream}
-        self._chosen[upstream] = any(
-            item.route.kind is TOOLS and self._selection.has(server, item.route.name, self._tags_of(item.route))
-            for item in items
-        )
+        self._decided = {key: why for key, why in self._decided.items() if key[0].upstream != upstream}
+        for profile, selection in self._selections.items():
+            self._chosen[upstream, profile] = any(
+                item.route.kind is TOOLS and selection.has(server, item.route.name, self._tags_of(item.route))
+                for item in items
+            )
         return [item for item in items if self.why(item.route) is None]
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises UnknownName for what is hidden."""
-        why = self.why(call.route)
+        why = self.why(call.route, profile_of(call.caller))
         if why is not None:
             call.refused_by = why
             raise unknown_name(call.kind, call.exposed, call.era)
         return await call_next(call)
 
-    def why(self, route: Route) -> str | None:
-        """The rule that keeps a route from being reached; None if it may be."""
-        if route in self._decided:
-            return self._decided[route]
+    def why(self, route: Route, profile: str | None = None) -> str | None:
+        """The rule that keeps a route from being reached by callers of a profile; None if it may be."""
+        key = (route, profile)
+        if key in self._decided:
+            return self._decided[key]
         if len(self._decided) >= MAX_REMEMBERED:
             self._decided.clear()
-        why = self._decided[route] = self._decide(route)
+        why = self._decide(route) if profile is None else self.why(route) or self._not_chosen(route, profile)
+        self._decided[key] = why
         return why
 
     def _decide(self, route: Route) -> str | None:
-        server = self._servers[route.upstream]
         uris = route.kind in (RESOURCES, TEMPLATES)
         names = spellings(route.name) + roots(route.name) if uris else (route.name,)
         for servers, patterns in self._blacklist:
@@ -100,12 +106,16 @@ class Access:
             return f"servers.{route.upstream}: filter of {_KINDS_OF_FILTERS[route.kind]}"
         if filter is not None and filter.refuses_tags(self._tags_of(route)):
             return f"servers.{route.upstream}: filter of tags"
-        if self._selection is EVERYTHING:
+        return self._not_chosen(route, None)
+
+    def _not_chosen(self, route: Route, profile: str | None) -> str | None:
+        selection = self._selections.get(profile)
+        if selection is None:
+            return f"there is no profile {profile!r}"
+        if selection is EVERYTHING or selection.has(self._servers[route.upstream], route.name, self._tags_of(route)):
             return None
-        if self._selection.has(server, route.name, self._tags_of(route)):
-            return None
-        beside = route.kind is not TOOLS and self._chosen.get(route.upstream, False)
-        return None if beside else f"not in {self._selection.name}"
+        beside = route.kind is not TOOLS and self._chosen.get((route.upstream, profile), False)
+        return None if beside else f"not in {selection.name}"
 
     def _tags_of(self, route: Route) -> frozenset[str]:
         known = self._tags.get(route.upstream, {}).get(route)

@@ -55,9 +55,13 @@ class UrlGuard:
             return items
         return [shown for item in items if (shown := self._shown(item)) is not None]
 
+    def hides(self, route: Route) -> bool:
+        """Whether it is a resource of a refused URL."""
+        return bool(self._rules) and route.kind in (RESOURCES, TEMPLATES) and bool(self._rules.refuses(_literal(route)))
+
     def _shown(self, item: Item) -> Item | None:
         if item.route.kind in (RESOURCES, TEMPLATES):
-            return None if self._rules.refuses(_literal(item.route)) else item
+            return None if self.hides(item.route) else item
         if item.route.kind is not TOOLS or not self._guards(item.route) or not isinstance(item.wire, dict):
             return item
         description, meta = item.wire.get("description"), item.wire.get("_meta")

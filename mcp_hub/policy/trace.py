@@ -34,6 +34,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.kinds import RESOURCES
 from mcp_hub.policy import Call, Json, Next
+from mcp_hub.principals import Principal
 from mcp_hub.redaction import Redaction
 
 log = logging.getLogger("mcp_hub.policy")
@@ -79,6 +80,8 @@ class Labels:
         """Short, the same for all calls of one caller while the hub runs (of a principal: always), without secrets."""
         if caller is None:
             return "only"
+        if isinstance(caller, Principal) and caller.label:
+            return f"principal-{caller.label}"
         if isinstance(caller, str):
             return f"principal-{sha256(caller.encode('utf-8', 'replace')).hexdigest()[:8]}" if caller else "anonymous"
         try:
@@ -156,13 +159,25 @@ class Trace:
         envelope: Envelope | None = None,
     ) -> None:
         """Record a call under a name that leads nowhere; `reason` is the rule that hides it, or `unknown`."""
+        code = RESOURCE_NOT_FOUND if method == RESOURCES.act_method and era == "handshake" else INVALID_PARAMS
+        facts = {"code": code, "policy": None if reason == "unknown" else "access", "reason": reason}
+        self._refused(method, exposed, era, caller, envelope, facts)
+
+    def turned_away(
+        self, method: str, exposed: str, era: Era, caller: Hashable | None, error: Overloaded, envelope: Envelope
+    ) -> None:
+        """Record a request that its principal may not send now."""
+        facts = {"code": error.code, "policy": "quota", "reason": error.message}
+        self._refused(method, exposed, era, caller, envelope, facts)
+
+    def _refused(
+        self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
+    ) -> None:
         if self._write is None:
             return
-        code = RESOURCE_NOT_FOUND if method == RESOURCES.act_method and era == "handshake" else INVALID_PARAMS
-        facts = {"verdict": "refused", "code": code, "policy": None if reason == "unknown" else "access"}
         try:
             head = self._head(method, exposed, era, caller, envelope)
-            self._write({**head, **facts, "reason": self._text(reason)})
+            self._write({**head, "verdict": "refused", **facts, "reason": self._text(facts["reason"])})
         except Exception:
             log.exception("a call could not be recorded")
 
@@ -185,7 +200,7 @@ class Trace:
             "event": "call",
             "time": time.replace("+00:00", "Z"),
             "id": self._labels.next_call(),
-            "caller": self._labels.caller(caller),
+            "caller": self._text(self._labels.caller(caller)),
             "client": self._text(client) if isinstance(client, str) else None,
             "era": era,
             "method": method,

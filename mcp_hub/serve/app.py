@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Listen
 from mcp_hub.errors import INTERNAL_ERROR, ProtocolError
+from mcp_hub.serve.admission import Admission
 from mcp_hub.serve.answers import BROKEN
 from mcp_hub.serve.http import ABORT, ClientGone, Receive, Reply, Request, Scope, SendEvent
 from mcp_hub.serve.jsonrpc import failure
+from mcp_hub.serve.protected_resource import MCP, WELL_KNOWN, ProtectedResource
+from mcp_hub.serve.quotas import Quotas
 from mcp_hub.serve.security import Gate, Refusal
 from mcp_hub.serve.sse import MESSAGES, SseConnections
 from mcp_hub.serve.streamable import Streamable
 
 if TYPE_CHECKING:
     from mcp_hub.serve.dispatcher import Dispatcher
+    from mcp_hub.serve.verifier import Verifier
 
 log = logging.getLogger("mcp_hub.serve")
 
@@ -32,23 +37,40 @@ CORS: Final = [
 class App:
     """Serves `dispatcher` to the clients of one listener; with `sse` also over the legacy transport.
 
-    `gate` replaces the checks that `listen` describes.
+    `gate` replaces the checks that `listen` describes; `verifier` is the one that `listen.verify` describes; `quotas`
+    are those the dispatcher has as well.
     """
 
-    def __init__(self, dispatcher: Dispatcher, listen: Listen, *, sse: bool, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        listen: Listen,
+        *,
+        sse: bool,
+        gate: Gate | None = None,
+        verifier: Verifier | None = None,
+        quotas: Quotas | None = None,
+    ) -> None:
+        quotas = quotas or Quotas(listen)
         self._dispatcher = dispatcher
         self._gate = gate if gate is not None else Gate(listen)
-        self.streamable = Streamable(dispatcher, listen.max_body)
-        self.sse = SseConnections(dispatcher, listen.max_body) if sse else None
+        self._resource = ProtectedResource(listen, listen.verify) if listen.verify is not None else None
+        self._admission = Admission(self._gate, verifier, self._resource)
+        self.streamable = Streamable(dispatcher, listen.max_body, quotas)
+        self.sse = SseConnections(dispatcher, listen.max_body, quotas) if sse else None
         self._routes = {"/mcp": self.streamable.__call__}
         if self.sse is not None:
             self._routes |= {"/sse": self.sse.open, MESSAGES: self.sse.post}
+        self._open: dict[str, Callable[[Request, Reply], Awaitable[None]]] = {HEALTH: self._health}
+        """What is answered to everybody."""
+        if self._resource is not None:
+            self._open |= {WELL_KNOWN: self._metadata, WELL_KNOWN + MCP: self._metadata}
         self._draining = False
 
     @property
     def routes(self) -> list[str]:
         """The paths that are served."""
-        return sorted([*self._routes, HEALTH])
+        return sorted([*self._routes, *self._open])
 
     async def __call__(self, scope: Scope, receive: Receive, send: SendEvent) -> None:
         """ASGI 3."""
@@ -77,18 +99,20 @@ class App:
             await _turn_away(reply, refusal)
             return
         path = request.path.removesuffix("/")
-        if path != HEALTH and path not in self._routes:
+        if path not in self._open and path not in self._routes:
             await reply.text(404, "Not Found")
         elif self._is_preflight(request, reply):
             await reply.whole(204, headers=CORS)
-        elif path == HEALTH:
-            await self._health(request, reply)
+        elif path in self._open:
+            await self._open[path](request, reply)
         elif self._draining:
-            await reply.text(503, "The hub is stopping.", [(b"retry-after", b"5"), (b"connection", b"close")])
+            await _stopping(reply)
         else:
-            principal = self._gate.admit(request.headers)
+            principal = await self._admission.admit(request.headers, request.port)
             if isinstance(principal, Refusal):
                 await _turn_away(reply, principal)
+            elif self._draining:  # since it was asked who it is
+                await _stopping(reply)
             else:
                 await self._routes[path](request, reply, principal)
 
@@ -105,12 +129,16 @@ class App:
         return request.method == "OPTIONS" and bool(request.values(b"access-control-request-method"))
 
     async def _health(self, request: Request, reply: Reply) -> None:
-        if request.method not in ("GET", "HEAD"):
-            await reply.text(405, "Method Not Allowed", [(b"allow", b"GET, HEAD")])
-        elif self._draining:
+        if not await _is_read(request, reply):
+            return
+        if self._draining:
             await reply.json(503, {"status": "stopping"})
         else:
             await reply.json(200, {"status": "ok"})
+
+    async def _metadata(self, request: Request, reply: Reply) -> None:
+        if self._resource is not None and await _is_read(request, reply):
+            await reply.json(200, self._resource.document(request.port))
 
     # --- the end -----------------------------------------------------------------------------------------------
 
@@ -130,8 +158,22 @@ class App:
 
 
 async def _turn_away(reply: Reply, refusal: Refusal) -> None:
-    challenge = [(b"www-authenticate", refusal.challenge)] if refusal.challenge is not None else None
-    await reply.text(refusal.status, refusal.text, challenge)
+    lines = [(b"www-authenticate", refusal.challenge)] if refusal.challenge is not None else []
+    if refusal.retry_after is not None:
+        lines.append((b"retry-after", b"%d" % refusal.retry_after))
+    await reply.text(refusal.status, refusal.text, lines)
+
+
+async def _stopping(reply: Reply) -> None:
+    await reply.text(503, "The hub is stopping.", [(b"retry-after", b"5"), (b"connection", b"close")])
+
+
+async def _is_read(request: Request, reply: Reply) -> bool:
+    """Whether a request only reads; if not, it has been refused."""
+    if request.method in ("GET", "HEAD"):
+        return True
+    await reply.text(405, "Method Not Allowed", [(b"allow", b"GET, HEAD")])
+    return False
 
 
 async def _lifespan(receive: Receive, send: SendEvent) -> None:

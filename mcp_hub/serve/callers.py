@@ -9,6 +9,7 @@ from typing import Any
 
 from mcp_hub.era import Era
 from mcp_hub.log_levels import MESSAGE, passes
+from mcp_hub.principals import Principal
 from mcp_hub.serve.asking import Questions
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import RequestId
@@ -28,7 +29,7 @@ class Caller:
     """
 
     def __init__(self, principal: str, notify: Send) -> None:
-        self.principal = principal
+        self.principal = principal if isinstance(principal, Principal) else Principal(principal)
         self.notify = notify
         self.questions = Questions(notify)
         self.initialized = False

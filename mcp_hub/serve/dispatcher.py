@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +13,8 @@ from mcp_hub import era as eras
 from mcp_hub import extensions, tasks
 from mcp_hub.asking import askable
 from mcp_hub.catalog import Route
-from mcp_hub.era import Envelope, Era
+from mcp_hub.catalogs import Whom
+from mcp_hub.era import Envelope
 from mcp_hub.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -33,6 +34,7 @@ from mcp_hub.policy import Call
 from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller, Respondent, Send
 from mcp_hub.serve.exchange import Exchange
 from mcp_hub.serve.parking import Parking, Uncarried
+from mcp_hub.serve.quotas import Quotas
 from mcp_hub.serve.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions, Way
 from mcp_hub.wire.frames import Message, Raw
 from mcp_hub.wire.link import RequestId
@@ -50,10 +52,11 @@ _REFERENCES: Final = {"ref/prompt": (PROMPTS, "name"), "ref/resource": (RESOURCE
 
 
 class Dispatcher:
-    """Answers requests and takes notifications of every caller of one hub."""
+    """Answers requests and takes notifications of every caller of one hub, within their `quotas`."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, quotas: Quotas | None = None) -> None:
         self.hub = hub
+        self._quotas = quotas or Quotas()
         self.callers: set[Caller] = set()
         self._parking = Parking(hub.act, hub.one_by_one)
         self._telling: set[asyncio.Task[None]] = set()
@@ -122,13 +125,29 @@ class Dispatcher:
             handler = self._methods.get(exchange.method)
             if handler is None or (modern and exchange.method in eras.HANDSHAKE_ONLY):
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
-            result = await handler(exchange)
+            with self._within(exchange):
+                result = await handler(exchange)
         except (ProtocolError, CallError, TimeoutError) as error:
             return _failure(request_id, error, method, params, modern)
         except Exception as error:
             log.exception("a %s request failed inside the hub", method)
             return _failure(request_id, error, method, params, modern)
         return {"jsonrpc": "2.0", "id": request_id, "result": result}
+
+    @contextlib.contextmanager
+    def _within(self, exchange: Exchange) -> Iterator[None]:
+        """While the block runs, the request counts. Raises Overloaded, which is recorded like any refusal."""
+        try:
+            leave = self._quotas.enter(exchange.caller.principal, exchange.method)
+        except Overloaded as error:
+            key = exchange.caller.key(exchange.era)
+            name = str(exchange.params.get("name") or exchange.params.get("uri") or "")
+            self.hub.rules.trace.turned_away(exchange.method, name, exchange.era, key, error, exchange.envelope)
+            raise
+        try:
+            yield
+        finally:
+            leave()
 
     def _exchange(
         self, caller: Caller, request_id: RequestId, method: Any, params: Any, modern: bool, send: Send
@@ -181,9 +200,9 @@ class Dispatcher:
         self.hub.clients.introduce(caller.key("handshake"), Respondent(caller), "handshake")
         return {
             "protocolVersion": caller.protocol_version,
-            "capabilities": self._capabilities("handshake"),
+            "capabilities": self._capabilities(exchange),
             "serverInfo": self.hub.info,
-            **self._said(),
+            **self._said(exchange),
         }
 
     def _introduce_sole(self, params: Any) -> None:
@@ -192,13 +211,13 @@ class Dispatcher:
         declared = meta.get(eras.CAPABILITIES_KEY) if isinstance(meta, dict) else None
         self.hub.clients.introduce(None, Uncarried(declared) if isinstance(declared, dict) else None, "modern")
 
-    def _capabilities(self, era: Era) -> dict[str, Any]:
-        found = self.hub.extensions(era)
+    def _capabilities(self, exchange: Exchange) -> dict[str, Any]:
+        found = self.hub.extensions(exchange.era, exchange.caller.key(exchange.era))
         return {**CAPABILITIES, "extensions": found} if found else CAPABILITIES
 
-    def _said(self) -> dict[str, str]:
+    def _said(self, exchange: Exchange) -> dict[str, str]:
         """The instructions, as far as they are known by now: nobody waits for a server here."""
-        text = self.hub.instructions
+        text = self.hub.instructions(exchange.caller.key(exchange.era))
         return {} if text is None else {"instructions": text}
 
     async def _ping(self, exchange: Exchange) -> dict[str, Any]:
@@ -208,8 +227,8 @@ class Dispatcher:
         return {
             "resultType": "complete",
             "supportedVersions": [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)],
-            "capabilities": self._capabilities("modern"),
-            **self._said(),
+            "capabilities": self._capabilities(exchange),
+            **self._said(exchange),
             "ttlMs": 0,
             "cacheScope": "private",
             "_meta": {eras.SERVER_INFO_KEY: self.hub.info},
@@ -293,7 +312,8 @@ class Dispatcher:
         return await self.hub.act(call)
 
     async def _task(self, exchange: Exchange) -> dict[str, Any]:
-        if exchange.era == "handshake" or extensions.TASKS not in self.hub.extensions("modern"):
+        key = exchange.caller.key(exchange.era)
+        if exchange.era == "handshake" or extensions.TASKS not in self.hub.extensions("modern", key):
             raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
         if extensions.settings(exchange.envelope.capabilities, extensions.TASKS) is None:
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {extensions.TASKS: {}}}}
@@ -302,7 +322,6 @@ class Dispatcher:
         sealed = exchange.params.get(tasks.ID)
         if not isinstance(sealed, str):
             raise ProtocolError(INVALID_PARAMS, f"params.{tasks.ID} must be a text.")
-        key = exchange.caller.key(exchange.era)
         route, task_id = self.hub.task(sealed, key)
         params = {**eras.end_to_end(exchange.params), tasks.ID: task_id}
         try:
@@ -314,14 +333,14 @@ class Dispatcher:
 
     # --- the catalog changed -----------------------------------------------------------------------------------
 
-    def _catalog_changed(self, kinds: frozenset[Kind], of: Hashable | None) -> None:
+    def _catalog_changed(self, kinds: frozenset[Kind], whom: Whom) -> None:
         methods = sorted({kind.changed for kind in kinds})
         for method in methods:
             for caller in self.callers:
-                if caller.initialized and of in (None, caller.key("handshake")):
+                if caller.initialized and whom(caller.key("handshake")):
                     with contextlib.suppress(Exception):
                         caller.notify({"jsonrpc": "2.0", "method": method})
-            self._subscriptions.changed(method, of)
+            self._subscriptions.changed(method, whom)
 
 
 def _messages(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:

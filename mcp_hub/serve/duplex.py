@@ -8,6 +8,7 @@ from typing import Any
 
 from mcp_hub.era import BATCHING_REVISION
 from mcp_hub.errors import INVALID_REQUEST, PARSE_ERROR
+from mcp_hub.principals import ANONYMOUS, Principal
 from mcp_hub.serve.callers import Caller
 from mcp_hub.serve.dispatcher import Dispatcher
 from mcp_hub.wire.frames import FrameError, Message, decode
@@ -19,7 +20,7 @@ Write = Callable[[Any], None]
 class Duplex:
     """One caller, its running requests, and the way its messages are taken apart."""
 
-    def __init__(self, dispatcher: Dispatcher, write: Write, principal: str = "") -> None:
+    def __init__(self, dispatcher: Dispatcher, write: Write, principal: Principal = ANONYMOUS) -> None:
         self._dispatcher = dispatcher
         self._write = write
         self.caller = Caller(principal, write)

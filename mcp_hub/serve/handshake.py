@@ -18,7 +18,9 @@ from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import RequestId
 
 if TYPE_CHECKING:
+    from mcp_hub.principals import Principal
     from mcp_hub.serve.dispatcher import Dispatcher
+    from mcp_hub.serve.quotas import Quotas
 
 SESSION_HEADER: Final = b"mcp-session-id"
 LAST_EVENT_ID: Final = b"last-event-id"
@@ -29,12 +31,12 @@ RETRY_AFTER: Final = 60
 class Handshake:
     """Takes what the handshake era sends to `/mcp`."""
 
-    def __init__(self, dispatcher: Dispatcher, answers: Answers) -> None:
+    def __init__(self, dispatcher: Dispatcher, answers: Answers, quotas: Quotas) -> None:
         self._dispatcher = dispatcher
         self._answers = answers
-        self.sessions = Sessions(dispatcher)
+        self.sessions = Sessions(dispatcher, quotas)
 
-    async def take(self, request: Request, reply: Reply, principal: str, message: Message, shape: Shape) -> None:
+    async def take(self, request: Request, reply: Reply, principal: Principal, message: Message, shape: Shape) -> None:
         """Answer one POSTed message."""
         if shape == "request" and message["method"] == "initialize" and not request.values(SESSION_HEADER):
             await self._initialize(reply, principal, message)
@@ -55,7 +57,7 @@ class Handshake:
         finally:
             self.sessions.finish(session)
 
-    async def take_batch(self, request: Request, reply: Reply, principal: str, messages: list[Any]) -> None:
+    async def take_batch(self, request: Request, reply: Reply, principal: Principal, messages: list[Any]) -> None:
         """Answer a POSTed array, in the one revision that has them."""
         session = await self._session(request, reply, principal)
         if session is None:
@@ -84,7 +86,7 @@ class Handshake:
         finally:
             self.sessions.finish(session)
 
-    async def stand(self, request: Request, reply: Reply, principal: str) -> None:
+    async def stand(self, request: Request, reply: Reply, principal: Principal) -> None:
         """GET: the session's standing stream, for what the hub says unasked."""
         session = await self._session(request, reply, principal)
         if session is None:
@@ -127,28 +129,37 @@ class Handshake:
             return None
         return found[0]
 
-    async def delete(self, request: Request, reply: Reply, principal: str) -> None:
+    async def delete(self, request: Request, reply: Reply, principal: Principal) -> None:
         """DELETE: the client is done with its session."""
         session = await self._session(request, reply, principal)
         if session is not None:
             self.sessions.close(session)
             await reply.whole(204)
 
-    async def _initialize(self, reply: Reply, principal: str, message: Message) -> None:
-        session = self.sessions.new(principal)
-        if session is None:
-            error = Overloaded("Too many sessions are open.", retry_after=float(RETRY_AFTER))
-            await refuse_with(reply, 503, error, message["id"], [(b"retry-after", b"%d" % RETRY_AFTER)])
+    async def _initialize(self, reply: Reply, principal: Principal, message: Message) -> None:
+        later: HeaderLines = [(b"retry-after", b"%d" % RETRY_AFTER)]
+        try:
+            session = self.sessions.new(principal)
+        except Overloaded as error:
+            await refuse_with(reply, 429, error, message["id"], later)
             return
-        answer = await self._answers.one(session.caller, message, session.streams.standing.put)
+        if session is None:
+            too_many = Overloaded("Too many sessions are open.", retry_after=float(RETRY_AFTER))
+            await refuse_with(reply, 503, too_many, message["id"], later)
+            return
         headers: HeaderLines = []
-        if "result" in answer:
-            self.sessions.admit(session)
-            headers.append((SESSION_HEADER, session.id.encode()))
+        try:
+            answer = await self._answers.one(session.caller, message, session.streams.standing.put)
+            if "result" in answer:
+                self.sessions.admit(session)
+                headers.append((SESSION_HEADER, session.id.encode()))
+        finally:
+            if not headers:
+                self.sessions.close(session)
         await reply.json(200, answer, headers)
 
     async def _session(
-        self, request: Request, reply: Reply, principal: str, request_id: RequestId | None = None
+        self, request: Request, reply: Reply, principal: Principal, request_id: RequestId | None = None
     ) -> Session | None:
         """The session a request names; None when the request has been refused."""
         ids = request.values(SESSION_HEADER)

@@ -16,6 +16,7 @@ from mcp_hub.serve.jsonrpc import Shape, refuse, refuse_with
 from mcp_hub.wire.frames import Message
 
 if TYPE_CHECKING:
+    from mcp_hub.principals import Principal
     from mcp_hub.serve.dispatcher import Dispatcher
 
 
@@ -32,7 +33,7 @@ class Modern:
         self._answers = answers
         self._running: Counter[str] = Counter()
 
-    async def take(self, request: Request, reply: Reply, principal: str, message: Message, shape: Shape) -> None:
+    async def take(self, request: Request, reply: Reply, principal: Principal, message: Message, shape: Shape) -> None:
         """Answer one message."""
         if shape == "notification":
             # None means anything here: cancelling is closing the response, and an id that others can guess must not
@@ -43,14 +44,14 @@ class Modern:
         else:
             await self._request(request, reply, principal, message)
 
-    async def _request(self, request: Request, reply: Reply, principal: str, message: Message) -> None:
+    async def _request(self, request: Request, reply: Reply, principal: Principal, message: Message) -> None:
         request_id = message["id"]
         streams = accepts(request.values(b"accept"), kind=EVENTS)
         if message["method"] == eras.LISTEN and not streams:
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.", request_id)
             return
         lines = [(name.decode("latin-1"), value.decode("latin-1").strip()) for name, value in request.headers]
-        fault = routing_headers.check(lines, message, self._schema(message))
+        fault = routing_headers.check(lines, message, self._schema(message, principal))
         if fault is not None:
             await refuse_with(reply, eras.HTTP_STATUS.get(fault.code, 400), fault, request_id)
             return
@@ -73,11 +74,11 @@ class Modern:
         finally:
             self._running[principal] -= 1
 
-    def _schema(self, message: Message) -> Any:
+    def _schema(self, message: Message, principal: Principal) -> Any:
         """The input schema of the tool called; None where there is none to check headers with."""
         params = message.get("params")
         name = params.get("name") if message["method"] == "tools/call" and isinstance(params, dict) else None
-        entry = self._dispatcher.hub.catalog.entry(TOOLS, name) if isinstance(name, str) else None
+        entry = self._dispatcher.hub.entry(TOOLS, name, principal) if isinstance(name, str) else None
         return entry.get("inputSchema") if isinstance(entry, dict) else None
 
 

@@ -11,13 +11,16 @@ import socket
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from mcp_hub.config.models import Listen
+from mcp_hub.config.listen import Listen, is_loopback
 from mcp_hub.errors import HubError
 from mcp_hub.serve.app import App
 from mcp_hub.serve.http import ABORT
-from mcp_hub.serve.security import check_listener, is_loopback
+from mcp_hub.serve.security import check_listener
+from mcp_hub.serve.tls import tls_context
 
 if TYPE_CHECKING:
+    import ssl
+
     import uvicorn
 
 log = logging.getLogger("mcp_hub.serve")
@@ -51,13 +54,14 @@ async def serve_network(
     problem = check_listener(listen)
     if problem is not None:
         raise HubError(problem)
+    context = tls_context(listen.tls) if listen.tls is not None else None
     sockets = await bind(listen)
     try:
-        server, started = _uvicorn(app)
+        server, started = _uvicorn(app, context)
         serving = asyncio.get_running_loop().create_task(server.serve(sockets=sockets))
         try:
             await _first(started, serving)
-            ready([_url(each) for each in sockets])
+            ready([_url(each, "http" if context is None else "https") for each in sockets])
             await _first(stop, serving)
             for listener in server.servers:
                 listener.close()
@@ -107,7 +111,7 @@ async def bind(listen: Listen) -> list[socket.socket]:
     port = listen.port
     try:
         for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
-            if listen.token is None and not is_loopback(str(address[0])):
+            if not listen.authenticates and not is_loopback(str(address[0])):
                 raise HubError(
                     f"listen.host {listen.host!r} is {address[0]} here, which lets others in: set listen.token"
                 )
@@ -155,15 +159,15 @@ def _why(listen: Listen, error: OSError) -> str:
     return f"cannot listen on {where}: {error.strerror or error}"
 
 
-def _url(bound: socket.socket) -> str:
+def _url(bound: socket.socket, scheme: str) -> str:
     host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 # --- uvicorn ---------------------------------------------------------------------------------------------------
 
 
-def _uvicorn(app: App) -> tuple[uvicorn.Server, asyncio.Event]:
+def _uvicorn(app: App, context: ssl.SSLContext | None) -> tuple[uvicorn.Server, asyncio.Event]:
     """The server and an event that is set once it accepts. Imported here: 140 ms that stdio does not need."""
     import uvicorn
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -258,5 +262,6 @@ def _uvicorn(app: App) -> tuple[uvicorn.Server, asyncio.Event]:
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_CONNECTION,
         timeout_graceful_shutdown=END_GRACE,
+        ssl_context_factory=(lambda config, default: context) if context is not None else None,
     )
     return QuietServer(config), started

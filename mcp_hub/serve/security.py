@@ -7,20 +7,18 @@ these checks hold on loopback too and nothing here is ever taken from a URL buil
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mcp_hub.config.models import Listen
+from mcp_hub.config.listen import TOKEN_HOLDER, Listen, is_loopback
+from mcp_hub.principals import ANONYMOUS, Principal
+from mcp_hub.serve.protected_resource import has_resource
 
 Headers = Iterable[tuple[bytes, bytes]]
 """Header lines as ASGI gives them: names in lower case, values untouched."""
 
-ANONYMOUS: Final = ""
-TOKEN_HOLDER: Final = "token"
-"""Principal of whoever knows `listen.token`."""
 MIN_TOKEN: Final = 32
 """Bytes; shorter ones can be guessed."""
 
@@ -29,6 +27,7 @@ _WILDCARDS: Final = frozenset({"", "*", "0.0.0.0", "::"})
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
 _SETTINGS: Final = " (setting: listen.public_host, or listen.allowed_hosts for any other)"
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]*")
+_SAY_WHO: Final = "set listen.token (or listen.principals or listen.verify)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,42 +38,56 @@ class Refusal:
     text: str
     challenge: bytes | None = None
     """Value of `WWW-Authenticate`."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a listener on `host` is reached from this machine only. Other names are not looked up: they are not."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+    retry_after: int | None = None
+    """Seconds."""
 
 
 def check_listener(listen: Listen) -> str | None:
     """Why this listener may not start, in words for the user; None if it may."""
-    token = listen.token.get_secret_value() if listen.token is not None else None
-    if token is not None and len(token.encode()) < MIN_TOKEN:
-        return f"listen.token has {len(token.encode())} bytes; a token that cannot be guessed has at least {MIN_TOKEN}"
-    if token is not None and not _VISIBLE.fullmatch(token):
-        return "listen.token may have visible ASCII characters only; no header can carry blanks or line ends"
-    if token is None and listen.public_host:
-        return f"{listen.public_host[0]} (public_host) lets others in: set listen.token"
-    if token is None and not is_loopback(listen.host):
+    keys: dict[str, str] = {}
+    for key, token in _tokens_of(listen):
+        size = len(token.encode())
+        if size < MIN_TOKEN:
+            return f"{key} has {size} bytes; a token that cannot be guessed has at least {MIN_TOKEN}"
+        if not _VISIBLE.fullmatch(token):
+            return f"{key} may have visible ASCII characters only; no header can carry blanks or line ends"
+        if keys.setdefault(token, key) != key:
+            return f"{key} is the same as {keys[token]}; nobody could tell who it is"
+    if not listen.authenticates and listen.public_host:
+        return f"{listen.public_host[0]} (public_host) lets others in: {_SAY_WHO}"
+    if not listen.authenticates and not is_loopback(listen.host):
         where = listen.host or "every address"
-        return f"listening on {where} lets others in: set listen.token, or listen.host to 127.0.0.1"
+        return f"listening on {where} lets others in: {_SAY_WHO}, or listen.host to 127.0.0.1"
+    if listen.verify is not None and not has_resource(listen):
+        return "clients cannot be told what listen.verify is for: set listen.verify.resource to the URL they use"
     return None
 
 
+def _tokens_of(listen: Listen) -> Iterable[tuple[str, str]]:
+    """(the key of the setting, the token)."""
+    if listen.token is not None:
+        yield "listen.token", listen.token.get_secret_value()
+    for name, one in listen.principals.items():
+        yield f"listen.principals.{name}.token", one.token.get_secret_value()
+
+
+def _principals_of(listen: Listen) -> Iterable[tuple[bytes, Principal]]:
+    if listen.token is not None:
+        yield listen.token.get_secret_value().encode(), Principal(TOKEN_HOLDER)
+    for name, one in listen.principals.items():
+        yield one.token.get_secret_value().encode(), Principal(name, one.profile, label=name)
+
+
 class Gate:
-    """The checks of one listener. `tokens` (token -> principal) replaces `listen.token`."""
+    """The checks of one listener. `tokens` (token -> principal) replaces those of `listen`."""
 
     def __init__(self, listen: Listen, tokens: Mapping[bytes, str] | None = None) -> None:
-        if tokens is None:
-            tokens = {listen.token.get_secret_value().encode(): TOKEN_HOLDER} if listen.token is not None else {}
-        self._tokens = dict(tokens)
+        known = tokens.items() if tokens is not None else _principals_of(listen)
+        self._tokens = {token: name if isinstance(name, Principal) else Principal(name) for token, name in known}
+        self._authenticates = bool(self._tokens) or listen.verify is not None
+        self._scheme = b"http" if listen.tls is None else b"https"
         named = (*listen.public_host, *listen.allowed_hosts)
-        self._any_host = listen.host in _WILDCARDS and not named and bool(tokens)
+        self._any_host = listen.host in _WILDCARDS and not named and self._authenticates
         own = set(_LOOPBACK_NAMES) if is_loopback(listen.host) else set()
         if listen.host not in _WILDCARDS:
             own.add(_bracketed(listen.host))
@@ -106,10 +119,10 @@ class Gate:
         return Refusal(421, f"{text}{_SETTINGS}.")
 
     def _forwarded(self, forwarded: bool) -> Refusal | None:
-        if not forwarded or self._tokens:
+        if not forwarded or self._authenticates:
             return None
         # Behind a proxy everybody looks like this machine, and only this machine may come without a token.
-        return Refusal(403, "A request through a proxy needs a token: set listen.token.")
+        return Refusal(403, f"A request through a proxy needs a token: {_SAY_WHO}.")
 
     def _origin(self, origins: list[bytes], port: int | None) -> Refusal | None:
         if not origins:
@@ -124,25 +137,35 @@ class Gate:
         origin = origin.lower()
         if origin in self._origins:
             return True
-        ends = {b"", b":80"} if port == 80 else {b":%d" % port} if port is not None else set()
-        return any(origin == b"http://" + name + end for name in self._own_names for end in ends)
+        default = 443 if self._scheme == b"https" else 80
+        ends = {b"", b":%d" % port} if port == default else {b":%d" % port} if port is not None else set()
+        return any(origin == self._scheme + b"://" + name + end for name in self._own_names for end in ends)
 
-    def admit(self, headers: Headers) -> str | Refusal:
-        """The principal who sends the request, or why nobody is let in."""
-        if not self._tokens:
+    def admit(self, headers: Headers) -> Principal | Refusal:
+        """The principal whose token of the configuration the request has, or why nobody is let in by it."""
+        if not self._authenticates:
             return ANONYMOUS
-        given = [value for name, value in headers if name == b"authorization"]
-        if not given:
-            return Refusal(401, "The request needs the bearer token of listen.token.", b'Bearer realm="mcp-hub"')
-        scheme, _, credentials = given[0].partition(b" ")
-        found: str | None = None
+        if not any(name == b"authorization" for name, _ in headers):
+            return Refusal(401, "The request needs a bearer token (setting: listen.token).", CHALLENGE)
+        credentials = bearer(headers)
+        found: Principal | None = None
         for token, principal in self._tokens.items():  # all of them, so that the time says nothing about which
-            if hmac.compare_digest(token, credentials.strip(b" ")):
+            if hmac.compare_digest(token, credentials or b""):
                 found = principal
-        if len(given) == 1 and scheme.lower() == b"bearer" and found is not None:
+        if credentials and found is not None:
             return found
-        challenge = b'Bearer realm="mcp-hub", error="invalid_token"'
-        return Refusal(401, "The bearer token is not that of listen.token.", challenge)
+        text = "The bearer token is not known here (setting: listen.token)."
+        return Refusal(401, text, CHALLENGE + b', error="invalid_token"')
+
+
+CHALLENGE: Final = b'Bearer realm="mcp-hub"'
+
+
+def bearer(headers: Headers) -> bytes | None:
+    """The one bearer token of a request; None where there is none, or more than one Authorization."""
+    given = [value for name, value in headers if name == b"authorization"]
+    scheme, _, credentials = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+    return credentials.strip(b" ") or None if scheme.lower() == b"bearer" else None
 
 
 def _bracketed(host: str) -> bytes:

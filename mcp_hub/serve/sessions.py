@@ -12,7 +12,9 @@ from mcp_hub.serve.callers import Caller
 from mcp_hub.serve.event_log import Streams, Total
 
 if TYPE_CHECKING:
+    from mcp_hub.principals import Principal
     from mcp_hub.serve.dispatcher import Dispatcher
+    from mcp_hub.serve.quotas import Quotas
 
 MAX_SESSIONS: Final = 10_000
 IDLE_TIMEOUT: Final = 1800.0
@@ -23,7 +25,7 @@ SWEEP_EVERY: Final = 60.0
 class Session:
     """One client after `initialize`, known by an id that only it has been told."""
 
-    def __init__(self, principal: str, now: float, total: Total) -> None:
+    def __init__(self, principal: Principal, now: float, total: Total) -> None:
         self.id = secrets.token_urlsafe(24)
         """192 random bits, visible ASCII."""
         self.streams = Streams(total)
@@ -44,8 +46,9 @@ class Session:
 class Sessions:
     """All sessions of one listener. `clock` gives seconds."""
 
-    def __init__(self, dispatcher: Dispatcher, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, dispatcher: Dispatcher, quotas: Quotas, clock: Callable[[], float] = time.monotonic) -> None:
         self._dispatcher = dispatcher
+        self._quotas = quotas
         self._clock = clock
         self._sessions: dict[str, Session] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -54,11 +57,17 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def new(self, principal: str) -> Session | None:
-        """A session that nobody can find before `admit`; None when there are too many."""
+    def new(self, principal: Principal) -> Session | None:
+        """A session that nobody can find before `admit`, and to be closed; None when there are too many of all.
+
+        Raises Overloaded when there are too many of the principal's.
+        """
         if len(self._sessions) >= MAX_SESSIONS:
             self.forget_idle()
-        return Session(principal, self._clock(), self._total) if len(self._sessions) < MAX_SESSIONS else None
+        if len(self._sessions) >= MAX_SESSIONS:
+            return None
+        self._quotas.open_session(principal)
+        return Session(principal, self._clock(), self._total)
 
     def admit(self, session: Session) -> None:
         """`initialize` went well: the session is there from now on."""
@@ -81,9 +90,11 @@ class Sessions:
         session.used = self._clock()
 
     def close(self, session: Session) -> None:
-        """End a session: its calls are cancelled, its stream ends. Idempotent."""
+        """End a session, admitted or not: its calls are cancelled, its stream ends. Idempotent."""
         if self._sessions.pop(session.id, None) is not None:
             self._dispatcher.leave(session.caller)
+        if not session.ended:
+            self._quotas.close_session(session.caller.principal)
         session.end()
 
     def close_all(self) -> None:

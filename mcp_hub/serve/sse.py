@@ -16,7 +16,9 @@ from mcp_hub.serve.outbox import Outbox
 from mcp_hub.wire.sse import encode_event
 
 if TYPE_CHECKING:
+    from mcp_hub.principals import Principal
     from mcp_hub.serve.dispatcher import Dispatcher
+    from mcp_hub.serve.quotas import Quotas
 
 MESSAGES: Final = "/messages"
 MAX_STREAMS: Final = 10_000
@@ -25,7 +27,7 @@ MAX_STREAMS: Final = 10_000
 class _Connection:
     """One client: what it is told and what runs for it."""
 
-    def __init__(self, dispatcher: Dispatcher, principal: str) -> None:
+    def __init__(self, dispatcher: Dispatcher, principal: Principal) -> None:
         self.id = secrets.token_urlsafe(24)
         self.outbox = Outbox()
         self.duplex = Duplex(dispatcher, self.outbox.put, principal)
@@ -41,15 +43,16 @@ class _Connection:
 class SseConnections:
     """Every open stream; a request on one may be of either era. `max_body` in bytes."""
 
-    def __init__(self, dispatcher: Dispatcher, max_body: int) -> None:
+    def __init__(self, dispatcher: Dispatcher, max_body: int, quotas: Quotas) -> None:
         self._dispatcher = dispatcher
+        self._quotas = quotas
         self._max_body = max_body
         self._connections: dict[str, _Connection] = {}
 
     def __len__(self) -> int:
         return len(self._connections)
 
-    async def open(self, request: Request, reply: Reply, principal: str) -> None:
+    async def open(self, request: Request, reply: Reply, principal: Principal) -> None:
         """GET /sse: the stream, until the client closes it."""
         if request.method != "GET":
             await reply.text(405, "Method Not Allowed", [(b"allow", b"GET")])
@@ -60,6 +63,11 @@ class SseConnections:
         if len(self._connections) >= MAX_STREAMS:
             await reply.text(503, "Too many streams are open.")
             return
+        try:
+            self._quotas.open_session(principal)
+        except Overloaded as error:
+            await refuse_with(reply, 429, error, headers=[(b"retry-after", b"1")])
+            return
         connection = _Connection(self._dispatcher, principal)
         self._connections[connection.id] = connection
         try:
@@ -68,10 +76,11 @@ class SseConnections:
             await reply.write(encode_event(where.encode(), "endpoint"))
             await pump(request, reply, connection.outbox, lambda: connection.ended)
         finally:
+            self._quotas.close_session(principal)
             del self._connections[connection.id]
             connection.duplex.close()
 
-    async def post(self, request: Request, reply: Reply, principal: str) -> None:
+    async def post(self, request: Request, reply: Reply, principal: Principal) -> None:
         """POST /messages: one message; what there is to say to it goes to the stream."""
         if request.method != "POST":
             await reply.text(405, "Method Not Allowed", [(b"allow", b"POST")])

@@ -14,7 +14,9 @@ from mcp_hub.serve.modern import Modern, is_modern
 from mcp_hub.wire.frames import FrameError, decode
 
 if TYPE_CHECKING:
+    from mcp_hub.principals import Principal
     from mcp_hub.serve.dispatcher import Dispatcher
+    from mcp_hub.serve.quotas import Quotas
 
 VERSION_HEADER: Final = b"mcp-protocol-version"
 
@@ -22,13 +24,13 @@ VERSION_HEADER: Final = b"mcp-protocol-version"
 class Streamable:
     """The one endpoint; `max_body` in bytes."""
 
-    def __init__(self, dispatcher: Dispatcher, max_body: int) -> None:
+    def __init__(self, dispatcher: Dispatcher, max_body: int, quotas: Quotas) -> None:
         self._max_body = max_body
         self.answers = Answers(dispatcher)
         self.modern = Modern(dispatcher, self.answers)
-        self.handshake = Handshake(dispatcher, self.answers)
+        self.handshake = Handshake(dispatcher, self.answers, quotas)
 
-    async def __call__(self, request: Request, reply: Reply, principal: str) -> None:
+    async def __call__(self, request: Request, reply: Reply, principal: Principal) -> None:
         """Answer one HTTP request of an authenticated sender."""
         versions = request.values(VERSION_HEADER)
         version = versions[0] if versions else None
@@ -47,7 +49,7 @@ class Streamable:
         else:
             await self.handshake.delete(request, reply, principal)
 
-    async def _post(self, request: Request, reply: Reply, principal: str, version: str | None) -> None:
+    async def _post(self, request: Request, reply: Reply, principal: Principal, version: str | None) -> None:
         # A client that takes no event stream is served too, without notifications; one that takes no JSON is not,
         # because most answers and all errors are JSON.
         if not accepts(request.values(b"accept"), kind=JSON):

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from mcp_hub import era as eras
 from mcp_hub.catalog import Route
+from mcp_hub.catalogs import Whom
 from mcp_hub.era import Era
 from mcp_hub.errors import INVALID_PARAMS, CallError, ProtocolError
 from mcp_hub.hub import Hub
@@ -51,11 +52,10 @@ class Subscriptions:
         """End every `subscriptions/listen` gracefully."""
         self._closing.set()
 
-    def changed(self, method: str, of: Hashable | None = None) -> None:
-        """Tell the listeners that a list has changed; `of`: that of one caller alone."""
+    def changed(self, method: str, whom: Whom) -> None:
+        """Tell the listeners that are meant that a list has changed."""
         for subscription in tuple(self._listeners):
-            mine = of in (None, subscription.exchange.caller.key("modern"))
-            if mine and method in subscription.methods:
+            if method in subscription.methods and whom(subscription.exchange.caller.key("modern")):
                 subscription.put(method, {})
 
     async def listen(self, exchange: Exchange) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Subscriptions:
         key = exchange.caller.key(exchange.era)
 
         def tell(params: dict[str, Any]) -> None:
-            if not self._hub.reaches(route):
+            if not self._hub.reaches(route, key):
                 return  # by a configuration that was loaded since
             same = params.get("uri") == route.name
             known = uri if same else self._hub.uris.exposed(key, route.upstream, str(params.get("uri")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from mcp_hub.asking import Asker, Json
@@ -20,12 +20,20 @@ CLIENT_WAIT: Final = 1.0
 class Clients:
     """Known by the key their calls carry; `None` is the only one there is, over stdio.
 
-    `expected`: whether there will be such an only one, so that it is worth waiting for. `uris` are those they know.
+    `expected`: whether there will be such an only one, so that it is worth waiting for. `uris` are those they know,
+    `sees(key, server)` is whether anything of a server is there for them.
     """
 
-    def __init__(self, *, expected: bool, uris: Uris | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        expected: bool,
+        uris: Uris | None = None,
+        sees: Callable[[Hashable | None, str], bool] = lambda key, server: True,
+    ) -> None:
         self.expected = expected
         self.uris: Uris = uris or Unchanged()
+        self._sees = sees
         self._known: dict[Hashable | None, Asker] = {}
         self._introduced = asyncio.Event()
         self._sole_era: Era | None = None
@@ -42,11 +50,11 @@ class Clients:
         """The client is gone."""
         self._known.pop(key, None)
 
-    def hear(self, message: Json, key: Hashable | None, *, own: bool) -> None:
-        """A server said something outside of any call: its only client hears it, or all that can."""
-        asker = self._known.get(key) if own else None
-        for each in [asker] if asker is not None else [] if own else list(self._known.values()):
-            each.hear(message)
+    def hear(self, message: Json, server: str, key: Hashable | None, *, own: bool) -> None:
+        """A server said something outside of any call: its only client hears it, or all that see the server."""
+        for other, asker in list(self._known.items()):
+            if other == key if own else self._sees(other, server):
+                asker.hear(message)
 
     def of(self, key: Hashable | None) -> Asker | None:
         """The client of this key, if it can be asked."""

@@ -46,7 +46,7 @@ class Opener:
     async def shared(self, known: Agreement | None, notified: Notified) -> Session:
         """The session of all callers. `known` is what an earlier one agreed on. Raises what `open_session` raises."""
         causes = Causes(self._server, None, self._clients, shared=not self._clients.expected)
-        hear = partial(self._clients.hear, key=None, own=False)
+        hear = partial(self._clients.hear, server=self._server.id, key=None, own=False)
         noticed = self._noticed(None, causes, hear, notified)
         offered = partial(self._clients.offered, self._server)
         return await self._open(self._server, Side(self._info, noticed, causes, offered, self._clients.spoken), known)
@@ -63,7 +63,7 @@ class Opener:
             return await self._clients.spoken() if caller is None else era_of(caller)
 
         causes = Causes(self._server, caller, self._clients, shared=False)
-        hear = partial(self._clients.hear, key=caller, own=True)
+        hear = partial(self._clients.hear, server=self._server.id, key=caller, own=True)
         noticed = self._noticed(caller, causes, hear, notified)
         return await self._open(
             entry_for(self._server, caller), Side(self._info, noticed, causes, offered, spoken), known

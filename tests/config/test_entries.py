@@ -233,7 +233,8 @@ def test_a_directory_named_tools_means_nothing_by_itself(tmp_path: Path) -> None
         ("listen: {token: '${UNSET}'}", "listen.token: the environment variable UNSET is not set"),
         (
             "listen: 7",
-            "listen: must be a mapping with host, port, token, public_host, allowed_hosts, allowed_origins, max_body",
+            "listen: must be a mapping with host, port, token, principals, verify, tls, public_host, allowed_hosts, "
+            "allowed_origins, max_body, limits",
         ),
         (
             "listen: {public_host: 'https://hub.example'}",

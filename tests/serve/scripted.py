@@ -40,7 +40,7 @@ class ScriptedDispatcher:
         """Lets every `wait` finish."""
         self.closing = asyncio.Event()
         tools = {"regional": {"name": "regional", "inputSchema": REGIONAL}}
-        self.hub = SimpleNamespace(catalog=SimpleNamespace(entry=lambda kind, name: tools.get(name)))
+        self.hub = SimpleNamespace(entry=lambda kind, name, caller: tools.get(name))
 
     def join(self, caller: Caller) -> None:
         self.joined.append(caller)

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.config.listen import TOKEN_HOLDER
 from mcp_hub.config.models import Listen
-from mcp_hub.serve.security import ANONYMOUS, TOKEN_HOLDER, Gate, Refusal, check_listener
+from mcp_hub.principals import ANONYMOUS
+from mcp_hub.serve.security import Gate, Refusal, check_listener
 
 TOKEN = "t" * 32
 PORT = 8808

@@ -1,0 +1,208 @@
+"""The network side as frozen models: where the hub listens, who comes in, and how much each may do.
+
+All durations are seconds, all sizes bytes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
+
+from mcp_hub.config.quantities import Duration, Size
+from mcp_hub.config.rules import Frozen
+
+TOKEN_HOLDER = "token"
+"""Principal of whoever knows `listen.token`."""
+MAX_VERIFIED_SECONDS = 3600.0
+"""The longest a verified token is believed without asking again: a revoked one is good for no longer."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+Algorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448"
+]
+"""Those with a public key: who can check a token must not be able to make one."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine only. Other names are not looked up: they are not."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _web_address(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or any(ord(char) < 33 or char in '"\\<>' for char in value) or not value.isascii():
+        raise ValueError("must be a URL such as https://login.example/keys")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise ValueError("must be a URL without a user, a password or a fragment")
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
+        raise ValueError("must begin with https:// (http:// is for this machine only)")
+    return value
+
+
+def _words(value: Any) -> Any:
+    return value.split() if isinstance(value, str) else value
+
+
+def _texts(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+WebAddress = Annotated[str, AfterValidator(_web_address)]
+"""https, or http to this machine."""
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+Scopes = Annotated[tuple[Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")], ...], BeforeValidator(_words)]
+
+
+class CallerLimits(Frozen):
+    """What one principal may have; beyond it the answer is `overloaded`, or 429 where there is no call yet."""
+
+    sessions: int = Field(default=2000, ge=1)
+    """Sessions of the handshake era and SSE streams, together."""
+    calls: int = Field(default=1024, ge=1)
+    """Requests at once."""
+    rate: float | None = Field(default=None, gt=0)
+    """Calls per second."""
+    burst: int | None = Field(default=None, ge=1)
+    """Calls that may come at once; None: as many as come in a second."""
+
+
+class NamedPrincipal(Frozen):
+    """Somebody who is known by a token of his own."""
+
+    token: SecretStr
+    profile: str | None = None
+    """All that this principal sees and reaches; None: all that is served."""
+    limits: CallerLimits | None = None
+    """In place of `listen.limits`."""
+
+
+class Jwt(Frozen):
+    """Tokens that are signed by their issuer."""
+
+    issuer: WebAddress
+    audience: Texts = Field(min_length=1)
+    """One of these must be in `aud`: a token for another server is not for this one."""
+    jwks_uri: WebAddress | None = None
+    public_key: str | None = None
+    """PEM."""
+    algorithms: Annotated[tuple[Algorithm, ...], BeforeValidator(_texts)] = Field(default=("RS256",), min_length=1)
+    required_scopes: Scopes = ()
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Jwt:
+        if (self.jwks_uri is None) == (self.public_key is None):
+            raise ValueError("must have one of jwks_uri and public_key")
+        if self.public_key is not None and "-----BEGIN" not in self.public_key:
+            raise ValueError("needs the public_key as PEM, which begins with -----BEGIN PUBLIC KEY-----")
+        if self.public_key is not None and "PRIVATE" in self.public_key:
+            raise ValueError("has a private key; public_key is the other half, which begins with BEGIN PUBLIC KEY")
+        return self
+
+
+class Introspection(Frozen):
+    """Tokens that only their issuer can read (RFC 7662)."""
+
+    issuer: WebAddress
+    endpoint: WebAddress
+    client_id: str
+    client_secret: SecretStr
+    method: Literal["basic", "post"] = "basic"
+    """How the hub says who it is."""
+    audience: Texts = ()
+    """One of these must be in `aud`; () leaves that to the issuer."""
+    required_scopes: Scopes = ()
+
+
+class Verify(Frozen):
+    """Tokens that others issue: one of `jwt` and `introspection`."""
+
+    jwt: Jwt | None = None
+    introspection: Introspection | None = None
+    profile: str | None = None
+    """Of whoever comes in this way."""
+    profile_claim: str | None = None
+    """The claim that names the profile; without it in the token, `profile`, and without that nobody is let in."""
+    resource: WebAddress | None = None
+    """The URL of the hub as its clients know it, for the metadata; None: made from `public_host` or `host`."""
+    cache: Duration = Field(default=60.0, le=MAX_VERIFIED_SECONDS)
+    """How long a verified token is believed, at most until it expires."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Verify:
+        if (self.jwt is None) == (self.introspection is None):
+            raise ValueError("must have one of jwt and introspection")
+        return self
+
+    @property
+    def issued(self) -> Jwt | Introspection:
+        """What is said of the tokens."""
+        found = self.jwt or self.introspection
+        assert found is not None
+        return found
+
+
+class Tls(Frozen):
+    """Certificate (with its chain) and private key, PEM files."""
+
+    cert: Path
+    key: Path
+
+
+class Listen(Frozen):
+    """The network side of `serve --sse` and `serve --http`."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8808, ge=0, le=65535)
+    token: SecretStr | None = None
+    """Bearer token of everybody who has no other. At least 32 bytes."""
+    principals: dict[str, NamedPrincipal] = Field(default_factory=dict)
+    """By name."""
+    verify: Verify | None = None
+    tls: Tls | None = None
+    public_host: tuple[str, ...] = ()
+    """Names, `name` or `name:port`, under which a reverse proxy makes the listener known; it needs a token then."""
+    allowed_hosts: tuple[str, ...] = ()
+    """More values of `Host` to accept, `name` or `name:port`; loopback names are always accepted on loopback."""
+    allowed_origins: tuple[str, ...] = ()
+    """More values of `Origin` to accept, `scheme://host[:port]`."""
+    max_body: Size = 4 * 1024 * 1024
+    limits: CallerLimits = CallerLimits()
+    """Of each principal."""
+
+    @field_validator("principals")
+    @classmethod
+    def _names(cls, principals: dict[str, NamedPrincipal]) -> dict[str, NamedPrincipal]:
+        if not all(_NAME.fullmatch(name) for name in principals):
+            raise ValueError("a principal's name has letters, digits, '.', '_', '@' and '-', at most 64 of them")
+        if TOKEN_HOLDER in principals:
+            raise ValueError(f"'{TOKEN_HOLDER}' is the principal of listen.token; choose another name")
+        return principals
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether nobody comes in without saying who it is."""
+        return self.token is not None or bool(self.principals) or self.verify is not None
+
+    @property
+    def profiles(self) -> dict[tuple[str, ...], str]:
+        """The profiles that are named here, by the path of the key that names them."""
+        named: dict[tuple[str, ...], str | None] = {
+            ("principals", name, "profile"): one.profile for name, one in self.principals.items()
+        }
+        named["verify", "profile"] = self.verify.profile if self.verify is not None else None
+        return {key: profile for key, profile in named.items() if profile is not None}

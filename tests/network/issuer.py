@@ -1,0 +1,120 @@
+"""A real authorization server on loopback, as far as a verifier asks it: keys, and what is known of a token."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from joserfc import jwk, jwt
+
+AUDIENCE = "https://hub.example/mcp"
+CLIENT = ("hub-client", "the-secret-of-the-hub-client")
+
+
+@dataclass
+class Issuer:
+    """`asked` has the paths that were asked for; `status` is what it answers with."""
+
+    url: str = ""
+    asked: list[str] = field(default_factory=list)
+    forms: list[dict[str, str]] = field(default_factory=list)
+    authorizations: list[str | None] = field(default_factory=list)
+    status: int = 200
+    hold: asyncio.Event | None = None
+    """Answers wait for it."""
+    padding: int = 0
+    """Bytes that are added to every answer."""
+    keys: dict[str, Any] = field(default_factory=dict)
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What introspection says, by token."""
+
+    def key(self, kid: str, kind: str = "RSA") -> None:
+        made = {"RSA": (jwk.RSAKey, 2048), "EC": (jwk.ECKey, "P-256"), "OKP": (jwk.OKPKey, "Ed25519")}[kind]
+        self.keys[kid] = made[0].generate_key(made[1], {"kid": kid})  # type: ignore[arg-type]
+
+    def with_key(self, kid: str) -> Issuer:
+        self.key(kid)
+        return self
+
+    def claims(self, **more: Any) -> dict[str, Any]:
+        now = int(time.time())
+        found = {"iss": self.url, "sub": "ann", "aud": AUDIENCE, "iat": now, "exp": now + 600, "scope": "use"}
+        found |= more
+        return {name: value for name, value in found.items() if value is not None}
+
+    def token(self, kid: str = "one", algorithm: str = "RS256", **claims: Any) -> str:
+        """A token; a claim that is None is left out."""
+        head = {"alg": algorithm, "kid": kid}
+        return jwt.encode(head, self.claims(**claims), self.keys[kid], algorithms=[algorithm])
+
+    def odd_token(self, header: dict[str, Any]) -> str:
+        """A token that is well signed, with a header that no library would write."""
+        head = json.dumps({"alg": "RS256", "kid": "one", **header}).encode()
+        signed = f"{_part(head)}.{_part(json.dumps(self.claims()).encode())}"
+        private = serialization.load_pem_private_key(self.keys["one"].as_pem(private=True), None)
+        assert isinstance(private, rsa.RSAPrivateKey)
+        return f"{signed}.{_part(private.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
+
+    @property
+    def public_key(self) -> str:
+        pem: bytes = self.keys["one"].as_pem(private=False)
+        return pem.decode()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.path)
+        if self.hold is not None:
+            await self.hold.wait()
+        if request.path == "/introspect":
+            form = {name: str(value) for name, value in (await request.post()).items()}
+            self.forms.append(form)
+            self.authorizations.append(request.headers.get("authorization"))
+            value: Any = self.known.get(form["token"], {"active": False})
+        elif request.path == "/elsewhere":
+            raise web.HTTPFound("/keys")
+        else:
+            value = {"keys": [key.as_dict(private=False) for key in self.keys.values()]}
+        if self.padding:
+            value = {**value, "padding": "x" * self.padding}
+        return web.json_response(value, status=self.status)
+
+
+@contextlib.asynccontextmanager
+async def issuing() -> AsyncIterator[Issuer]:
+    issuer = Issuer()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", issuer.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    issuer.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    issuer.key("one")
+    try:
+        yield issuer
+    finally:
+        await runner.cleanup()
+
+
+def unsigned(claims: dict[str, Any]) -> str:
+    """A token with the algorithm `none`."""
+    return f"{_part(json.dumps({'alg': 'none'}).encode())}.{_part(json.dumps(claims).encode())}."
+
+
+def with_secret(claims: dict[str, Any], secret: str) -> str:
+    """A token with the algorithm HS256, whatever the secret is."""
+    head = json.dumps({"alg": "HS256", "kid": "one"}).encode()
+    signed = f"{_part(head)}.{_part(json.dumps(claims).encode())}"
+    return f"{signed}.{_part(hmac.digest(secret.encode(), signed.encode(), 'sha256'))}"
+
+
+def _part(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")

@@ -1,0 +1,106 @@
+"""A hub as a process on a port, and somebody who comes to it with a token, by raw HTTP in either era."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tests.fakes.client import ENVELOPE, HUB, MODERN, PATIENCE, StdioClient, spawned, write_config
+
+ERAS = ("handshake", "modern")
+TOKENS = {name: f"{name}-" + "0123456789abcdef" * 2 for name in ("alice", "bob", "carol", "dora")}
+ACCEPT = {"accept": "application/json", "content-type": "application/json"}
+
+
+@contextlib.asynccontextmanager
+async def network_hub(
+    directory: Path, servers: dict[str, Any], listen: dict[str, Any], *options: str, **root: Any
+) -> AsyncIterator[tuple[StdioClient, str]]:
+    """The process and its base URL, as it announces it."""
+    directory.mkdir(exist_ok=True)
+    config = write_config(directory, servers, listen={"port": 0, **listen}, **root)
+    async with spawned([*HUB, "serve", "--sse", "--config", str(config), *options]) as process:
+        await process.until(lambda: b"Serving" in process.stderr or process.process.returncode is not None)
+        found = re.search(rb"(https?://[^ /]+:\d+)/mcp", process.stderr)
+        assert found is not None, process.stderr.decode()
+        yield process, found[1].decode()
+        process.process.terminate()
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"authorization": f"Bearer {token}"}
+
+
+class Visitor:
+    """`era` of its requests; a session is opened where the era has them."""
+
+    def __init__(self, http: httpx2.AsyncClient, era: str) -> None:
+        self.http = http
+        self.era = era
+        self.id = 7
+        """Of its requests; the same, so that answers can be compared."""
+        self.session: dict[str, str] = {}
+        self.answered: dict[str, Any] = {}
+        """What `initialize` or `server/discover` was answered with."""
+
+    async def post(self, message: Any, headers: dict[str, str] | None = None) -> httpx2.Response:
+        return await self.http.post("/mcp", json=message, headers={**self.session, **(headers or {})})
+
+    async def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The whole answer to one request."""
+        params, headers = dict(params or {}), {}
+        if self.era == "modern":
+            params["_meta"] = ENVELOPE
+            headers = {"mcp-protocol-version": MODERN, "mcp-method": method}
+            if isinstance(named := params.get("name", params.get("uri")), str):
+                headers["mcp-name"] = named
+        answer = await self.post({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}, headers)
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def call(self, name: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await self.ask("tools/call", {"name": name, "arguments": arguments or {}})
+
+    async def text(self, name: str, arguments: dict[str, Any] | None = None) -> str:
+        answer = await self.call(name, arguments)
+        assert "result" in answer, answer
+        return str(answer["result"]["content"][0]["text"])
+
+    async def names(self, method: str, key: str = "name") -> list[str]:
+        (listed,) = [one for one in (await self.ask(method))["result"].values() if isinstance(one, list)]
+        return [one[key] for one in listed]
+
+    async def begin(self) -> None:
+        if self.era == "modern":
+            self.answered = (await self.ask("server/discover"))["result"]
+            return
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "v", "version": "1"}}
+        answer = await self.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+        assert answer.status_code == 200, answer.text
+        self.answered = answer.json()["result"]
+        self.session = {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+        noted = await self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        assert noted.status_code == 202
+
+
+@contextlib.asynccontextmanager
+async def visiting(
+    base: str, era: str, token: str | None = None, verify: ssl.SSLContext | bool = True
+) -> AsyncIterator[Visitor]:
+    headers = {**ACCEPT, **bearer(token)}
+    async with httpx2.AsyncClient(base_url=base, headers=headers, timeout=PATIENCE, verify=verify) as http:
+        visitor = Visitor(http, era)
+        await visitor.begin()
+        yield visitor
+
+
+def spelled(answer: dict[str, Any]) -> str:
+    """An answer as text, to compare it byte for byte."""
+    return json.dumps(answer, ensure_ascii=False)
