@@ -18,12 +18,13 @@ from mcp_hub.catalogs import Catalogs
 from mcp_hub.chain import make_rules
 from mcp_hub.config.models import Config
 from mcp_hub.era import Envelope, Era
-from mcp_hub.errors import UpstreamAnswered
+from mcp_hub.errors import ConfigError, UpstreamAnswered
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.known_uris import KnownUris
 from mcp_hub.long_results import LongResults
 from mcp_hub.own_servers import OwnServers, built_in_settings
+from mcp_hub.pin_file import Pins, PinWatch, read_pins
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection, strangers
 from mcp_hub.tasks import TaskIds
@@ -41,6 +42,11 @@ log = logging.getLogger("mcp_hub")
 REFRESH_AFTER: Final = 5.0
 """Seconds until upstreams that are served from their kept catalog are started to refresh it."""
 
+SCREEN_AFTER: Final = 1.0
+"""Seconds after a change of the lists until what is only flagged is looked at: first the clients, then the report."""
+
+SCREEN_PAUSE: Final = 0.01
+
 OWN: Final = "mcp-hub"
 """The upstream of a route that leads to the hub itself."""
 
@@ -49,7 +55,7 @@ class Hub:
     """`async with Hub(config) as hub:` runs the upstreams; `act` carries one call out.
 
     One loop, one hub. `kept` is where catalogs are kept between runs, `record` gets a record of every call; None for
-    nowhere.
+    nowhere. Raises ConfigError for pins that cannot be read.
     """
 
     def __init__(
@@ -79,6 +85,13 @@ class Hub:
             lambda server: Upstream(server, dialer, self.info, Clients(expected=False), starts, None, lambda: None),
         )
         self._kept = kept
+        self._pin_watch: PinWatch | None = None
+        pinned: Pins = {}
+        if any(config.pins_of(server) != "off" for server in config.servers):
+            if config.pins_file is None:
+                raise ConfigError("pins need a file: set pins.file")
+            self._pin_watch = PinWatch(config.pins_file, self._pinned)
+            pinned = read_pins(config.pins_file)
         self._long_results = LongResults(time.monotonic)
         self.rules = make_rules(
             config,
@@ -89,20 +102,24 @@ class Hub:
             scrape=self.own.scrape,
             run_function=self.own.run_function,
             long_results=self._long_results,
+            pinned=pinned,
         )
         self.selection = selection
         self._told_of_strangers = False
-        self.catalogs = Catalogs(
-            self.upstreams, self.rules.chain.shape, config.on_conflict, self.info, self._tell_of_strangers
-        )
+        self.catalogs = Catalogs(self.upstreams, self.rules.shape, config.on_conflict, self.info, self._built)
         self._patience_ends: float | None = None
         self._refresh: asyncio.TimerHandle | None = None
+        self._beside: list[asyncio.Task[None]] = []
+        """What goes on beside the calls, until the hub ends."""
+        self._screening: asyncio.TimerHandle | None = None
         self._hurried = asyncio.Event()
 
     async def __aenter__(self) -> Hub:
         for upstream in self.upstreams.values():
             upstream.start()
         self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
+        if self._pin_watch is not None:
+            self._beside.append(asyncio.create_task(self._pin_watch.run(), name="pins"))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -111,8 +128,9 @@ class Hub:
     async def close(self) -> None:
         """Stop every upstream, all at the same time, and what is left of their processes. Idempotent."""
         self.catalogs.close()
-        if self._refresh is not None:
-            self._refresh.cancel()
+        for waiting in (self._refresh, self._screening, *self._beside):
+            if waiting is not None:
+                waiting.cancel()
         stopping = (upstream.stop() for upstream in self.upstreams.values())
         await asyncio.gather(*stopping, self.own.close(), return_exceptions=True)
         await self.children.close()
@@ -123,6 +141,19 @@ class Hub:
 
     def _lists_changed(self) -> None:
         self.catalogs.changed()
+
+    def _pinned(self, pins: Pins) -> None:
+        self.rules.pins.take(pins)
+        self.catalogs.changed()
+
+    def _built(self) -> None:
+        self._tell_of_strangers()
+        if self._screening is None:
+            self._screening = asyncio.get_running_loop().call_later(SCREEN_AFTER, self._screen)
+
+    def _screen(self) -> None:
+        more = self.rules.screen.step()
+        self._screening = asyncio.get_running_loop().call_later(SCREEN_PAUSE, self._screen) if more else None
 
     # --- the catalog -------------------------------------------------------------------------------------------
 
@@ -190,6 +221,7 @@ class Hub:
     def task(self, sealed: str, caller: Hashable | None) -> tuple[Route, str]:
         """The tool and its server's id of a task. Raises ProtocolError for what this caller was not given."""
         route, task_id = self._task_ids.open(caller, sealed)
+        self.catalogs.of(caller)  # so that the rules have seen what is known of the tool by now
         if route.upstream not in self.upstreams:
             raise tasks.unknown_task(sealed)
         return route, task_id
@@ -198,8 +230,10 @@ class Hub:
     def instructions(self) -> str | None:
         """What clients are told at the start, of the servers of which something is exposed."""
         shown = self.catalog.upstreams
-        agreed = ((u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown)
-        return instructions.merged((id, one.instructions if one is not None else None) for id, one in agreed)
+        agreed = [(u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown]
+        return instructions.merged(
+            (id, self.rules.instructions(id, one.instructions)) for id, one in agreed if one is not None
+        )
 
     # --- names and calls ---------------------------------------------------------------------------------------
 

@@ -185,7 +185,7 @@ def _must_be_ours(status: os.stat_result, path: Path, is_type: Any) -> None:
 
 _RULES: Final = frozenset({
     "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits",
-    "idle",
+    "idle", "pins", "screen",
 })  # fmt: skip
 """What the hub does with the lists of a server, not what the server lists: it is applied to kept ones as to others."""
 

@@ -47,6 +47,8 @@ ALIASES: Final = {
     "retry": "retry",
     "breaker": "breaker",
     "limits": "limits",
+    "pins": "pins",
+    "screen": "screen",
 }  # fmt: skip
 """Key as written -> key as read by `entry.py`."""
 
@@ -135,7 +137,7 @@ ENTRY_KEYS: Final = frozenset(
 ROOT_KEYS: Final = frozenset({
     "tools_dir", "on_conflict", "list_wait", "cache_dir", "listen", "defaults", "serverDefaults",
     "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
-    "profiles",
+    "profiles", "pins", "screen",
 })  # fmt: skip
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
 

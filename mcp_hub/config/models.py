@@ -20,9 +20,12 @@ from mcp_hub.config.rules import (
     Frozen,
     Guard,
     Limits,
+    PinMode,
+    Pins,
     PostProcess,
     Profile,
     Retry,
+    Screen,
     ToolRules,
     ToolSet,
     Validation,
@@ -124,6 +127,10 @@ class Server(Frozen):
     retry: Retry = Retry()
     breaker: Breaker = Breaker()
     limits: Limits = Limits()
+    pins: PinMode | None = None
+    """None: as the root says."""
+    screen: Screen | None = None
+    """What it says counts in the place of what the root says."""
 
     @model_validator(mode="after")
     def _complete(self) -> Server:
@@ -174,3 +181,23 @@ class Config(Frozen):
     call_log: CallLog = CallLog()
     tool_sets: tuple[ToolSet, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    pins: Pins = Pins()
+    screen: Screen = Screen()
+
+    @property
+    def pins_file(self) -> Path | None:
+        """Where pins are recorded; None for a configuration that neither is a file nor names one."""
+        if self.pins.file is not None or self.path is None:
+            return self.pins.file
+        return self.path.with_name(f"{self.path.stem}.pins.json")
+
+    def pins_of(self, server: Server) -> PinMode:
+        """What holds for one server."""
+        return self.pins.mode if server.pins is None else server.pins
+
+    def screen_of(self, server: Server) -> Screen:
+        """What holds for one server."""
+        if server.screen is None:
+            return self.screen
+        said = {field: getattr(server.screen, field) for field in server.screen.model_fields_set}
+        return self.screen.model_copy(update=said)
