@@ -73,7 +73,7 @@ class Hub:
         self.children = Children()
         self.uris = KnownUris(lambda caller: self.catalogs.of(caller))
         self.clients = Clients(expected=one_client, uris=self.uris)
-        dialer = Dialer(self.children, environ, partial(built_in_settings, config))
+        self.dialer = dialer = Dialer(self.children, environ, partial(built_in_settings, config))
         starts = Starts()
         self.upstreams: dict[str, Upstream] = {
             server.id: Upstream(server, dialer, self.info, self.clients, starts, kept, self._lists_changed)

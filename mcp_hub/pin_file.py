@@ -52,7 +52,8 @@ def read_pins(path: Path) -> Pins:
 def write_pins(path: Path, pins: Mapping[str, Pinned]) -> None:
     """Replace the file at once, or leave it as it is. Raises ConfigError where that is not possible."""
     # What cannot be seen in a text is an escape here, so that a review shows it.
-    text = json.dumps({"format": FORMAT, "servers": {id: _json_of(pins[id]) for id in sorted(pins)}}, indent=2) + "\n"
+    value = {"format": FORMAT, "servers": {id: _json_of(one) for id, one in pins.items()}}
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
     if len(text) > MAX_SIZE:
         raise ConfigError(f"{path}: the pins would take more than {MAX_SIZE} bytes; pin fewer servers")
     target = path.resolve()
@@ -77,8 +78,7 @@ def _json_of(one: Pinned) -> dict[str, Any]:
     if one.instructions is not None:
         found["instructions"] = one.instructions
     for kind in PARTS:
-        items = one.items.get(kind, {})
-        found[kind.name] = {name: {part: items[name][part] for part in sorted(items[name])} for name in sorted(items)}
+        found[kind.name] = dict(one.items.get(kind, {}))
     return found
 
 

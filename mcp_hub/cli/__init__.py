@@ -16,6 +16,7 @@ COMMANDS = {
     "check": "connect to every server and say what works and what does not",
     "tools": "list the tools the hub exposes",
     "call": "call one tool",
+    "pin": "record what servers list now, to notice when it changes",
     "browser": "say which browser the built-in server uses, or install one",
 }
 

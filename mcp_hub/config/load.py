@@ -20,6 +20,7 @@ from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS
 from mcp_hub.config.models import Config, Listen, OnConflict, Server
+from mcp_hub.config.plain_secrets import ADVICE, is_plain_secret
 from mcp_hub.config.quantities import parse_size
 from mcp_hub.config.root_rules import read_root_rules
 from mcp_hub.config.variables import Scope, expand_tree
@@ -50,6 +51,8 @@ class Loaded:
 
     config: Config
     warnings: tuple[str, ...]
+    advice: tuple[str, ...] = ()
+    """What works and could be safer."""
 
 
 def load_config(path: Path | str, *, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Config:
@@ -83,7 +86,7 @@ def read_config(path: Path | str, environ: Mapping[str, str] = os.environ, home:
     config = _config(root, document, scope, findings, servers, {entry.id for entry in entries})
     findings.raise_errors()
     assert config is not None
-    return Loaded(config, document.warnings + findings.told())
+    return Loaded(config, document.warnings + findings.told(), findings.advised())
 
 
 def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
@@ -148,7 +151,7 @@ def _config(
         "on_conflict": fields.choice("on_conflict", _ON_CONFLICT),
         "list_wait": fields.seconds("list_wait"),
         "cache_dir": fields.path("cache_dir"),
-        "listen": _listen(fields, findings),
+        "listen": _listen(fields, findings, _token_in(root)),
         **read_root_rules(given, ids | ({LOCAL_TOOLS} if tools_dir is not None else set()), scope, findings),
     }
     try:
@@ -171,7 +174,13 @@ def _expanded(value: Any, scope: Scope, at: KeyPath, findings: Findings) -> Any:
     return expanded
 
 
-def _listen(fields: Fields, findings: Findings) -> Listen | None:
+def _token_in(root: Mapping[str, Any]) -> Any:
+    """`listen.token` as it is written."""
+    listen = root.get("listen")
+    return listen.get("token") if isinstance(listen, dict) else None
+
+
+def _listen(fields: Fields, findings: Findings, token_written: Any) -> Listen | None:
     given = fields.given.get("listen")
     if given is None or given.value is None:
         return None
@@ -188,6 +197,8 @@ def _listen(fields: Fields, findings: Findings) -> Listen | None:
     token = inner.text("token")
     if token is not None and not token.strip():
         fields.error((*given.at, "token"), "must not be empty")
+    if is_plain_secret("token", token_written, fields.scope):
+        findings.advise((*given.at, "token"), ADVICE)
     values: dict[str, Any] = {
         "host": inner.text("host"),
         "port": inner.parsed("port", _port),

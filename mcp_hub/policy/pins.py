@@ -62,14 +62,18 @@ class Pins:
         """What the user should know of a route that may be reached."""
         return self._found.get(route.upstream, {}).get(route) if self._modes[route.upstream] == "warn" else None
 
-    def passes_instructions(self, upstream: str, text: str) -> bool:
-        """Whether what a server says of itself may be passed on."""
+    def of_instructions(self, upstream: str, text: str) -> str | None:
+        """How what a server says of itself differs from what was pinned."""
         if self._modes[upstream] == "off":
-            return True
+            return None
         difference = instructions_differ(self._recorded.get(upstream), text)
         if difference is not None:
             self._tell(upstream, difference)
-        return difference is None or self._modes[upstream] == "warn"
+        return f"pins: they {difference.problem}" if difference is not None else None
+
+    def passes_instructions(self, upstream: str, text: str) -> bool:
+        """Whether what a server says of itself may be passed on."""
+        return self.of_instructions(upstream, text) is None or self._modes[upstream] == "warn"
 
     def problems(self, upstream: str) -> list[tuple[str, str, str]]:
         """(kind, name, what is the matter) of everything of an upstream that is not as it was."""

@@ -98,13 +98,19 @@ class Screen:
         """Nothing: what is only flagged is for the log and `check`."""
         return None
 
+    def of_instructions(self, upstream: str, text: str) -> list[Flag]:
+        """What is found in what a server says of itself."""
+        settings = self._settings[upstream]
+        if settings.mode == "off":
+            return []
+        return self._wanted(settings, flags_of_text("instructions", text, max_description=settings.max_description))
+
     def passes_instructions(self, upstream: str, text: str) -> bool:
         """Whether what a server says of itself may be passed on."""
-        settings = self._settings[upstream]
-        flags = self._wanted(settings, flags_of_text("instructions", text, max_description=settings.max_description))
-        for flag in flags if settings.mode != "off" else ():
+        flags = self.of_instructions(upstream, text)
+        for flag in flags:
             self._tell(upstream, "what it says of itself", "instructions", flag)
-        return settings.mode == "off" or not any(_holds(settings, flag.rule) for flag in flags)
+        return not any(_holds(self._settings[upstream], flag.rule) for flag in flags)
 
     def step(self) -> bool:
         """Look at some of what was not looked at yet; False when there is nothing left. New flags are logged."""
@@ -178,6 +184,11 @@ class Screen:
         self._told.add(key)
         what = "it is kept back" if kept_back else "see `mcp-hub check`"
         log.warning("%s: %s %r: %s in its %s; %s", upstream, kind, name[:200], flag.rule, flag.where[:200], what)
+
+
+def what_is(flag: Flag) -> str:
+    """A flag in words; with the server's own text, which is not safe to print as it is."""
+    return f"{flag.rule} in its {flag.where}, {SAYS[flag.rule]}: {flag.excerpt}"
 
 
 def _holds(settings: Settings, rule: str) -> bool:

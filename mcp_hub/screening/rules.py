@@ -195,13 +195,15 @@ RULES: Final = (
         ",all e-mail,all message,all payment,all file,all transaction,all request,behavio",
         (
             r"\b(?:change|set|replace|redirect|modify|swap|substitute|rewrite|alter)"
-            r"(?: (?:the|its|all|any|every|their)){0,2} (?:recipients?|phone numbers?|destinations?|(?:wallet|email|mail|payment|target|delivery)"
+            r"(?: (?:the|its|all|any|every|their)){0,2}"
+            r" (?:recipients?|phone numbers?|destinations?|(?:wallet|email|mail|payment|target|delivery)"
             r" address(?:es)?|payees?|beneficiary|account numbers?)\b",
             r"\b(?:even if|regardless of (?:what|whether|which)|no matter (?:what|which|who)|whatever)"
             r"(?: recipient| address)? (?:the )?(?:user|human)s?"
             r" (?:specif|ask|say|said|request|want|tell|told|decline|refuse|object|instruct)",
             r"\ball (?:e-?mails?|messages?|payments?|files?|transactions?|requests?)"
-            r" (?:must|should|have to|need to|shall)(?: always)? (?:be sent|go|be forwarded|be routed|be copied|include|be cc|be bcc|pass through)",
+            r" (?:must|should|have to|need to|shall)(?: always)? (?:be sent|go|be forwarded|be routed|be copied"
+            r"|include|be cc|be bcc|pass through)",
             r"\b(?:changes?|alters?|modif(?:y|ies)) the behaviou?rs? of (?:the )?(?:\S{1,60} )?"
             r"(?:tools?|function|server)",
         ),
