@@ -143,15 +143,15 @@ RULES: Final = (
         "pass-secrets-on",
         "asks for secrets or the conversation to be put into arguments, results or messages",
         "pass,send,includ,put,append,forward,provide,submit,upload,encode,supply,insert,attach,copy,paste,write,add"
-        ",embed,transmit,exfiltrate,leak,bcc,summar,repeat,fill,return,collect",
+        ",embed,transmit,exfiltrate,leak,bcc,summar,repeat,fill",
         (
             r"\b(?:pass|send|includ(?:e|ing)|put|append|forward|provide|submit|upload|encode|supply|insert|attach|copy"
-            r"|paste|write|add|embed|transmit|exfiltrate|leak|bcc|summari[sz]e|repeat|fill|return|collect)\b",
+            r"|paste|write|add|embed|transmit|exfiltrate|leak|bcc|summari[sz]e|repeat|fill)\b",
         ),
         near=(
             r"conversations?\b|chat history|(?:previous|prior|all|user'?s?) (?:messages|prompts|tool calls)"
             r"|system prompt|credentials?\b|api[ _-]?keys?\b|passwords?\b|private keys?\b"
-            r"|(?:access |auth |session )tokens?\b|secrets?\b|environment variables|\benv vars?\b|contents? of"
+            r"|(?:access |auth |session )tokens?\b|secrets\b|environment variables|\benv vars?\b|contents? of"
             r"|(?:its|their|file) contents?|history\b|cookies?\b",
             r"\b(?:parameter|argument|field|sidenote|side note|note|notes|subject|body|header|footer|query string"
             r"|context|metadata|attachment|endpoint|webhook|our server|to the server|remote server)\b"
@@ -159,6 +159,19 @@ RULES: Final = (
             r"\b(?:must|always|otherwise|required|first|before|mandatory|importantly?|will not work|won't work|needs?"
             r"|ensure|every|all|do not|never|verbatim|whole|entire|full|exact|silently|secretly|please|also"
             r"|necessary)\b",
+        ),
+    ),
+    Rule(
+        "sends-to-an-address",
+        "names an address of its own that something is to be sent to",
+        "@",
+        (
+            r"(?<![\w.+-])[\w.+-]{1,64}@(?!example\.|[\w-]{1,60}\.(?:example|test|invalid)\b|(?:domain|company|email|host"
+            r"|yourdomain|mycompany)\.)[\w-]{1,60}(?:\.[\w-]{2,20}){1,3}",
+        ),
+        near=(
+            r"\b(?:send|sent|sends|sending|forward|copy|copies|copied|e-?mail|cc|bcc|notify|notified|report|loop|inform"
+            r"|tell|upload|share|deliver|post|go to|let)\b",
         ),
     ),
     Rule(
