@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config
@@ -28,6 +28,8 @@ class Pins:
         self._listed: dict[str, frozenset[Route]] = {}
         self._gone: dict[str, list[Difference]] = {}
         self._told: set[tuple[str, str, str]] = set()
+        self._compared: dict[str, tuple[Pinned | None, list[Any]]] = {}
+        """What was compared last, with what."""
 
     def take(self, recorded: Mapping[str, Pinned]) -> None:
         """Hold everything against this from now on; counts for an upstream when it is looked at again."""
@@ -38,8 +40,12 @@ class Pins:
         if self._modes[upstream] == "off":
             return
         own = [item for item in items if item.route.kind in PARTS]
+        recorded, wires = self._recorded.get(upstream), [item.wire for item in own]
+        if _is_same(self._compared.get(upstream), recorded, wires):
+            return  # it was another server whose lists have changed
+        self._compared[upstream] = (recorded, wires)
         self._listed[upstream] = frozenset(item.route for item in own)
-        found = list(differences(self._recorded.get(upstream), ((item.route.kind, item.wire) for item in own)))
+        found = list(differences(recorded, ((item.route.kind, item.wire) for item in own)))
         self._gone[upstream] = [one for one in found if one.gone]
         self._found[upstream] = {
             Route(upstream, one.kind, one.name): f"pins: it {one.problem}"
@@ -93,3 +99,9 @@ class Pins:
         hidden = self._modes[upstream] == "enforce" and not one.gone
         end = "; it is hidden until `mcp-hub pin`" if hidden else ""
         log.warning("%s: %s %r %s%s", upstream, word, one.name[:200], one.problem, end)
+
+
+def _is_same(before: tuple[Pinned | None, list[Any]] | None, recorded: Pinned | None, wires: list[Any]) -> bool:
+    if before is None or before[0] is not recorded or len(before[1]) != len(wires):
+        return False
+    return all(one is other for one, other in zip(before[1], wires, strict=True))

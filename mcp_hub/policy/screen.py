@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from mcp_hub.catalog import Item, Route
@@ -30,6 +31,8 @@ log = logging.getLogger("mcp_hub.policy")
 
 STEP: Final = 32 * 1024
 """Characters that are looked at in one go, some 10 ms, where nobody waits for the outcome."""
+STEP_ITEMS: Final = 100
+"""Items that are told of in one go."""
 MAX_TOLD: Final = 10_000
 """Flags that are remembered as told."""
 
@@ -62,6 +65,9 @@ class Screen:
         self._held_uris: dict[str, dict[str, str]] = {}
         self._pending: list[tuple[str, Route, _Looked]] = []
         self._told: set[tuple[str, str, str]] = set()
+        self._telling: Iterator[tuple[str, Route, tuple[Flag, ...]]] | None = None
+        """What is left to be told of the present lists; None: all of it."""
+        self._instructions: dict[str, tuple[str, list[Flag]]] = {}
 
     def look(self, upstream: str, items: Sequence[Item]) -> None:
         """Look at what an upstream lists now, all of it and as it lists it."""
@@ -71,10 +77,11 @@ class Screen:
         before = self._looked.get(upstream, {})
         found: dict[Route, list[_Looked]] = {}
         self._pending = [one for one in self._pending if one[0] != upstream]
+        self._telling = None
         budget = self._budgets[upstream] = Budget()
         at_once = settings.mode == "quarantine" or bool(settings.quarantine)
         for item in items:
-            known = next((one for one in before.get(item.route, ()) if one.wire is item.wire), None)
+            known = next((one for one in before.get(item.route, ()) if _same(one.wire, item.wire)), None)
             if known is None:
                 known = _Looked(item.wire, flags_of_names(item.route.kind, item.wire))
             if known.rest is None and at_once:
@@ -103,7 +110,12 @@ class Screen:
         settings = self._settings[upstream]
         if settings.mode == "off":
             return []
-        return self._wanted(settings, flags_of_text("instructions", text, max_description=settings.max_description))
+        known, flags = self._instructions.get(upstream, (None, []))
+        if known != text:
+            found = flags_of_text("instructions", text, max_description=settings.max_description)
+            flags = self._wanted(settings, found)
+            self._instructions[upstream] = (text, flags)  # every client is told them, they change once in a while
+        return flags
 
     def passes_instructions(self, upstream: str, text: str) -> bool:
         """Whether what a server says of itself may be passed on."""
@@ -120,27 +132,33 @@ class Screen:
             left = self._budgets[upstream].left
             self._complete(upstream, route, known, self._budgets[upstream])
             spent += left - self._budgets[upstream].left + 1
-        if not self._pending:
-            for upstream, route, flag in self.flags():
+        if self._pending:
+            return True
+        if self._telling is None:
+            self._telling = self._all()
+        some = list(islice(self._telling, STEP_ITEMS))
+        for upstream, route, flags in some:
+            for flag in flags:
                 self._tell(upstream, route.kind.unknown, route.name, flag)
-        return bool(self._pending)
+        return len(some) == STEP_ITEMS
 
     def flags(self) -> Iterator[tuple[str, Route, Flag]]:
         """Everything found so far, of all upstreams."""
-        tools = {
-            upstream: {route.name for route in found if route.kind is TOOLS} for upstream, found in self._looked.items()
-        }
-        for upstream, found in self._looked.items():
+        return ((upstream, route, flag) for upstream, route, flags in self._all() for flag in flags)
+
+    def _all(self) -> Iterator[tuple[str, Route, tuple[Flag, ...]]]:
+        looked_at = dict(self._looked)
+        tools = {id: {route.name for route in found if route.kind is TOOLS} for id, found in looked_at.items()}
+        for upstream, found in looked_at.items():
             settings = self._settings[upstream]
             others = set().union(*(names for id, names in tools.items() if id != upstream)) - tools[upstream]
             distinct = {name for name in others if is_distinct(name)}
             for route, looked in found.items():
-                for one in looked:
-                    flags = one.flags
-                    if FOREIGN_TOOLS not in settings.ignore and one.rest is not None:
-                        flags = (*flags, *foreign_names(route.kind, one.wire, distinct, others - distinct))
-                    for flag in self._wanted(settings, flags):
-                        yield upstream, route, flag
+                flags = [flag for one in looked for flag in one.flags]
+                if others and FOREIGN_TOOLS not in settings.ignore:
+                    for one in looked:
+                        flags += foreign_names(route.kind, one.wire, distinct, others - distinct)
+                yield upstream, route, tuple(self._wanted(settings, flags))
 
     def _complete(self, upstream: str, route: Route, known: _Looked, budget: Budget) -> None:
         rules = self._own_words(route)
@@ -184,6 +202,13 @@ class Screen:
         self._told.add(key)
         what = "it is kept back" if kept_back else "see `mcp-hub check`"
         log.warning("%s: %s %r: %s in its %s; %s", upstream, kind, name[:200], flag.rule, flag.where[:200], what)
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return one is other or bool(one == other)
+    except RecursionError:
+        return False
 
 
 def what_is(flag: Flag) -> str:

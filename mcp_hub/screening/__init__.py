@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from mcp_hub.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
@@ -28,6 +29,9 @@ _MIN_PHRASE: Final = 8
 
 MAX_OF_SERVER: Final = 2 * 1024 * 1024
 """Characters of all items of one server, half a second of work; what is behind them is flagged unseen."""
+
+MAX_FOREIGN: Final = 10
+"""Names of other servers' tools that are told of one item."""
 
 TOO_LONG: Final = "too-long"
 PADDING: Final = "hidden-by-padding"
@@ -85,7 +89,9 @@ def flags_of_names(kind: Kind, wire: Any) -> tuple[Flag, ...]:
     """Hidden characters in what an item is called."""
     found = []
     for where, text in names_of(kind, wire):
-        found += [Flag(rule, where, _around(text, at)) for rule, at in hidden(text[:MAX_DESCRIPTION], name=True)]
+        # What a resource is called besides its URI is for people, in any script.
+        flagged = hidden(text[:MAX_DESCRIPTION], name=where == kind.name_key, lines=False)
+        found += [Flag(rule, where, _around(text, at)) for rule, at in flagged]
     return tuple(found)
 
 
@@ -108,17 +114,19 @@ def flags_of_text(where: str, text: str, *, max_description: int = MAX_DESCRIPTI
 
 
 def foreign_names(kind: Kind, wire: Any, distinct: Collection[str], plain: Collection[str]) -> tuple[Flag, ...]:
-    """Names of other servers' tools in an item's description.
+    """Names of other servers' tools in an item's descriptions, of each the first `MAX_DESCRIPTION` characters.
 
     `distinct` are names that are no words, such as `send_message`; `plain` ones count only where the text calls them
     tools.
     """
     found: list[Flag] = []
-    for where, text in _texts_of(kind, wire, ()):
-        if not where.endswith("description") or len(found) == len(SAYS):
+    told: set[str] = set()
+    for where, text in islice(_texts_of(kind, wire, ()), MAX_TEXTS):
+        if not where.endswith("description"):
             continue
-        told: set[str] = set()
-        for match in _WORD.finditer(text[:MAX_LOOKED_AT]):
+        for match in _WORD.finditer(text[:MAX_DESCRIPTION]):
+            if len(told) == MAX_FOREIGN:
+                return tuple(found)
             word = match[0].rstrip(".-")
             end = match.start() + len(word)
             named = word in distinct or (word in plain and _is_called_a_tool(text, match.start(), end))

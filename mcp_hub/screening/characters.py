@@ -36,15 +36,19 @@ _LOOKALIKES: Final = str.maketrans({
 """Letters of other scripts that are drawn as Latin ones."""
 
 
-def hidden(text: str, *, name: bool = False) -> list[tuple[str, int]]:
-    """(what kind of character, where the first of the kind is). `name`: of a text that is one line and one word."""
+def hidden(text: str, *, name: bool = False, lines: bool = True) -> list[tuple[str, int]]:
+    """(what kind of character, where the first of the kind is).
+
+    `name`: of a text that is one word in plain letters, in which nothing invisible has a use. `lines`: whether it may
+    have several.
+    """
     if text.isprintable() and text.isascii():
         return []
     found: dict[str, int] = {}
     for at, char in enumerate(text):
         if char.isascii() and char.isprintable():
             continue
-        kind = _kind(text, at, char, name)
+        kind = _kind(text, at, char, name) if char not in _LAYOUT else None if lines and not name else CONTROL
         if kind is not None:
             found.setdefault(kind, at)
     return list(found.items())
@@ -52,8 +56,6 @@ def hidden(text: str, *, name: bool = False) -> list[tuple[str, int]]:
 
 def _kind(text: str, at: int, char: str, name: bool) -> str | None:
     code = ord(char)
-    if char in _LAYOUT:
-        return CONTROL if name else None
     if char in _BIDI:
         return None if char in _MARKS and not name and _RTL.search(text) is not None else BIDI
     if 0xE0000 <= code <= 0xE007F:

@@ -70,7 +70,13 @@ def test_every_hidden_character_in_a_name_is_found(char: str, rule: str) -> None
     for name in (char, f"add{char}", f"{char}add", f"a{char}d"):
         assert [flag.rule for flag in flags_of_names(TOOLS, {"name": name})] == [rule]
     assert flags_of_names(RESOURCES, {"uri": f"x://{char}", "name": "y"})[0].where == "uri"
-    assert flags_of_names(RESOURCES, {"uri": "x://", "name": f"y{char}"})[0].where == "name"
+
+
+def test_what_a_resource_is_called_for_people_may_be_in_any_script_and_has_one_line() -> None:
+    for name in ("סיכום\u200f.pdf", "می\u200cخواهم", "☑\ufe0f done"):
+        assert flags_of_names(RESOURCES, {"uri": "x://y", "name": name}) == ()
+    for name in ("a\nb", "exe.\u202egnp", "a\u200bb", "\x1b[2J"):
+        assert [flag.where for flag in flags_of_names(RESOURCES, {"uri": "x://y", "name": name})] == ["name"]
 
 
 def test_lines_are_layout_in_a_description_and_never_in_a_name() -> None:
