@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_hub.catalog import Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.long_results import LongResults
+from mcp_hub.pinning import Pinned
 from mcp_hub.policy import Call, Chain, Json, Next, Policy, compose
 from mcp_hub.policy.access import Access
 from mcp_hub.policy.breaker import Breaker
@@ -17,9 +18,11 @@ from mcp_hub.policy.deadline import Deadline
 from mcp_hub.policy.fallback import Fallback, Scrape
 from mcp_hub.policy.guard import FilterResults, UrlGuard
 from mcp_hub.policy.limits import Limits
+from mcp_hub.policy.pins import Pins
 from mcp_hub.policy.presentation import Presentation
 from mcp_hub.policy.preset import Preset
 from mcp_hub.policy.retry import Retry
+from mcp_hub.policy.screen import Screen
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.shape_result import Function, ShapeResult
 from mcp_hub.policy.trace import Labels, Trace
@@ -38,6 +41,21 @@ class Rules:
     breaker: Breaker
     shaping: tuple[Policy, ...]
     """Those that change results."""
+    pins: Pins
+    screen: Screen
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The items of one upstream as they may be listed, from what it lists itself."""
+        self.access.look(items)
+        return self.chain.shape(items)
+
+    def instructions(self, upstream: str, text: str | None) -> str | None:
+        """What a server says of itself, if that may be passed on."""
+        if text is None:
+            return None
+        # Both are asked, so that each can tell of what it has found.
+        passes = [review.passes_instructions(upstream, text) for review in (self.pins, self.screen)]
+        return text if all(passes) else None
 
     async def shaped(self, call: Call, result: Json) -> Json:
         """A result that did not come through the chain, as if it had."""
@@ -63,16 +81,18 @@ def make_rules(
     scrape: Scrape,
     run_function: Function,
     long_results: LongResults,
+    pinned: Mapping[str, Pinned],
 ) -> Rules:
     """All rules of a configuration, from the outermost to the innermost.
 
     `record` gets a record of every call, `labels` name callers in it;
     `listed(route)` is a tool as its server lists it, `scrape` is for Fallback,
-    `run_function` and `long_results` are for ShapeResult.
+    `run_function` and `long_results` are for ShapeResult, `pinned` is for Pins.
     """
     servers = {server.id: server for server in config.servers}
     browsers = [server.id for server in config.servers if server.browser]
-    access = Access(config, selection)
+    pins, screen = Pins(config, pinned), Screen(config)
+    access = Access(config, selection, (pins, screen))
     guard, breaker = UrlGuard(config.guard, browsers), Breaker(servers)
     trace = Trace(record, Redaction(secrets_of(config)), arguments=config.call_log.arguments, labels=labels)
     shaping = (ShapeResult(servers, long_results, run_function, listed), FilterResults(config.guard))
@@ -93,7 +113,7 @@ def make_rules(
         ),
         innermost,
     )
-    return Rules(chain, access, guard, trace, breaker, shaping)
+    return Rules(chain, access, guard, trace, breaker, shaping, pins, screen)
 
 
 def _input_schema(tool: Json | None) -> Json | None:

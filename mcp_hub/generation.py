@@ -13,9 +13,11 @@ from mcp_hub.chain import Rules
 from mcp_hub.config.models import Config
 from mcp_hub.kinds import TOOLS, Kind
 from mcp_hub.own_servers import OwnServers
+from mcp_hub.pin_file import PinWatch
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.selection import Selection, strangers
 from mcp_hub.upstream.connection import Upstream
+from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.in_use import InUse
 from mcp_hub.upstream.states import THERE
 
@@ -31,13 +33,22 @@ class Generation:
     """Never changes once it is in use. `number` counts from 1."""
 
     def __init__(
-        self, number: int, config: Config, selection: Selection, upstreams: Mapping[str, Upstream], own: OwnServers
+        self,
+        number: int,
+        config: Config,
+        selection: Selection,
+        upstreams: Mapping[str, Upstream],
+        own: OwnServers,
+        dialer: Dialer,
     ) -> None:
         self.number = number
         self.config = config
         self.selection = selection
         self.upstreams = upstreams
         self.own = own
+        self.dialer = dialer
+        self.pin_watch: PinWatch | None = None
+        """Where anything is pinned."""
         self.rules: Rules
         """Set by whoever makes the generation: the rules ask it what it lists."""
         self.calls = InUse()

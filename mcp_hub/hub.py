@@ -18,6 +18,7 @@ from mcp_hub.catalogs import Catalogs
 from mcp_hub.chain import Rules, make_rules
 from mcp_hub.config.models import Config, Server
 from mcp_hub.era import Envelope, Era
+from mcp_hub.errors import ConfigError
 from mcp_hub.file_stamps import tool_files
 from mcp_hub.generation import Generation, Retiring
 from mcp_hub.kept import KeptCatalogs
@@ -25,6 +26,7 @@ from mcp_hub.kinds import RESOURCES, TEMPLATES, Kind
 from mcp_hub.known_uris import KnownUris
 from mcp_hub.long_results import LongResults
 from mcp_hub.own_servers import OwnServers, built_in_settings
+from mcp_hub.pin_file import Pins, PinWatch, read_pins
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection
 from mcp_hub.policy.trace import Labels
@@ -46,6 +48,11 @@ REFRESH_AFTER: Final = 5.0
 RENEW_WAIT: Final = 10.0
 """Seconds a new generation waits for the upstreams it has to start before it takes over."""
 
+SCREEN_AFTER: Final = 1.0
+"""Seconds after a change of the lists until what is only flagged is looked at: first the clients, then the report."""
+
+SCREEN_PAUSE: Final = 0.01
+
 OWN: Final = "mcp-hub"
 """The upstream of a route that leads to the hub itself."""
 
@@ -54,7 +61,7 @@ class Hub:
     """`async with Hub(config) as hub:` runs the upstreams; `act` carries one call out.
 
     One loop, one hub. `kept` is where catalogs are kept between runs, `record` gets a record of every call; None for
-    nowhere.
+    nowhere. Raises ConfigError for pins that cannot be read.
     """
 
     def __init__(
@@ -81,10 +88,12 @@ class Hub:
         self._renewing = asyncio.Lock()
         self.generation = self._make(1, config, selection, {})
         self.catalogs = Catalogs(self.info)
-        self._show()
         self._patience_ends: float | None = None
         self._refresh: asyncio.TimerHandle | None = None
+        self._watching_pins: asyncio.Task[None] | None = None
+        self._screening: asyncio.TimerHandle | None = None
         self._hurried = asyncio.Event()
+        self._show()
 
     # --- generations -------------------------------------------------------------------------------------------
 
@@ -108,6 +117,11 @@ class Hub:
         """What of the configuration in force is served."""
         return self.generation.selection
 
+    @property
+    def dialer(self) -> Dialer:
+        """Makes the connections of the configuration in force."""
+        return self.generation.dialer
+
     def _make(self, number: int, config: Config, selection: Selection, former: Mapping[str, Upstream]) -> Generation:
         """A generation that takes over those of the former upstreams whose entry still means the same process."""
         dialer = Dialer(self.children, self._environ, partial(built_in_settings, config))
@@ -126,7 +140,13 @@ class Hub:
                 known = connect(server, self.clients, self._kept, self._lists_changed)
             upstreams[server.id] = known
         own = OwnServers(config, upstreams, lambda server: connect(server, Clients(expected=False), None, lambda: None))
-        generation = Generation(number, config, selection, upstreams, own)
+        generation = Generation(number, config, selection, upstreams, own, dialer)
+        pinned: Pins = {}
+        if any(config.pins_of(server) != "off" for server in config.servers):
+            if config.pins_file is None:
+                raise ConfigError("pins need a file: set pins.file")
+            generation.pin_watch = PinWatch(config.pins_file, lambda pins: self._pinned(generation, pins))
+            pinned = read_pins(config.pins_file)
         relay = Relay(upstreams, self.uris, lambda: self._task_ids, lambda call, result: rules.shaped(call, result))
         rules = generation.rules = make_rules(
             config,
@@ -138,6 +158,7 @@ class Hub:
             scrape=own.scrape,
             run_function=own.run_function,
             long_results=self._long_results,
+            pinned=pinned,
         )
         return generation
 
@@ -146,6 +167,7 @@ class Hub:
 
         What is new is started first, and waited for at most `RENEW_WAIT` seconds. Upstreams whose entry still means
         the same process keep it with all their sessions; what nobody needs any more ends with its last call.
+        Raises ConfigError for pins that cannot be read; then nothing has changed.
         """
         async with self._renewing:
             former = self.generation
@@ -163,6 +185,7 @@ class Hub:
                 elif before is not None:
                     upstream.succeed(before)
             self._show()
+            self._watch_pins()
             for id, upstream in former.upstreams.items():
                 if coming.upstreams.get(id) is not upstream:
                     self._retiring.upstream(upstream)
@@ -174,16 +197,27 @@ class Hub:
         access = now.rules.access
         self.catalogs.show(
             now.upstreams,
-            now.rules.chain.shape,
+            now.rules.shape,
             lambda route, profile: access.why(route, profile) is None,
             now.config.on_conflict,
-            now.tell_of_strangers,
+            self._built,
         )
+
+    def _watch_pins(self) -> None:
+        if self._watching_pins is not None:
+            self._watching_pins.cancel()
+        watch = self.generation.pin_watch
+        self._watching_pins = asyncio.create_task(watch.run(), name="pins") if watch is not None else None
+
+    def _pinned(self, generation: Generation, pins: Pins) -> None:
+        generation.rules.pins.take(pins)
+        self.catalogs.changed()
 
     async def __aenter__(self) -> Hub:
         for upstream in self.upstreams.values():
             upstream.start()
         self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
+        self._watch_pins()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -192,8 +226,9 @@ class Hub:
     async def close(self) -> None:
         """Stop every upstream, all at the same time, and what is left of their processes. Idempotent."""
         self.catalogs.close()
-        if self._refresh is not None:
-            self._refresh.cancel()
+        for waiting in (self._refresh, self._screening, self._watching_pins):
+            if waiting is not None:
+                waiting.cancel()
         stopping = (upstream.stop() for upstream in self.upstreams.values())
         await asyncio.gather(*stopping, self.generation.own.close(), self._retiring.close(), return_exceptions=True)
         await self.children.close()
@@ -207,6 +242,15 @@ class Hub:
 
     def _sees(self, caller: Hashable | None, upstream: str) -> bool:
         return profile_of(caller) is None or upstream in self.catalogs.of(caller).upstreams
+
+    def _built(self) -> None:
+        self.generation.tell_of_strangers()
+        if self._screening is None:
+            self._screening = asyncio.get_running_loop().call_later(SCREEN_AFTER, self._screen)
+
+    def _screen(self) -> None:
+        more = self.rules.screen.step()
+        self._screening = asyncio.get_running_loop().call_later(SCREEN_PAUSE, self._screen) if more else None
 
     # --- the catalog -------------------------------------------------------------------------------------------
 
@@ -278,6 +322,7 @@ class Hub:
     def task(self, sealed: str, caller: Hashable | None) -> tuple[Route, str]:
         """The tool and its server's id of a task. Raises ProtocolError for what this caller was not given."""
         route, task_id = self._task_ids.open(caller, sealed)
+        self.catalogs.of(caller)  # so that the rules have seen what is known of the tool by now
         if route.upstream not in self.upstreams:
             raise tasks.unknown_task(sealed)
         return route, task_id
@@ -285,8 +330,10 @@ class Hub:
     def instructions(self, caller: Hashable | None = None) -> str | None:
         """What a client is told at the start, of the servers of which it sees something."""
         shown = self.catalogs.of(caller).upstreams
-        agreed = ((u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown)
-        return instructions.merged((id, one.instructions if one is not None else None) for id, one in agreed)
+        agreed = [(u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown]
+        return instructions.merged(
+            (id, self.rules.instructions(id, one.instructions)) for id, one in agreed if one is not None
+        )
 
     # --- names and calls ---------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "tools": "list the tools the hub exposes",
     "call": "call one tool",
     "status": "say how the hubs that are running are, and each of their servers",
+    "pin": "record what servers list now, to notice when it changes",
     "browser": "say which browser the built-in server uses, or install one",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections import Counter
 from typing import Any
@@ -10,15 +11,21 @@ from typing import Any
 from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
+from mcp_hub.cli.said import doubted
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
+from mcp_hub.config.child_env import CommandNotFound
 from mcp_hub.config.models import Config
+from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.hub import Hub
 from mcp_hub.kinds import KINDS, TOOLS
+from mcp_hub.redaction import MASK, Redaction, is_secret_key
 from mcp_hub.text import printable
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.states import THERE, State
 
 SHOWN_WARNINGS = 10
+MAX_WORD = 4000
+"""Characters of one word of a command line."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,14 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Exit 1 if a required server fails or the catalog has a conflict that the configuration forbids."""
-    return run_loop(_check(load(options, quiet=True), as_json=options.json))
+    return run_loop(_check(load(options, quiet=True, advice=True), as_json=options.json))
 
 
 async def _check(config: Config, *, as_json: bool) -> int:
     async with Hub(config) as hub:
         await outcomes(hub)
-        facts = [_facts(hub, upstream) for upstream in hub.upstreams.values()]
-        findings = [
+        redaction = Redaction(secrets_of(config))
+        facts = [_facts(hub, upstream, redaction) for upstream in hub.upstreams.values()]
+        findings = doubted(hub) + [
             {
                 "server": f.upstream,
                 "kind": f.kind,
@@ -81,7 +89,7 @@ def _print_findings(findings: list[dict[str, str]]) -> None:
             print(f"warning: {server}: {number - SHOWN_WARNINGS:,} more; --json has them all")
 
 
-def _facts(hub: Hub, upstream: Upstream) -> dict[str, Any]:
+def _facts(hub: Hub, upstream: Upstream, redaction: Redaction) -> dict[str, Any]:
     agreement, ready = upstream.agreement, upstream.state in THERE
     server = upstream.server
     counts = {kind.name: len(upstream.lists.items.get(kind, ())) for kind in KINDS}
@@ -97,8 +105,25 @@ def _facts(hub: Hub, upstream: Upstream) -> dict[str, Any]:
         "exposed_tools": sum(1 for name in hub.catalog.names(TOOLS) if _belongs(hub, name, server.id)),
         "seconds": round(upstream.connect_seconds, 2) if upstream.connect_seconds is not None and ready else None,
         "problem": upstream.error,
+        "argv": _argv(hub, upstream, redaction),
         "incomplete": [printable(text) for text in upstream.lists.shortfalls.values()],
     }
+
+
+def _argv(hub: Hub, upstream: Upstream, redaction: Redaction) -> list[str] | None:
+    """What is executed for it, without secrets; None for what has no process, is off, or cannot be found."""
+    if upstream.server.transport != "stdio" or not upstream.server.enabled:
+        return None
+    try:
+        words = hub.dialer.argv(upstream.server)
+    except CommandNotFound:
+        return None
+    # Whole first: `--token VALUE` gives a value away by the word before it.
+    secret = [before.startswith("-") and is_secret_key(before) for before in ["", *words]]
+    return [
+        MASK if after_key and not word.startswith("-") else printable(redaction.text(word), MAX_WORD)
+        for after_key, word in zip(secret, words, strict=False)
+    ]
 
 
 def _belongs(hub: Hub, exposed: str, upstream: str) -> bool:
@@ -133,3 +158,6 @@ def _print_table(facts: list[dict[str, Any]]) -> None:
     for fact in facts:
         for problem in [*([fact["problem"]] if fact["problem"] else []), *fact["incomplete"]]:
             print(f"{fact['server']}: {printable(problem, 2000)}")
+    for fact in facts:
+        if fact["argv"] is not None:
+            print(f"{fact['server']}: runs {shlex.join(fact['argv'])}")

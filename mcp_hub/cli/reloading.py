@@ -97,10 +97,7 @@ class Reloading:
             loaded = await asyncio.to_thread(_read, path)
             selection = self._select(loaded.config)
         except ConfigError as error:
-            self.refused = str(error)
-            self._say(f"mcp-hub: error: {path.name} was not loaded again, what was in force stays:")
-            for line in self.refused.splitlines():
-                self._say(f"  {printable(line, MAX_SAID)}")
+            self._refuse(path, error)
             return False
         self._told(loaded.config)
         for warning in loaded.warnings:
@@ -113,7 +110,11 @@ class Reloading:
                 self._say(
                     f"mcp-hub: warning: {path.name}: a change of {name} takes effect when the hub is started again"
                 )
-        generation = await self._hub.renew(config, selection)
+        try:
+            generation = await self._hub.renew(config, selection)
+        except ConfigError as error:
+            self._refuse(path, error)
+            return False
         self.loaded_at = time.time()
         old, new = former.upstreams, generation.upstreams
         parts = [
@@ -124,6 +125,12 @@ class Reloading:
         said = "; ".join(f"{what} {', '.join(ids)}" for what, ids in parts if ids) or "every server keeps its process"
         self._say(f"mcp-hub: loaded {path.name} again: {printable(said, MAX_SAID)}")
         return True
+
+    def _refuse(self, path: Path, error: ConfigError) -> None:
+        self.refused = str(error)
+        self._say(f"mcp-hub: error: {path.name} was not loaded again, what was in force stays:")
+        for line in self.refused.splitlines():
+            self._say(f"  {printable(line, MAX_SAID)}")
 
 
 def _read(path: Path) -> Loaded:

@@ -50,21 +50,21 @@ def set_up_logging(verbose: int, *, quiet: bool) -> None:
     logger.setLevel({0: least, 1: logging.INFO}.get(verbose, logging.DEBUG))
 
 
-def load(options: argparse.Namespace, *, quiet: bool = False) -> Config:
-    """The configuration the options name. Raises ConfigError; warnings go to stderr.
+def load(options: argparse.Namespace, *, quiet: bool = False, advice: bool = False) -> Config:
+    """The configuration the options name. Raises ConfigError; warnings go to stderr, and `advice` too if wanted.
 
     `quiet` is for commands that print themselves what else would be logged of servers.
     """
-    return load_with_files(options, quiet=quiet).config
+    return load_with_files(options, quiet=quiet, advice=advice).config
 
 
-def load_with_files(options: argparse.Namespace, *, quiet: bool = False) -> Loaded:
+def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice: bool = False) -> Loaded:
     """Like `load`, with the files that were read."""
     set_up_logging(options.verbose, quiet=quiet)
     path = options.config or default_path(Path.cwd(), os.environ)
     loaded = read_config(path, os.environ)
     keep_secret(loaded.config)
-    for warning in loaded.warnings:
+    for warning in (*loaded.warnings, *(loaded.advice if advice else ())):
         print(f"warning: {warning}", file=sys.stderr)
     return loaded
 

@@ -118,7 +118,7 @@ HOW_TO_CREATE = """Create one, for example servers.yaml with these lines:
 servers:
   time:
     command: uvx
-    args: [mcp-server-time]"""
+    args: [mcp-server-time==2026.10.19]"""
 
 
 def _decoded(path: Path, content: bytes) -> str:

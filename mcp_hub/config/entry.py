@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from mcp_hub.config.dialect import Dialect, RawEntry
 from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.keys import DEADLINES, FOREIGN_TRANSPORTS, SESSIONS, TRANSPORTS
+from mcp_hub.config.launchers import unpinned, unwrapped
 from mcp_hub.config.models import (
     CONNECT_DEADLINE_OF_INSTALLERS,
     INSTALLERS,
@@ -30,6 +31,7 @@ from mcp_hub.config.models import (
     SessionMode,
     Transport,
 )
+from mcp_hub.config.plain_secrets import ADVICE, plain_secrets
 from mcp_hub.config.quantities import parse_size
 from mcp_hub.config.rule_fields import read_rules
 from mcp_hub.config.rules import Filter, Validation
@@ -40,6 +42,7 @@ BROWSERS_AT_ONCE: Final = 8
 """Sessions of a browser that may be open for different callers at the same time."""
 _BROWSERS: Final = re.compile(r"playwright[/-]mcp|mcp/playwright|chrome-devtools-mcp|puppeteer", re.IGNORECASE)
 """Packages and images whose callers must not see each other's pages and cookies."""
+_UNPINNED: Final = "whoever publishes the next one decides what runs here; write NAME@X.Y.Z (Python: NAME==X.Y.Z)"
 _ERAS: Final = {era: era for era in get_args(EraPin)}
 _BUILTINS: Final = {name: name for name in get_args(Builtin)}
 _VALIDATIONS: Final[Mapping[str | bool, Validation]] = {
@@ -83,6 +86,9 @@ def read_entry(raw: RawEntry, reading: Reading) -> Server | None:
     if server is None and not on:
         # Parked entries are often half-finished, or for another program.
         server = _parked(raw.id, None)
+    if server is not None and server.enabled:
+        for package in unpinned(server.command or "", server.args):
+            findings.advise(raw.at, f"{printable(package, 100)!r} is not pinned to one version: {_UNPINNED}")
     reading.findings.add(findings, errors_as_warnings=not on)
     if server is not None and server.disabled_reason is not None:
         reading.findings.warning(raw.at, f"is switched off: {server.disabled_reason}")
@@ -92,6 +98,8 @@ def read_entry(raw: RawEntry, reading: Reading) -> Server | None:
 def _given(raw: RawEntry, reading: Reading, findings: Findings) -> tuple[dict[str, Given], dict[KeyPath, str]]:
     """The keys of the entry over the file's defaults, expanded, and {place: reason} of what has no value."""
     given = {**reading.defaults, **canonical(raw.values, raw.at, reading.dialect, findings)}
+    for at in plain_secrets(given, reading.scope):
+        findings.advise(at, ADVICE)
     unresolved: dict[KeyPath, str] = {}
     for name, item in given.items():
         value, missing = expand_tree(item.value, reading.scope, item.at)
@@ -292,17 +300,7 @@ def _count(value: Any) -> int:
 
 def _installs(command: str | None, args: tuple[str, ...]) -> bool:
     """Whether the first start may have to download a package."""
-    name = _program(command or "")
-    if name in ("cmd", "env"):
-        # `cmd /c npx ...`, as Windows needs it, and `env npx ...`.
-        name = next((_program(word) for word in args if not word.startswith(("/", "-")) and "=" not in word), "")
-    return name in INSTALLERS
-
-
-def _program(command: str) -> str:
-    # Windows paths have both kinds of slashes.
-    path = PureWindowsPath(command)
-    return path.stem.lower() if path.suffix.lower() in (".exe", ".cmd", ".bat", ".ps1") else path.name.lower()
+    return unwrapped(command or "", args)[0] in INSTALLERS
 
 
 def _deadlines(fields: Fields, *, installs: bool) -> Deadlines:

@@ -54,6 +54,8 @@ class Findings:
         self._line_of = line_of
         self.errors: list[Finding] = []
         self.warnings: list[Finding] = []
+        self.advice: list[Finding] = []
+        """What works, and could be safer; for who asks."""
         self._misspelt: list[Finding] = []
 
     def error(self, at: KeyPath, text: str) -> None:
@@ -61,6 +63,9 @@ class Findings:
 
     def warning(self, at: KeyPath, text: str) -> None:
         self.warnings.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
+
+    def advise(self, at: KeyPath, text: str) -> None:
+        self.advice.append(self._finding(at, f"{dotted(at)}: {text}"))
 
     def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
         """The key at `at` means nothing here."""
@@ -78,11 +83,16 @@ class Findings:
     def add(self, part: Findings, *, errors_as_warnings: bool = False) -> None:
         (self.warnings if errors_as_warnings else self.errors).extend(part.errors)
         self.warnings.extend(part.warnings)
+        self.advice.extend(part.advice)
         self._misspelt.extend(part._misspelt)
 
     def told(self) -> tuple[str, ...]:
         """The warnings as lines of text."""
         return self._lines(self.warnings)
+
+    def advised(self) -> tuple[str, ...]:
+        """The advice as lines of text."""
+        return self._lines(self.advice)
 
     def raise_errors(self) -> None:
         """ConfigError with all errors, if there are any, and the misspelt keys that may be their cause."""

@@ -48,6 +48,8 @@ ALIASES: Final = {
     "breaker": "breaker",
     "limits": "limits",
     "health": "health",
+    "pins": "pins",
+    "screen": "screen",
 }  # fmt: skip
 """Key as written -> key as read by `entry.py`."""
 
@@ -136,7 +138,7 @@ ENTRY_KEYS: Final = frozenset(
 ROOT_KEYS: Final = frozenset({
     "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "listen", "defaults", "serverDefaults",
     "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
-    "profiles",
+    "profiles", "pins", "screen",
 })  # fmt: skip
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
 

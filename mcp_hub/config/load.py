@@ -49,6 +49,8 @@ class Loaded:
     warnings: tuple[str, ...]
     read: frozenset[Path] = frozenset()
     """The files that its values came from, besides the file itself."""
+    advice: tuple[str, ...] = ()
+    """What works and could be safer."""
 
 
 def load_config(path: Path | str, *, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Config:
@@ -82,7 +84,7 @@ def read_config(path: Path | str, environ: Mapping[str, str] = os.environ, home:
     config = _config(root, document, scope, findings, servers, {entry.id for entry in entries})
     findings.raise_errors()
     assert config is not None
-    return Loaded(config, document.warnings + findings.told(), frozenset(scope.read))
+    return Loaded(config, document.warnings + findings.told(), frozenset(scope.read), findings.advised())
 
 
 def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
@@ -145,6 +147,7 @@ def _config(
         servers = [*servers, local]
     rules = read_root_rules(given, ids | ({LOCAL_TOOLS} if tools_dir is not None else set()), scope, findings)
     listen = read_listen(fields, findings)
+    _advise_of_tokens(root, scope, findings)
     if listen is not None:
         check_profiles(listen, {profile.name: profile for profile in rules.get("profiles", ())}, findings)
     values: dict[str, Any] = {
@@ -173,3 +176,17 @@ def _expanded(value: Any, scope: Scope, at: KeyPath, findings: Findings) -> Any:
     for place, reason in reasons.items():
         findings.error(place, reason)
     return expanded
+
+
+def _advise_of_tokens(root: Mapping[str, Any], scope: Scope, findings: Findings) -> None:
+    """Tokens of clients that stand in the file itself."""
+    listen = root.get("listen")
+    if not isinstance(listen, dict):
+        return
+    principals = listen.get("principals")
+    places: list[tuple[KeyPath, Any]] = [(("listen",), listen)]
+    if isinstance(principals, dict):
+        places += [(("listen", "principals", name), one) for name, one in principals.items()]
+    for at, one in places:
+        if isinstance(one, dict) and is_plain_secret("token", one.get("token"), scope):
+            findings.advise((*at, "token"), ADVICE)

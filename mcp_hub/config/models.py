@@ -23,9 +23,12 @@ from mcp_hub.config.rules import (
     Guard,
     Health,
     Limits,
+    PinMode,
+    Pins,
     PostProcess,
     Profile,
     Retry,
+    Screen,
     ToolRules,
     ToolSet,
     Validation,
@@ -58,7 +61,7 @@ MAX_FRAME = 64 * 1024 * 1024
 
 RULES_OF_LISTS = frozenset({
     "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits",
-    "idle", "health",
+    "idle", "health", "pins", "screen",
 })  # fmt: skip
 """What the hub does with the lists of a server, not what the server lists."""
 _OF_THE_HUB = frozenset({"namespace", "required", "lazy", "keep_catalog", "disabled_reason"})
@@ -139,6 +142,10 @@ class Server(Frozen):
     breaker: Breaker = Breaker()
     limits: Limits = Limits()
     health: Health = Health()
+    pins: PinMode | None = None
+    """None: as the root says."""
+    screen: Screen | None = None
+    """What it says counts in the place of what the root says."""
 
     @model_validator(mode="after")
     def _complete(self) -> Server:
@@ -188,3 +195,23 @@ class Config(Frozen):
     call_log: CallLog = CallLog()
     tool_sets: tuple[ToolSet, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    pins: Pins = Pins()
+    screen: Screen = Screen()
+
+    @property
+    def pins_file(self) -> Path | None:
+        """Where pins are recorded; None for a configuration that neither is a file nor names one."""
+        if self.pins.file is not None or self.path is None:
+            return self.pins.file
+        return self.path.with_name(f"{self.path.stem}.pins.json")
+
+    def pins_of(self, server: Server) -> PinMode:
+        """What holds for one server."""
+        return self.pins.mode if server.pins is None else server.pins
+
+    def screen_of(self, server: Server) -> Screen:
+        """What holds for one server."""
+        if server.screen is None:
+            return self.screen
+        said = {field: getattr(server.screen, field) for field in server.screen.model_fields_set}
+        return self.screen.model_copy(update=said)

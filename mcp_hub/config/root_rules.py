@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from mcp_hub.config.fields import Given
 from mcp_hub.config.findings import Findings, KeyPath
-from mcp_hub.config.rule_fields import read_model
-from mcp_hub.config.rules import CallLog, Fallback, Guard, Profile, ToolSet, Web
+from mcp_hub.config.rule_fields import by_mode, read_model
+from mcp_hub.config.rules import CallLog, Fallback, Guard, Pins, Profile, Screen, ToolSet, Web
 from mcp_hub.config.variables import Scope
 
 N = TypeVar("N", bound=BaseModel)
@@ -20,6 +20,8 @@ _OFF: Final[Mapping[str, dict[str, Any]]] = {
     "guard": {"huggingface": False},
     "fallback": {"tools": []},
     "call_log": {"enabled": False},
+    "pins": {"mode": "off"},
+    "screen": {"mode": "off"},
 }
 _WEB_KEYS: Final = ("docintel_endpoint", "allow_addresses")
 """Keys that people look for beside the fallback."""
@@ -50,11 +52,16 @@ def read_root_rules(
         log = Given({"file": log.value}, log.at)
     if log is not None and isinstance(log.value, dict) and isinstance(log.value.get("file"), str):
         log = Given({**log.value, "file": scope.path(log.value["file"])}, log.at)
+    pins, screen = by_mode(given.get("pins")), by_mode(given.get("screen"))
+    if pins is not None and isinstance(pins.value, dict) and isinstance(pins.value.get("file"), str):
+        pins = Given({**pins.value, "file": scope.path(pins.value["file"])}, pins.at)
     for name, model, item in (
         ("web", Web, web),
         ("fallback", Fallback, fallback),
         ("guard", Guard, guard),
         ("call_log", CallLog, log),
+        ("pins", Pins, pins),
+        ("screen", Screen, screen),
     ):
         if item is not None and item.value is not None:
             found[name] = read_model(model, item.value, item.at, findings, _OFF.get(name))

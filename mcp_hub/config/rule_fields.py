@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from mcp_hub.config.canonical import only_known
 from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Findings, KeyPath
-from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PostProcess, Retry, ToolRules
+from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PinMode, PostProcess, Retry, Screen, ToolRules
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -18,6 +18,7 @@ OFF: Final[Mapping[type[BaseModel], dict[str, Any]]] = {
     Retry: {"attempts": 1},
     Breaker: {"failures": 0},
     Health: dict.fromkeys(Health.model_fields, "off"),
+    Screen: {"mode": "off"},
 }
 """What `off` means for a rule that is always there."""
 _NUMBER: Final[Mapping[type[BaseModel], str]] = {Retry: "attempts", Breaker: "failures", Limits: "at_once"}
@@ -46,6 +47,16 @@ def read_model(
         for inner, text in plain_errors(error):
             findings.error((*at, *inner), text)
         return None
+
+
+def by_mode(given: Given | None) -> Given | None:
+    """A word alone is a `mode`; YAML reads the modes inside of a mapping as booleans, where they are `off`."""
+    if given is None:
+        return None
+    value = {"mode": given.value} if isinstance(given.value, str) and given.value != "off" else given.value
+    if isinstance(value, dict) and value.get("mode") is False:
+        value = {**value, "mode": "off"}
+    return Given(value, given.at)
 
 
 def _listed(model: type[BaseModel], key: str, value: Any) -> Any:
@@ -157,6 +168,9 @@ def _mapping(value: Any, at: KeyPath, findings: Findings) -> dict[str, Any]:
     return value
 
 
+_PINS: Final[Mapping[str | bool, PinMode]] = {**{mode: mode for mode in get_args(PinMode)}, False: "off"}
+
+
 def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any]:
     """The fields of a Server that are rules; what the entry does not say is absent."""
     values: dict[str, Any] = {"filters": read_filters(fields)}
@@ -184,6 +198,9 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
     for name, model in (("retry", Retry), ("breaker", Breaker), ("limits", Limits), ("health", Health)):
         if (given := _given(fields, name)) is not None:
             values[name] = read_model(model, given.value, given.at, findings)
+    if (screen := by_mode(_given(fields, "screen"))) is not None:
+        values["screen"] = read_model(Screen, screen.value, screen.at, findings)
+    values["pins"] = fields.choice("pins", _PINS)
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mcp_hub.config.quantities import Duration, OptionalDuration, Size
+from mcp_hub.screening import MAX_DESCRIPTION, SAYS
 
 HF_MESSAGE = (
     "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
@@ -18,6 +19,8 @@ HF_MESSAGE = (
 SCRAPE_TOOLS = ("scrape", "scrape_website")
 
 Validation = Literal["strict", "lenient", "off"]
+PinMode = Literal["off", "warn", "enforce"]
+ScreenMode = Literal["off", "flag", "quarantine"]
 FailureClass = Literal["transport", "timeout", "tool_error"]
 
 
@@ -158,6 +161,37 @@ class CallLog(Frozen):
     stderr: bool = True
     arguments: bool = True
     """Whether a redacted, shortened copy of the arguments is in it."""
+
+
+class Pins(Frozen):
+    """What servers list, held against what was recorded by `mcp-hub pin`."""
+
+    mode: PinMode = "off"
+    """`warn`: what differs is told of; `enforce`: it is hidden and refused until it is pinned."""
+    file: Path | None = None
+    """Where the record is; None: beside the configuration, `servers.pins.json` for `servers.yaml`."""
+
+
+class Screen(Frozen):
+    """Signs of harm in what servers say of their items."""
+
+    mode: ScreenMode = "flag"
+    """`flag`: they are told of, only names with hidden characters are kept back; `quarantine`: all of it is."""
+    quarantine: tuple[str, ...] = ()
+    """Rules that keep an item back with `flag` as well."""
+    ignore: tuple[str, ...] = ()
+    """Rules that are not looked for."""
+    allow: tuple[str, ...] = ()
+    """Items (original names, `server/name`) that are served whatever is found in them."""
+    max_description: int = Field(default=MAX_DESCRIPTION, ge=1)
+
+    @field_validator("quarantine", "ignore")
+    @classmethod
+    def _known(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [rule for rule in rules if rule not in SAYS]
+        if unknown:
+            raise ValueError(f"must be names of rules: {', '.join(SAYS)}")
+        return rules
 
 
 class ToolSet(Frozen):

@@ -77,6 +77,13 @@ def expand(text: str, scope: Scope) -> str:
     return _TOKEN.sub(lambda token: _replacement(token, scope), text)
 
 
+def has_variable(text: str, scope: Scope) -> bool:
+    """Whether something of `text` is put in from elsewhere."""
+    if scope.os_environ and _OS_ENVIRON.fullmatch(text):
+        return True
+    return any(not token["escape"] for token in _TOKEN.finditer(text))
+
+
 def expand_tree(value: Any, scope: Scope, at: KeyPath) -> tuple[Any, dict[KeyPath, str]]:
     """`value` with every text in it expanded, and {place: reason} of those that could not be and stay as they are."""
     reasons: dict[KeyPath, str] = {}

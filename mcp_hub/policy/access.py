@@ -1,9 +1,9 @@
-"""What may be reached at all: the blacklist, the filters of each server, and what the user has chosen to serve."""
+"""What may be reached at all: the blacklist, filters, what the user has chosen to serve, pins, the screen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config, Server
@@ -37,6 +37,22 @@ class _Names:
         return bool(tags & self.deny_tags) or (self.allow_tags is not None and not tags & self.allow_tags)
 
 
+class Review(Protocol):
+    """Judges items by what their server says of them, not only by their names."""
+
+    def look(self, upstream: str, items: Sequence[Item]) -> None:
+        """Look at what an upstream lists now, all of it and as it lists it."""
+        ...
+
+    def why(self, route: Route) -> str | None:
+        """Why a route must not be reached; None where it may."""
+        ...
+
+    def note(self, route: Route) -> str | None:
+        """What the user should know of a route that may be reached."""
+        ...
+
+
 class Access:
     """Hides and refuses by one and the same decision, from the upstream's id and the original name.
 
@@ -44,7 +60,8 @@ class Access:
     `selection` is for everybody; a caller with a profile of its own gets what both allow.
     """
 
-    def __init__(self, config: Config, selection: Selection = EVERYTHING) -> None:
+    def __init__(self, config: Config, selection: Selection = EVERYTHING, reviews: Sequence[Review] = ()) -> None:
+        self._reviews = tuple(reviews)
         self._blacklist = [(Patterns((server,)), Patterns((name,))) for server, name in config.blacklist]
         self._servers: dict[str, Server] = {server.id: server for server in config.servers}
         self._filters = {
@@ -60,6 +77,12 @@ class Access:
         self._chosen: dict[tuple[str, str | None], bool] = {}
         """Whether anything of an upstream was chosen, so that its resources and prompts are served too."""
         self._decided: dict[tuple[Route, str | None], str | None] = {}
+
+    def look(self, items: Sequence[Item]) -> None:
+        """Let the reviews see what an upstream lists, before any rule changes how it looks."""
+        if items:
+            for review in self._reviews:
+                review.look(items[0].route.upstream, items)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Only what may be reached."""
@@ -82,6 +105,7 @@ class Access:
         if why is not None:
             call.refused_by = why
             raise unknown_name(call.kind, call.exposed, call.era)
+        call.notes += [f"access: {note}" for review in self._reviews if (note := review.note(call.route)) is not None]
         return await call_next(call)
 
     def why(self, route: Route, profile: str | None = None) -> str | None:
@@ -91,9 +115,13 @@ class Access:
             return self._decided[key]
         if len(self._decided) >= MAX_REMEMBERED:
             self._decided.clear()
-        why = self._decide(route) if profile is None else self.why(route) or self._not_chosen(route, profile)
+        here = self._decide(route) or self._reviewed(route) if profile is None else None
+        why = here if profile is None else self.why(route) or self._not_chosen(route, profile)
         self._decided[key] = why
         return why
+
+    def _reviewed(self, route: Route) -> str | None:
+        return next((why for review in self._reviews if (why := review.why(route)) is not None), None)
 
     def _decide(self, route: Route) -> str | None:
         uris = route.kind in (RESOURCES, TEMPLATES)

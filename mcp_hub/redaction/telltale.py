@@ -85,6 +85,20 @@ def is_secret_key(key: str) -> bool:
     return False
 
 
+_FORMS: Final = re.compile(
+    r"(?:gh[pousr]_|github_pat_|glpat-|npm_|pypi-|dop_v1_|shpat_|hf_|xox[abpsr]-|sk-|sk_live_|rk_live_|sk_test_)"
+    r"[A-Za-z0-9_-]{16,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{35}"
+    r"|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+)
+"""What well-known services and formats begin their secrets with, so that they are found."""
+
+
+def is_secret_value(text: str) -> bool:
+    """Whether a text has the form of a secret, wherever it stands."""
+    return "-----BEGIN " in text or _FORMS.search(text) is not None
+
+
 _USERINFO: Final = re.compile(r"(://)[^\s/?#\"'<>\\]*@|(%3A%2F%2F)[^\s/?#&\"'<>]{1,256}?(?=%40)", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"\b(bearer|basic)((?:\s|%20|\+){1,4})([A-Za-z0-9._~+/=\-]+)", re.IGNORECASE)
 _PLAIN_WORD: Final = re.compile(r"[A-Z]?[a-z]{1,15}[.]*|[a-z_]{1,20}=")

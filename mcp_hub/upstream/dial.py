@@ -47,18 +47,25 @@ class Dialer:
             return SseLink(server)
         return self._process(server)
 
+    def argv(self, server: Server) -> list[str]:
+        """What is executed for a server with a process, word by word. Raises CommandNotFound."""
+        return self._argv(server, child_environment(server, self._environ, Path.home()).get("PATH", ""))
+
+    def _argv(self, server: Server, path: str) -> list[str]:
+        if server.builtin is not None:
+            return [sys.executable, "-P", "-m", "mcp_hub.builtin", server.builtin]
+        if server.tools_dir is not None:
+            return [sys.executable, "-P", "-m", "mcp_hub.local", str(server.tools_dir)]
+        return [find_command(server.command or "", path, server.cwd), *server.args]
+
     def _process(self, server: Server) -> Link:
         from mcp_hub.wire.stdio import StdioLink
 
         env = child_environment(server, self._environ, Path.home())
+        argv = self._argv(server, env.get("PATH", ""))
         if server.builtin is not None:
-            argv = [sys.executable, "-P", "-m", "mcp_hub.builtin", server.builtin]
             env |= {name: self._environ[name] for name in _OF_BROWSERS if name in self._environ}
             env |= self._settings(server)
-        elif server.tools_dir is not None:
-            argv = [sys.executable, "-P", "-m", "mcp_hub.local", str(server.tools_dir)]
-        else:
-            argv = [find_command(server.command or "", env.get("PATH", ""), server.cwd), *server.args]
         return StdioLink(
             server.id,
             argv,

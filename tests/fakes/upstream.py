@@ -43,6 +43,7 @@ parser.add_argument("--result", help="what every call of a tool is answered with
 parser.add_argument("--leak", metavar="VARIABLE", help="say the value of this variable in everything that goes wrong")
 parser.add_argument("--resources", help="the URIs it lists, a JSON list")
 parser.add_argument("--template", help="the URI template it lists")
+parser.add_argument("--lists", metavar="FILE", help="what it lists and says, read anew each time")
 parser.add_argument("--record", help="append every received message to this file")
 options = parser.parse_args()
 leak = " " + os.environ[options.leak] if options.leak else ""
@@ -177,6 +178,10 @@ def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
         tools_added.append(arguments.get("name", "grown"))
         announce("notifications/tools/list_changed")
         text = "grown"
+    elif name == "changed":
+        for kind in ("tools", "prompts", "resources"):
+            announce(f"notifications/{kind}/list_changed")
+        text = "announced"
     elif name == "stderr":
         sys.stderr.write(arguments["text"] + "\n")
         sys.stderr.flush()
@@ -205,8 +210,14 @@ def finish(result: dict, meta: dict) -> dict:
     return {"resultType": "complete", **result} if VERSION_KEY in meta else result
 
 
+def listed(what: str, otherwise: object) -> object:
+    if not options.lists:
+        return otherwise
+    return json.loads(pathlib.Path(options.lists).read_text()).get(what, otherwise)
+
+
 def page(params: dict) -> dict:
-    tools = all_tools()
+    tools = listed("tools", all_tools())
     if options.cursor_loop:
         return {"tools": tools, "nextCursor": "again"}
     if options.endless_pages:
@@ -253,7 +264,7 @@ def handle(message: dict) -> None:
             "protocolVersion": version,
             "capabilities": CAPABILITIES,
             "serverInfo": info,
-            "instructions": "be kind",
+            "instructions": listed("instructions", "be kind"),
         }
     elif method == "server/discover":
         answer = {"supportedVersions": [MODERN], "capabilities": CAPABILITIES, "ttlMs": 0, "cacheScope": "private"}
@@ -273,12 +284,13 @@ def handle(message: dict) -> None:
         answer = page(params)
     elif method == "resources/list":
         uris = json.loads(options.resources) if options.resources else [f"fake://{options.name}/one"]
-        answer = {"resources": [{"uri": uri, "name": "one", "future": 1} for uri in uris]}
+        answer = {"resources": listed("resources", [{"uri": uri, "name": "one", "future": 1} for uri in uris])}
     elif method == "resources/templates/list":
         template = options.template or f"fake://{options.name}/item/{{id}}"
         answer = {"resourceTemplates": [{"uriTemplate": template, "name": "item"}]}
     elif method == "prompts/list":
-        answer = {"prompts": [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]}
+        prompts = [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]
+        answer = {"prompts": listed("prompts", prompts)}
     elif method == "resources/read":
         answer = {"contents": [{"uri": params["uri"], "text": f"text of {params['uri']}"}]}
     elif method == "prompts/get":

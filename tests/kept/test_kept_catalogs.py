@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from mcp_hub.config.models import Deadlines, Server
-from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PostProcess, Retry, ToolRules
+from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PostProcess, Retry, Screen, ToolRules
 from mcp_hub.kept import Kept, KeptCatalogs
 
 LISTS: dict[str, list[Any]] = {"tools": [{"name": "t", "n": 10**25}], "resources": [], "templates": [], "prompts": []}
@@ -125,6 +125,7 @@ RULES: dict[str, Any] = {
     "validate_arguments": "off", "max_result_bytes": 5, "postprocess": (PostProcess(step="truncate"),),
     "retry": Retry(attempts=5), "breaker": Breaker(failures=1), "limits": Limits(at_once=1), "idle": 5.0,
     "health": Health(ping=1.0),
+    "pins": "enforce", "screen": Screen(mode="quarantine"),
 }  # fmt: skip
 
 

@@ -104,7 +104,7 @@ async def test_a_call_log_that_is_off_writes_nothing(tmp_path: Path) -> None:
 
 async def test_what_an_upstream_calls_its_tools_stays_on_one_line_and_steers_nothing(tmp_path: Path) -> None:
     name = "a\nb\x1b[2J\u202e\U000e0041"
-    async with hub(tmp_path, {"up": fake()}) as client:
+    async with hub(tmp_path, {"up": fake()}, screen="off") as client:
         await client.tool_names()
         await client.call("up__grow", {"name": name})
         await client.notified("notifications/tools/list_changed")

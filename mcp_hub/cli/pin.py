@@ -1,0 +1,148 @@
+"""`mcp-hub pin`: record what servers list now as what was looked at and accepted; `--diff` says first what is not."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mcp_hub.cli import FAILED, OK
+from mcp_hub.cli.progress import outcomes
+from mcp_hub.cli.said import screened
+from mcp_hub.cli.startup import add_config_arguments, load, run_loop
+from mcp_hub.config.models import Config
+from mcp_hub.errors import ConfigError
+from mcp_hub.hub import Hub
+from mcp_hub.kinds import Kind
+from mcp_hub.pin_file import Pins, read_pins, write_pins
+from mcp_hub.pinning import PARTS, Pinned, differences, fingerprint, instructions_differ, pinned
+from mcp_hub.text import printable
+from mcp_hub.upstream.connection import Upstream
+
+MAX_DIFF = 400
+"""Lines of the differences of one item."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`mcp-hub pin [SERVER ...] [--show | --diff] [--config F]`."""
+    add_config_arguments(parser)
+    parser.add_argument("servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are on)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--show", action="store_true", help="only print what is pinned; no server is asked")
+    what.add_argument("--diff", action="store_true", help="only print what differs from what is pinned; 1 if it does")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit 0 when all was pinned or nothing differs, 1 when something differs or a server is not there."""
+    config = load(options, quiet=True)
+    known = [server.id for server in config.servers]
+    for name in options.servers:
+        if name not in known:
+            raise ConfigError(f"there is no server {printable(name)!r}; there are: {', '.join(known) or 'none'}")
+    path = config.pins_file
+    if path is None:
+        raise ConfigError("pins need a file: set pins.file")
+    recorded = read_pins(path)
+    if options.show:
+        return _show(recorded, options.servers or sorted(recorded))
+    return run_loop(_pin(config, path, recorded, options.servers, write=not options.diff))
+
+
+async def _pin(config: Config, path: Path, recorded: Pins, named: Sequence[str], *, write: bool) -> int:
+    # What is asked about is what servers list, whatever is let through of it.
+    wanted = [one for one in config.servers if one.id in named or (not named and one.enabled)]
+    asked = tuple(
+        one.model_copy(update={"pins": "off", "enabled": one.enabled and one in wanted}) for one in config.servers
+    )
+    now: Pins = {}
+    failed = differs = False
+    async with Hub(config.model_copy(update={"servers": asked})) as hub:
+        await outcomes(hub)
+        warnings = screened(hub)
+        for server in wanted:
+            upstream = hub.upstreams[server.id]
+            if upstream.error is not None or not server.enabled:
+                failed = True
+                reason = upstream.error or "it is switched off in the configuration"
+                print(f"{server.id}: not there, nothing changes: {printable(reason, 2000)}", file=sys.stderr)
+                continue
+            text = upstream.agreement.instructions if upstream.agreement is not None else None
+            now[server.id] = pinned(_items(upstream), text)
+            differs = _told(server.id, recorded.get(server.id), upstream, text, whole=not write) or differs
+    for row in warnings if write else ():
+        print(f"warning: {row['server']}: {row['kind']} {row['name']}: {row['problem']}", file=sys.stderr)
+    if not write:
+        return FAILED if differs or failed else OK
+    known = {server.id for server in config.servers}
+    for id in recorded.keys() - known if not named else ():
+        print(f"{printable(id)}: no longer in the configuration, forgotten")
+    kept = {id: one for id, one in recorded.items() if named or id in known}
+    write_pins(path, {**kept, **now})
+    for id, one in now.items():
+        mode = config.pins_of(next(server for server in config.servers if server.id == id))
+        hint = "; pins are off for it: set pins to warn or enforce" if mode == "off" else ""
+        print(f"{id}: pinned {_counted(one)}, {one.fingerprint[:16]}{hint}")
+    return FAILED if failed else OK
+
+
+def _told(id: str, before: Pinned | None, upstream: Upstream, text: str | None, *, whole: bool) -> bool:
+    """Print how a server differs from what was recorded, `whole` with the texts themselves; whether it does."""
+    if before is None:
+        print(f"{id}: nothing of it is pinned yet")
+        return True
+    found = list(differences(before, _items(upstream)))
+    said = instructions_differ(before, text)
+    if said is not None:
+        found.append(said)
+    now = pinned(_items(upstream), text)
+    for one in found:
+        word = f"{one.kind.unknown} {printable(one.name, 200)}" if one.kind is not None else "its instructions"
+        print(f"{id}: {word} {printable(one.problem)}")
+        if whole:
+            old, new = _of(before, one.kind, one.name), _of(now, one.kind, one.name)
+            for line in list(_diff(old, new))[:MAX_DIFF]:
+                print(f"  {printable(line, 2000)}")
+    return bool(found)
+
+
+def _of(pins: Pinned, kind: Kind | None, name: str) -> Any:
+    return pins.instructions if kind is None else pins.items.get(kind, {}).get(name)
+
+
+def _diff(before: Any, after: Any) -> Iterator[str]:
+    for line in difflib.unified_diff(_lines(before), _lines(after), "pinned", "now", n=1, lineterm=""):
+        if not line.startswith("@@"):
+            yield line
+
+
+def _lines(value: Any) -> list[str]:
+    # A long text is one line of JSON; broken where it breaks itself, it can be compared.
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=True) if value is not None else ""
+    return text.replace("\\n", "\\n\n").splitlines()
+
+
+def _items(upstream: Upstream) -> Iterable[tuple[Kind, Any]]:
+    return [(kind, wire) for kind in PARTS for wire in upstream.lists.items.get(kind, ())]
+
+
+def _counted(one: Pinned) -> str:
+    return ", ".join(f"{len(one.items.get(kind, {}))} {kind.name}" for kind in PARTS)
+
+
+def _show(recorded: Mapping[str, Pinned], wanted: Sequence[str]) -> int:
+    if not recorded:
+        print("nothing is pinned; `mcp-hub pin` does it", file=sys.stderr)
+    for id in wanted:
+        one = recorded.get(id)
+        if one is None:
+            print(f"{printable(id)}: nothing of it is pinned")
+            continue
+        print(f"{printable(id)}: {_counted(one)}, {one.fingerprint[:16]}")
+        for kind in PARTS:
+            for name, definition in one.items.get(kind, {}).items():
+                print(f"  {kind.unknown} {printable(name, 200)}  {(fingerprint(definition) or '')[:16]}")
+    return OK

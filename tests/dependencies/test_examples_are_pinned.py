@@ -1,0 +1,87 @@
+"""Whoever copies an example runs the version that was looked at, not the one that is published next."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mcp_hub.config.document import HOW_TO_CREATE
+from mcp_hub.config.launchers import unpinned
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.*")])
+_FENCED = re.compile(r"^[ \t]*```(\w*)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
+_RUN = re.compile(r"(?:^|[\s`'\"$(])((?:npx|uvx|bunx|pnpx|pipx run|uv tool run|npm exec|pnpm dlx|yarn dlx)\s[^`\n]*)")
+
+
+def commands(tree: Any) -> Iterator[tuple[str, list[str]]]:
+    """Every command with its arguments in a document."""
+    if isinstance(tree, dict):
+        command, args = tree.get("command"), tree.get("args") or []
+        if isinstance(command, str) and isinstance(args, list):
+            yield command, [str(arg) for arg in args]
+        if isinstance(command, list) and command:
+            yield str(command[0]), [str(arg) for arg in command[1:]]
+        for inner in tree.values():
+            yield from commands(inner)
+    elif isinstance(tree, list):
+        for inner in tree:
+            yield from commands(inner)
+
+
+def in_text(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Commands in the fenced documents and the shell lines of a page."""
+    for language, body in _FENCED.findall(text):
+        if language in ("yaml", "yml"):
+            yield from commands(yaml.safe_load(body))
+        elif language in ("json", "jsonc", "json5"):
+            yield from commands(json.loads(body))
+        elif language in ("sh", "shell", "console", "bash", ""):
+            for found in _RUN.finditer(body):
+                words = shlex.split(found[1], comments=True)
+                yield words[0], words[1:]
+
+
+def uncommented(text: str) -> str:
+    """servers.yaml with all of its ready entries switched on."""
+    return re.sub(r"^(\s*)# ((?:# .*)|(?:\s*[\w-]+:.*)|(?:\s+.*))$", r"\1\2", text, flags=re.MULTILINE)
+
+
+def assert_pinned(where: str, found: list[tuple[str, list[str]]]) -> None:
+    loose = {package: where for command, args in found for package in unpinned(command, tuple(args))}
+    assert loose == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_shows_a_command_that_fetches_whatever_is_newest(page: Path) -> None:
+    assert_pinned(page.name, list(in_text(page.read_text())))
+
+
+def test_the_ready_entries_of_servers_yaml_are_pinned() -> None:
+    tree = yaml.safe_load(uncommented((ROOT / "servers.yaml").read_text()))
+    found = list(commands(tree))
+    assert len([1 for command, _ in found if command in ("npx", "uvx")]) >= 8
+    assert_pinned("servers.yaml", found)
+
+
+def test_the_example_of_an_error_is_pinned() -> None:
+    found = list(commands(yaml.safe_load(HOW_TO_CREATE.partition("\n")[2])))
+    assert found
+    assert_pinned("document.py", found)
+
+
+def test_the_reading_of_pages_sees_what_is_loose() -> None:
+    page = (
+        "```yaml\nservers: {a: {command: npx, args: [-y, thing]}}\n```\n"
+        '```json\n{"mcp": {"b": {"command": ["uvx", "other"]}}}\n```\n'
+        "```sh\nnpx -y third@latest\n```\n"
+    )
+    found = [package for command, args in in_text(page) for package in unpinned(command, tuple(args))]
+    assert found == ["thing", "other", "third@latest"]

@@ -1,0 +1,124 @@
+"""What the hub and its tests are built on: exact versions with hashes, none of them below a version that was mended."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOCKS = (
+    "requirements.lock",
+    "requirements-test.lock",
+    "tests/peers/python/mcp1.lock",
+    "tests/peers/python/servers.lock",
+)
+
+FLOORS = {
+    "aiohttp": ("3.13.4", "CVE-2026-22815, CVE-2026-34516, CVE-2026-34525: unbounded headers, several Host headers"),
+    "cryptography": ("46.0.5", "CVE-2026-26007: points of a small subgroup"),
+    "fastmcp": ("3.2.0", "CVE-2026-32871: paths that leave the prefix of an API"),
+    "h11": ("0.16.0", "CVE-2025-43859: chunks read leniently"),
+    "httpx2": ("2.12.0", "GHSA-f2fp-rgf2-35cp: quadratic work on event streams"),
+    "mcp": ("2.3.0", "the line the peers of the tests are on; CVE-2026-52870 and others are of 1.x"),
+    "pdfminer-six": ("20251230", "CVE-2025-64512, CVE-2025-70559: a PDF that has pickles loaded"),
+    "python-multipart": ("0.0.26", "CVE-2026-24486, CVE-2026-40347: names of files, endless preambles"),
+    "starlette": ("1.0.1", "CVE-2026-48710: a Host header that changes the path"),
+    "urllib3": ("2.7.0", "CVE-2026-21441, CVE-2026-44432: decompression without a bound"),
+}
+"""Package -> (the first version that may be used, why)."""
+OTHER_LINES = {("tests/peers/python/mcp1.lock", "mcp"): "1.28.1"}
+"""A peer of an older line has the floor of that line."""
+NPM_FLOORS = {
+    "@modelcontextprotocol/sdk": ("1.26.0", "CVE-2026-25536: answers of other clients"),
+    "@modelcontextprotocol/inspector": ("0.14.1", "CVE-2025-49596: a proxy that starts commands for anybody"),
+}
+
+
+def number(text: str) -> tuple[int, ...]:
+    """A version as its numbers; whatever comes behind them makes no older one of it here."""
+    return tuple(map(int, re.match(r"\d+(?:\.\d+)*", text)[0].split(".")))  # type: ignore[index]
+
+
+def locked(lock: str) -> Iterator[tuple[str, str, int]]:
+    """(package, version, number of hashes)."""
+    text = (ROOT / lock).read_text().replace("\\\n", " ")
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            found = re.fullmatch(r"([a-z0-9-]+)==([\w.+!]+)(?: ;[^#]*?)?((?:\s+--hash=sha256:[0-9a-f]{64})*)\s*", line)
+            assert found, f"{lock}: {line[:80]}"
+            yield found[1], found[2], found[3].count("--hash=")
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_package_of_a_lock_has_one_version_and_its_hashes(lock: str) -> None:
+    packages = list(locked(lock))
+    assert len(packages) > 5
+    assert [package for package, _, hashes in packages if hashes == 0] == []
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_no_lock_is_below_a_floor(lock: str) -> None:
+    below = {
+        package: f"{found} < {floor}: {FLOORS[package][1]}"
+        for package, found, _ in locked(lock)
+        if package in FLOORS and number(found) < number(floor := OTHER_LINES.get((lock, package), FLOORS[package][0]))
+    }
+    assert below == {}
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_what_is_installed_is_not_below_a_floor(package: str) -> None:
+    floor, why = FLOORS[package]
+    try:
+        found = version(package)
+    except PackageNotFoundError:
+        pytest.fail(f"{package} is in no lock any more: take its floor away")
+    assert number(found) >= number(floor), why
+
+
+def test_every_floor_is_of_something_that_is_locked() -> None:
+    assert set(FLOORS) <= {package for lock in LOCKS for package, _, _ in locked(lock)}
+
+
+@pytest.mark.parametrize("name", ["node", "node_runtime"])
+def test_npm_packages_of_the_tests_are_locked_with_hashes_from_the_registry(name: str) -> None:
+    lock = json.loads((ROOT / "tests/peers" / name / "package-lock.json").read_text())
+    packages = {path: one for path, one in lock["packages"].items() if path and not one.get("link")}
+    assert packages
+    for path, one in packages.items():
+        assert one["integrity"].startswith("sha512-"), path
+        assert one.get("resolved", "https://registry.npmjs.org/").startswith("https://registry.npmjs.org/"), path
+        package = path.rpartition("node_modules/")[2]
+        if package in NPM_FLOORS:
+            floor, why = NPM_FLOORS[package]
+            assert number(one["version"]) >= number(floor), f"{path}: {why}"
+    own = json.loads((ROOT / "tests/peers" / name / "package.json").read_text())
+    assert all(re.fullmatch(r"(npm:@?[\w./-]+@)?\d+\.\d+\.\d+\S*", one) for one in own["dependencies"].values())
+
+
+def test_the_check_of_the_locks_says_yes_and_sees_a_hash_that_is_gone(tmp_path: Path) -> None:
+    files = [*LOCKS, "scripts/lock", "scripts/common.sh", "pyproject.toml", "requirements.constraints"]
+    files += ["tests/peers/python/mcp1.in", "tests/peers/python/servers.in"]
+    for name in files:
+        copy = tmp_path / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((ROOT / name).read_bytes())
+    lock = tmp_path / "requirements.lock"
+
+    def check() -> int:
+        return subprocess.run(["bash", "scripts/lock", "--check"], cwd=tmp_path, timeout=60).returncode
+
+    fits = check()  # 1 where the dependencies were changed and the locks are renewed later
+    whole = lock.read_text()
+    lock.write_text(re.sub(r"( \\\n    --hash=sha256:[0-9a-f]{64})+", "", whole, count=1))
+    assert check() == 1
+    lock.write_text(whole)
+    assert check() == fits
+    lock.write_text(whole.replace("# inputs: ", "# inputs: 0", 1))
+    assert check() == 1
