@@ -20,6 +20,7 @@ from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
 from mcp_hub.config.models import Config, OnConflict, Server
+from mcp_hub.config.plain_secrets import ADVICE, is_plain_secret
 from mcp_hub.config.root_rules import read_root_rules
 from mcp_hub.config.variables import Scope, expand_tree
 from mcp_hub.errors import ConfigError
