@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import SecretStr, ValidationError
 
@@ -20,6 +20,7 @@ from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS
 from mcp_hub.config.models import Config, Listen, OnConflict, Server
+from mcp_hub.config.oauth import TokenStore
 from mcp_hub.config.quantities import parse_size
 from mcp_hub.config.root_rules import read_root_rules
 from mcp_hub.config.variables import Scope, expand_tree
@@ -148,6 +149,8 @@ def _config(
         "on_conflict": fields.choice("on_conflict", _ON_CONFLICT),
         "list_wait": fields.seconds("list_wait"),
         "cache_dir": fields.path("cache_dir"),
+        "token_store": fields.choice("token_store", {word: word for word in get_args(TokenStore)}),
+        "token_dir": fields.path("token_dir"),
         "listen": _listen(fields, findings),
         **read_root_rules(given, ids | ({LOCAL_TOOLS} if tools_dir is not None else set()), scope, findings),
     }

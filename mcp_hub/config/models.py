@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, model_validator
 
+from mcp_hub.config.oauth import OAuth, TokenStore
 from mcp_hub.config.quantities import Duration, Size
 from mcp_hub.config.rules import (
     Breaker,
@@ -78,6 +79,8 @@ class Server(Frozen):
     cwd: Path | None = None
     url: str | None = None
     headers: dict[str, SecretStr] = Field(default_factory=dict)
+    oauth: OAuth | None = None
+    """How the hub signs in; None: it does not."""
     tools_dir: Path | None = None
     """A directory of Python files whose `@mcp_hub.tool` functions are this upstream's tools."""
 
@@ -165,6 +168,10 @@ class Config(Frozen):
     """How long the first list waits for upstreams that are still connecting."""
     cache_dir: Path | None = None
     """Where catalogs are kept; None: the user's cache directory."""
+    token_store: TokenStore = "file"
+    """Where the tokens of a sign-in are kept."""
+    token_dir: Path | None = None
+    """Their directory; None: in the user's data directory."""
     listen: Listen = Listen()
     blacklist: tuple[tuple[str, str], ...] = ()
     """(pattern over upstream ids, pattern over original names or URIs), of every kind."""

@@ -79,7 +79,8 @@ def _blacklist(given: Given | None, ids: Collection[str], findings: Findings) ->
     value = given.value
     if isinstance(value, dict):
         # {server: [tool, ...]}
-        value = [[server, tool] for server, tools in value.items() for tool in (tools or ["*"])]
+        listed = ((server, tools if isinstance(tools, list) else [tools]) for server, tools in value.items())
+        value = [[server, tool] for server, tools in listed for tool in (["*"] if tools in ([], [None]) else tools)]
     if not isinstance(value, list):
         findings.error(given.at, "must be a list of [server, tool] or 'server/tool'")
         return None
