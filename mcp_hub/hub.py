@@ -17,6 +17,7 @@ from mcp_hub.catalog import Catalog, Route
 from mcp_hub.catalogs import Catalogs
 from mcp_hub.chain import make_rules
 from mcp_hub.config.models import Config
+from mcp_hub.credentials.tokens import SignIns
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.kept import KeptCatalogs
@@ -67,7 +68,7 @@ class Hub:
         self.children = Children()
         self.uris = KnownUris(lambda caller: self.catalogs.of(caller))
         self.clients = Clients(expected=one_client, uris=self.uris)
-        dialer = Dialer(self.children, environ, partial(built_in_settings, config))
+        dialer = Dialer(self.children, environ, partial(built_in_settings, config), SignIns(config).of)
         starts = Starts()
         self.upstreams: dict[str, Upstream] = {
             server.id: Upstream(server, dialer, self.info, self.clients, starts, kept, self._lists_changed)

@@ -16,6 +16,8 @@ COMMANDS = {
     "check": "connect to every server and say what works and what does not",
     "tools": "list the tools the hub exposes",
     "call": "call one tool",
+    "login": "sign in to a server",
+    "logout": "forget a sign-in",
     "browser": "say which browser the built-in server uses, or install one",
 }
 

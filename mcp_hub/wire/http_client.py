@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.config.models import Server
+from mcp_hub.wire.authorization import Authorization
 from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.wire.http import EVENTS, JSON, HttpClient, Unreachable, content_type, is_json
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
@@ -66,8 +67,8 @@ class HttpLink:
     The link is lost when the host takes no connection any more (or the session is gone) and nothing is in flight.
     """
 
-    def __init__(self, server: Server) -> None:
-        self._http = HttpClient(server)
+    def __init__(self, server: Server, authorization: Authorization | None = None) -> None:
+        self._http = HttpClient(server, authorization)
         self._max_frame = server.max_frame
         self._write_deadline = server.deadlines.write
         self._receiver: Receiver | None = None
