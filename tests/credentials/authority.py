@@ -90,7 +90,8 @@ class Authority:
         self.forms: list[dict[str, str]] = []
         self.bearers: list[str] = []
         """Of requests to the MCP server."""
-        self.tells_scopes = True
+        self.seen_elsewhere = ""
+        """All headers of requests to anything but the MCP server."""
         self.wants: str | None = None
         """A scope that calls of tools have to have."""
         self.broken_tokens = False
@@ -132,6 +133,8 @@ class Authority:
                     body, more = body + message.get("body", b""), message.get("more_body", False)
             if scope["path"] == "/token" and await self._token(headers, body, send):
                 return
+            if scope["path"] not in ("/mcp", "/sse"):
+                self.seen_elsewhere += str(headers)
             if scope["path"] in ("/mcp", "/sse"):
                 self.bearers.append(headers.get("authorization", "").removeprefix("Bearer "))
                 if await self._lacks(body, send):
