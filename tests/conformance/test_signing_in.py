@@ -16,6 +16,8 @@ from tests.conformance.suite import SUITE, run
 
 pytestmark = pytest.mark.anyio
 
+TIMEOUT: Final = "120000"
+"""Milliseconds the suite gives one client: three processes, each of which imports the SDK."""
 BOTH: Final = (
     "metadata-default", "metadata-var1", "metadata-var2", "metadata-var3", "basic-cimd", "scope-from-www-authenticate",
     "scope-from-scopes-supported", "scope-omitted-when-undefined", "scope-step-up", "scope-retry-limit",
@@ -42,6 +44,8 @@ async def test_the_hub_signs_in_as_the_specification_wants_it(
     scenario = f"auth/{name}"
     wanted = ["--scenario", scenario, *(["--spec-version", revision] if revision is not None else [])]
     command = f"{sys.executable} -m tests.conformance.driver {era}"
-    report = await run(SUITE, "client", "--command", command, *wanted, results=tmp_path / "results")
+    report = await run(
+        SUITE, "client", "--timeout", TIMEOUT, "--command", command, *wanted, results=tmp_path / "results"
+    )
     assert (report.failed, report.warned) == ({}, {}), report.printed
     assert report.passed == {scenario}, report.printed

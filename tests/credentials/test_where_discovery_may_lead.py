@@ -87,7 +87,7 @@ async def test_a_private_address_can_be_allowed() -> None:
         "https://a@as.example/",
         "",
         "https://",
-    ],  # fmt: skip
+    ],
 )
 def test_an_address_to_be_opened_has_nothing_in_it_that_a_shell_or_a_browser_could_take_otherwise(url: str) -> None:
     with pytest.raises(SignInFailed):
