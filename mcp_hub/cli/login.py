@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from mcp_hub.credentials.sign_in import SignIn, SignInFailed
 from mcp_hub.credentials.store import TokenStore, store_of
 from mcp_hub.credentials.tokens import Tokens
 from mcp_hub.errors import ConfigError, HubError, UpstreamAnswered
+from mcp_hub.kinds import TOOLS
 from mcp_hub.text import printable
 from mcp_hub.upstream.agreement import NoAgreement, nothing
 from mcp_hub.upstream.causes import Causes
@@ -112,7 +114,7 @@ def _registered(before: SignIn | None) -> list[int]:
 
 
 async def _connect(server: Server, tokens: Tokens) -> None:
-    """Open a session as the hub would: the first refusal leads to the sign-in, the answer shows that it counts."""
+    """Use the server as the hub would: the first refusal leads to the sign-in, the answers show that it counts."""
     said = await tokens.last_challenge()
     try:
         if said is not None and said.status == 403 and tokens.signed_in:
@@ -131,5 +133,9 @@ async def _open(server: Server, tokens: Tokens) -> None:
     info = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
     side = Side(info, lambda method, params: None, causes, nothing, clients.spoken)
     session = await open_session(server, Dialer(children, sign_ins=lambda _: tokens), side)
-    await session.close()
-    await children.close()
+    try:
+        with contextlib.suppress(UpstreamAnswered):
+            await session.request(TOOLS.list_method, {})  # some servers let anybody in and show nothing
+    finally:
+        await session.close()
+        await children.close()
