@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Sequence
 from typing import Final
 
@@ -39,7 +40,9 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         self._allowed = AddressRules(tuple(allow))
         # No connection is kept: one that is checked for a name must not serve another name of the same address.
         self._inner = httpx2.AsyncHTTPTransport(
-            trust_env=False, limits=httpx2.Limits(max_connections=8, max_keepalive_connections=0)
+            verify=ssl.create_default_context(),  # whom the hub trusts elsewhere
+            trust_env=False,
+            limits=httpx2.Limits(max_connections=8, max_keepalive_connections=0),
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Config, Server
@@ -193,7 +194,7 @@ class Tokens:
 
     async def _renew(self, token: str | None, challenge: Challenge | None, *, refused: bool) -> None:
         try:
-            async with asyncio.timeout(None if self._user is not None else RENEWAL), self._store.locked(self.server):
+            async with self._alone():
                 await self._look()
                 known = self._sign_in
                 if known is not None and known.access_token not in (None, token) and self._user is None:
@@ -221,6 +222,20 @@ class Tokens:
             unavailable = LinkError(f"it cannot be signed in to: {why}", executed=False)
             self._fail(unavailable, PAUSE)
             raise unavailable from None
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+            log.error("signing in to %s failed with an unexpected %s", self.server.id, type(error).__name__)
+            odd = LinkError("it cannot be signed in to: the authorization server answers oddly", executed=False)
+            self._fail(odd, PAUSE)
+            raise odd from None
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """In bounded time and without other processes; a user takes the time it takes, and nobody waits for that."""
+        if self._user is not None:
+            yield
+            return
+        async with self._store.locked(self.server), asyncio.timeout(RENEWAL):
+            yield
 
     async def _flow(self) -> Flow:
         module = await asyncio.to_thread(importlib.import_module, "mcp_hub.credentials.flow")

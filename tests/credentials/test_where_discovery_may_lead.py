@@ -155,6 +155,30 @@ async def test_an_answer_without_end_is_cut(tmp_path: Path) -> None:
         assert "bytes" in said.err
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"access_token": "t", "token_type": "Bearer", "expires_in": 10**400},
+        {"access_token": "t\r\nX-Injected: 1", "token_type": "Bearer"},
+        {"access_token": "", "token_type": "Bearer"},
+        {"access_token": "t" * 100_000, "token_type": "Bearer"},
+        {"access_token": "t", "token_type": "DPoP"},
+        {"access_token": ["t"]},
+        [],
+    ],
+    ids=lambda odd: str(odd)[:40],
+)
+async def test_a_token_that_cannot_be_used_is_an_error_of_one_line(tmp_path: Path, odd: Any) -> None:
+    async with leading() as server:
+        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
+        server.says["/.well-known/oauth-authorization-server"] = server.metadata()
+        server.says["/token"] = odd
+        said = await sign_in(tmp_path, server, client_id="c", client_secret=SECRET, grant="client_credentials")
+        assert said.code == 1
+        assert len(said.err.splitlines()) <= 2, said.err
+        assert "Traceback" not in said.err
+
+
 async def test_what_an_authorization_server_says_steers_no_terminal_and_shows_no_secret(tmp_path: Path) -> None:
     async with leading() as server:
         server.challenge = 'Bearer scope="\x1b[2J"'
