@@ -150,18 +150,26 @@ class HttpClient:
         return url
 
     async def request(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        within: float | None = None,
     ) -> ClientResponse:
         """The answer's head, redirects followed: the same origin only, a POST only where it stays a POST.
 
-        Raises Unreachable, SignInNeeded, or LinkError for any other failure before the head.
+        Raises TimeoutError where it does not come `within` so many seconds (those for a new token are not counted),
+        Unreachable, SignInNeeded, or LinkError for any other failure before the head.
         """
         if self._authorization is None:
-            return await self._followed(method, url, headers, body)
+            async with asyncio.timeout(within):
+                return await self._followed(method, url, headers, body)
         for again in (False, True):
             self._token = token = await self._authorization.token()
             carried = headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
-            response = await self._followed(method, url, carried, body)
+            async with asyncio.timeout(within):
+                response = await self._followed(method, url, carried, body)
             if response.status not in (401, 403):
                 break
             said = ", ".join(response.headers.getall("WWW-Authenticate", []))[:MAX_CHALLENGE]

@@ -129,15 +129,14 @@ class HttpLink:
 
     async def _deliver(self, body: bytes, headers: dict[str, str]) -> None:
         try:
-            async with asyncio.timeout(self._write_deadline):
-                response = await self._http.request("POST", self._http.url, headers, body)
-                self._gone = None
-                try:
-                    if not 200 <= response.status < 300:
-                        raise (await self._http.refusal(response, headers.get(SESSION)))[0]
-                    await self._http.discard(response)
-                finally:
-                    response.close()
+            response = await self._http.request("POST", self._http.url, headers, body, self._write_deadline)
+            self._gone = None
+            try:
+                if not 200 <= response.status < 300:
+                    raise (await self._http.refusal(response, headers.get(SESSION)))[0]
+                await self._http.discard(response)
+            finally:
+                response.close()
         except TimeoutError:
             raise LinkError(f"it did not take the message within {self._write_deadline:g} s") from None
         except Unreachable as error:

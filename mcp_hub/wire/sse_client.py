@@ -157,16 +157,15 @@ class SseLink:
         url = self._endpoint.result()
         said = {**(headers or {}), "Content-Type": JSON}
         try:
-            async with asyncio.timeout(self._write_deadline):
-                response = await self._http.request("POST", url, said, body)
-                try:
-                    if not 200 <= response.status < 300:
-                        # The session is in the endpoint's address, so that a 404 means it is gone.
-                        session = max(url.query.values(), key=len, default=url.path)
-                        raise (await self._http.refusal(response, session))[0]
-                    await self._http.discard(response)
-                finally:
-                    response.close()
+            response = await self._http.request("POST", url, said, body, self._write_deadline)
+            try:
+                if not 200 <= response.status < 300:
+                    # The session is in the endpoint's address, so that a 404 means it is gone.
+                    session = max(url.query.values(), key=len, default=url.path)
+                    raise (await self._http.refusal(response, session))[0]
+                await self._http.discard(response)
+            finally:
+                response.close()
         except TimeoutError:
             raise LinkError(f"it did not take the message within {self._write_deadline:g} s") from None
 

@@ -64,9 +64,12 @@ async def test_an_expired_token_is_renewed_once_for_all_calls_that_wait(tmp_path
         assert server.asked["token refresh_token"] == 1
 
 
-async def test_a_token_that_is_refused_in_the_middle_is_renewed_once_and_calls_are_sent_again(tmp_path: Path) -> None:
-    async with authority() as server:
-        config = configured(tmp_path, {"a": entry(server)})
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_token_that_is_refused_in_the_middle_is_renewed_once_and_calls_are_sent_again(
+    tmp_path: Path, transport: str
+) -> None:
+    async with authority(transport) as server:
+        config = configured(tmp_path, {"a": {**entry(server), "transport": transport}})
         await login(config)
         async with serving(config) as client:
             await client.text("a__effect", {"word": "first"})
