@@ -272,6 +272,8 @@ class Flow:
                 raise NoTokenNow(f"the authorization server leads to more than {MAX_STEPS} requests")
             except StopAsyncIteration:
                 return
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                raise NoTokenNow(f"the authorization server leads astray ({type(error).__name__})") from None
             except (OAuthFlowError, ValidationError, ValueError) as error:
                 raise self._explained(error) from None
             finally:
@@ -284,7 +286,7 @@ class Flow:
         self._status, self._said = response.status_code, ""
         try:
             said = response.json() if response.status_code >= 400 else None
-        except ValueError:
+        except (ValueError, RecursionError):
             said = None
         if isinstance(said, dict):
             self._said = _word(said.get("error"))

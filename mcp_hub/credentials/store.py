@@ -75,7 +75,9 @@ class TokenStore:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyringFailed) as error:
-            raise StoreFailed(f"the tokens of {server.id!r} cannot be read: {_reason(error)}") from None
+            raise StoreFailed(
+                f"the tokens of {server.id!r} cannot be read: {_reason(error)}; to forget them, run: mcp-hub logout"
+            ) from None
         return SignIn.from_json(kept)
 
     def save(self, server: Server, sign_in: SignIn) -> None:

@@ -60,6 +60,8 @@ class Tokens:
         self._failure: Exception | None = None
         self._failed_until: float | None = None
         """When the failure may be over; None: when the store has changed."""
+        self._no_more_until = 0.0
+        """When the hub as itself asks again for a scope that it was not given."""
 
     @property
     def has_new(self) -> bool:
@@ -108,14 +110,16 @@ class Tokens:
         if not again:
             if known is not None and known.access_token not in (None, token) and (self._user is None or self._done):
                 return True
-            if self._user is not None or self._oauth.grant == "client_credentials":
+            own = self._oauth.grant == "client_credentials" and (not more or self._clock() >= self._no_more_until)
+            if self._user is not None or own:
                 await self._renewed(token, challenge)
                 return True
             if not more and known is not None and known.refresh_token is not None:
                 await self._renewed(token, None, refused=True)
                 return True
-        await self._remember(challenge)
+        await self._remember(token, challenge)
         if more:
+            self._no_more_until = self._clock() + PAUSE if again else self._no_more_until
             scope = printable(challenge.field("scope") or "", 200)
             raise self._needed(f"it wants more than the sign-in allows{f' (scope: {scope})' if scope else ''}")
         error = self._needed("it does not take the sign-in any more" if token else "nobody has signed in yet")
@@ -139,6 +143,8 @@ class Tokens:
         """Read what is kept, where it has changed. Raises SignInNeeded where it cannot be read."""
         if self._read and not self.changed:
             return
+        if not self._read and (failure := self._lasting_failure()) is not None:
+            raise failure
         async with self._reading:
             stamp = self._store.stamp(self.server)
             if self._read and stamp == self._stamp:
@@ -146,7 +152,10 @@ class Tokens:
             try:
                 sign_in = await asyncio.to_thread(self._store.load, self.server) if stamp is not None else None
             except StoreFailed as error:
-                raise SignInNeeded(str(error), executed=False, status=401) from None
+                self._read = False
+                unreadable = SignInNeeded(f"unavailable (auth): {error}", executed=False, status=401)
+                self._fail(unreadable, PAUSE)
+                raise unreadable from None
             self._take(sign_in, stamp)
             self._failure = self._failed_until = None
 
@@ -158,18 +167,26 @@ class Tokens:
     async def _keep(self, sign_in: SignIn) -> None:
         """What cannot be kept on disk is used all the same."""
         try:
-            await asyncio.to_thread(self._store.save, self.server, sign_in)
+            if self._user is not None:
+                async with self._store.locked(self.server):
+                    await asyncio.to_thread(self._store.save, self.server, sign_in)
+            else:
+                await asyncio.to_thread(self._store.save, self.server, sign_in)
         except StoreFailed as error:
             if self._user is not None:
                 raise SignInFailed(str(error)) from None
             log.warning("%s: %s", self.server.id, error)
         self._take(sign_in, self._store.stamp(self.server))
 
-    async def _remember(self, challenge: Challenge) -> None:
-        """For the next `login`: what the server wants. Other hubs need not look again for what they know."""
-        before = self._sign_in if self._sign_in is not None else SignIn()
-        if self._oauth.grant == "authorization_code" and before.challenge != challenge and self._user is None:
-            await self._keep(before.refused(challenge))
+    async def _remember(self, token: str | None, challenge: Challenge) -> None:
+        """For the next `login`: what the server wants. Not if somebody has signed in meanwhile, nor twice."""
+        if self._user is not None or self._oauth.grant == "client_credentials":
+            return
+        async with self._store.locked(self.server):
+            await self._look()
+            before = self._sign_in if self._sign_in is not None else SignIn()
+            if before.challenge != challenge and before.access_token == token:
+                await self._keep(before.refused(challenge))
 
     def _expired(self, known: SignIn) -> bool:
         if known.expires_at is None:
@@ -213,16 +230,20 @@ class Tokens:
             if challenge is None and self._sign_in is not None and self._sign_in.access_token not in (None, token):
                 return  # the refresh token was spent by another process
             failure = self._needed(str(error))
-            if refused and self._sign_in is not None:
-                await self._remember(Challenge(401))
-            self._fail(failure, None if self._oauth.grant == "authorization_code" else PAUSE)
+            if refused:
+                await self._remember(token, Challenge(401))
+            if challenge is None or challenge.status != 403:
+                self._fail(failure, None if self._oauth.grant == "authorization_code" else PAUSE)
             raise failure from None
         except (NoTokenNow, TimeoutError) as error:
             why = str(error) or f"the authorization server did not answer within {RENEWAL:g} s"
             unavailable = LinkError(f"it cannot be signed in to: {why}", executed=False)
-            self._fail(unavailable, PAUSE)
+            if challenge is None or challenge.status != 403:
+                self._fail(unavailable, PAUSE)
             raise unavailable from None
-        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        except LinkError:
+            raise
+        except Exception as error:
             log.error("signing in to %s failed with an unexpected %s", self.server.id, type(error).__name__)
             odd = LinkError("it cannot be signed in to: the authorization server answers oddly", executed=False)
             self._fail(odd, PAUSE)

@@ -12,7 +12,10 @@ from typing import Any
 
 import httpx2
 
-from tests.fakes.client import HUB, PATIENCE, write_config
+from tests.fakes.client import HUB, write_config
+
+COMMAND = 120.0
+"""Seconds a command may take where the machine has much else to do; it imports the SDK. A bound against hangs."""
 
 
 @dataclass
@@ -39,7 +42,7 @@ def kept_files(directory: Path) -> list[Path]:
 
 async def browse(url: str) -> int:
     """Follow an address to its end; the status there."""
-    async with httpx2.AsyncClient(follow_redirects=True, trust_env=False, timeout=PATIENCE) as browser:
+    async with httpx2.AsyncClient(follow_redirects=True, trust_env=False, timeout=COMMAND) as browser:
         return (await browser.get(url)).status_code
 
 
@@ -54,7 +57,7 @@ async def command(*arguments: str, env: Mapping[str, str] | None = None, follow:
     errors = asyncio.create_task(process.stderr.read())
     out = ""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(COMMAND):
             while line := (await process.stdout.readline()).decode():
                 out += line
                 if line.startswith(("http://", "https://")) and follow is not None:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.credentials.authority import CLIENT, SECRET, Authority, authority
-from tests.credentials.signing import command, configured, kept_files, login
+from tests.credentials.file_keyring import BACKEND
+from tests.credentials.signing import COMMAND, command, configured, kept_files, login
 from tests.credentials.test_login import entry
-from tests.fakes.client import HUB, PATIENCE, StdioClient, spawned
+from tests.fakes.client import HUB, StdioClient, spawned
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +43,7 @@ async def serving(config: Path, *, modern: bool = False) -> AsyncIterator[StdioC
 async def many(client: StdioClient, word: str) -> list[dict[str, Any]]:
     """Calls that are all under way at once."""
     calls = (client.call("a__effect", {"word": f"{word} {number}"}) for number in range(MANY))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(COMMAND):
         return list(await asyncio.gather(*calls))
 
 
@@ -223,3 +224,46 @@ async def test_a_token_in_an_error_of_the_server_is_cut_out(tmp_path: Path) -> N
         written = (tmp_path / "calls.jsonl").read_text()
         assert "leak" in written
         assert [one for one in server.bearers if one and one in shown + written] == []
+
+
+async def test_a_scope_the_hub_is_not_given_is_not_asked_for_with_every_call(tmp_path: Path) -> None:
+    async with authority() as server:
+        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET, "scopes": ["read"]}
+        config = configured(tmp_path, {"a": entry(server, **given)})
+        async with serving(config) as client:
+            await client.text("a__whoami")
+            server.wants = "something else"
+            for _ in range(5):
+                result = await client.call("a__whoami")
+                assert code(result) == "permission_denied"
+                assert "something else" in said(result)
+            server.wants = None
+            assert await client.text("a__whoami")
+        assert server.asked["token client_credentials"] == 2
+
+
+async def test_a_locked_keyring_says_so_and_the_tools_stay(tmp_path: Path) -> None:
+    env = {"PYTHON_KEYRING_BACKEND": BACKEND, "TEST_KEYRING": str(tmp_path / "ring.json")}
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server)}, token_store="keyring")
+        assert (await login(config, env=env)).code == 0
+        await command("tools", "--config", str(config), env=env)
+        (tmp_path / "ring.locked").touch()
+        async with spawned([*HUB, "serve", "--config", str(config)], env=env) as client:
+            await client.initialize()
+            assert "a__effect" in await client.tool_names()
+            result = await client.call("a__effect", {"word": "x"})
+            assert code(result) == "permission_denied"
+            assert "the keyring is locked" in said(result)
+
+
+async def test_what_a_hub_remembers_of_a_refusal_does_not_undo_a_login_of_the_same_moment(tmp_path: Path) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server)})
+        await login(config)
+        async with serving(config) as client:
+            await client.text("a__effect", {"word": "first"})
+            server.provider.forget()
+            refused, _ = await asyncio.gather(many(client, "x"), login(config))
+            assert len(refused) == MANY
+            assert await client.text("a__effect", {"word": "after"}) == "after done"
