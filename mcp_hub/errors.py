@@ -154,6 +154,10 @@ class PermissionDenied(CallError):
     code, rpc_code = "permission_denied", -32015
 
 
+class SignInMissing(PermissionDenied):
+    """The upstream is there, but nobody is signed in to it, or not for this; nothing was asked of it."""
+
+
 class InvalidParameters(CallError):
     """The arguments do not fit the tool."""
 

@@ -17,6 +17,7 @@ from mcp_hub.catalog import Catalog, Route
 from mcp_hub.catalogs import Catalogs
 from mcp_hub.chain import Rules, make_rules
 from mcp_hub.config.models import Config, Server
+from mcp_hub.credentials.tokens import SignIns
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import ConfigError
 from mcp_hub.file_stamps import tool_files
@@ -124,7 +125,7 @@ class Hub:
 
     def _make(self, number: int, config: Config, selection: Selection, former: Mapping[str, Upstream]) -> Generation:
         """A generation that takes over those of the former upstreams whose entry still means the same process."""
-        dialer = Dialer(self.children, self._environ, partial(built_in_settings, config))
+        dialer = Dialer(self.children, self._environ, partial(built_in_settings, config), SignIns(config).of)
 
         def connect(
             server: Server, clients: Clients, kept: KeptCatalogs | None, changed: Callable[[], None]

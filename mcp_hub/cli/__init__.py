@@ -18,6 +18,8 @@ COMMANDS = {
     "call": "call one tool",
     "status": "say how the hubs that are running are, and each of their servers",
     "pin": "record what servers list now, to notice when it changes",
+    "login": "sign in to a server",
+    "logout": "forget a sign-in",
     "browser": "say which browser the built-in server uses, or install one",
 }
 

@@ -102,12 +102,13 @@ def _place_of_key(header: str | None) -> tuple[str, str]:
 
 
 def _read_auth(fields: Fields, headers: _Headers) -> None:
-    """FastMCP's `auth`: a bearer token, or the word `oauth`."""
+    """FastMCP's `auth`: a bearer token; how to sign in, `oauth.py` reads."""
     given = fields.given.get("auth")
     if given is None or given.value in (None, False, "none"):
         return
-    if given.value == "oauth" or not isinstance(given.value, str):
-        fields.warning(given.at, "has no effect: OAuth is not supported in this version; use headers or api_key")
+    if given.value == "oauth" or isinstance(given.value, dict):
+        if any(name.lower() == "authorization" for name in headers.found):
+            fields.error(given.at, "signs in, but an Authorization header is given as well; keep one of them")
     elif (token := fields.text("auth")) is not None:
         headers.add("Authorization", f"{_BEARER} {token.strip()}", given.at)
 

@@ -31,6 +31,7 @@ from mcp_hub.config.models import (
     SessionMode,
     Transport,
 )
+from mcp_hub.config.oauth_fields import read_oauth
 from mcp_hub.config.plain_secrets import ADVICE, plain_secrets
 from mcp_hub.config.quantities import parse_size
 from mcp_hub.config.rule_fields import read_rules
@@ -79,6 +80,7 @@ def read_entry(raw: RawEntry, reading: Reading) -> Server | None:
     else:
         values = _values(raw, fields, reading.dialect, unresolved)
         values |= read_rules(fields, findings, raw.at)
+        values["oauth"] = read_oauth(fields, findings)
         _add_refused(values, reading.dialect.refused.get(raw.id, ()))
         reason = reason or told(unresolved, raw.at) or None
         if not findings.errors:

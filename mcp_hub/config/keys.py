@@ -112,9 +112,9 @@ RESTRICTIONS: Final = {
 """Switches (true, or a mapping with `enabled: true`) by which its own host holds an entry back and the hub cannot."""
 
 WITHOUT_EFFECT: Final = {
-    "oauth": "OAuth is not supported in this version; use headers or api_key",
-    "authProviderType": "OAuth is not supported in this version; use headers or api_key",
-    "headersHelper": "nothing is executed to make headers; use headers with ${VAR} or ${file:PATH}",
+    "oauth": "write 'auth: oauth', or 'auth' with client_id, scopes and so on, and run: mcp-hub login SERVER",
+    "authProviderType": "write 'auth: oauth' and run: mcp-hub login SERVER",
+    "headersHelper": "nothing is executed to make headers; use headers with ${VAR} or ${keyring:SERVICE/USERNAME}",
     "inheritParentEnv": "a server gets a small environment only; name what it needs under env",
     "extra_headers": "headers of a caller are never passed on",
 }
@@ -136,7 +136,8 @@ ENTRY_KEYS: Final = frozenset(
 )
 
 ROOT_KEYS: Final = frozenset({
-    "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "listen", "defaults", "serverDefaults",
+    "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "token_store", "token_dir", "listen",
+    "defaults", "serverDefaults",
     "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
     "profiles", "pins", "screen",
 })  # fmt: skip

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import ValidationError
 
@@ -20,6 +20,7 @@ from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
 from mcp_hub.config.models import Config, OnConflict, Server
+from mcp_hub.config.oauth import TokenStore
 from mcp_hub.config.plain_secrets import ADVICE, is_plain_secret
 from mcp_hub.config.root_rules import read_root_rules
 from mcp_hub.config.variables import Scope, expand_tree
@@ -156,6 +157,8 @@ def _config(
         "list_wait": fields.seconds("list_wait"),
         "cache_dir": fields.path("cache_dir"),
         "watch": fields.flag("watch"),
+        "token_store": fields.choice("token_store", {word: word for word in get_args(TokenStore)}),
+        "token_dir": fields.path("token_dir"),
         "listen": listen,
         **rules,
     }

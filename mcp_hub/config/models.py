@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, SecretStr, model_validator
 
 from mcp_hub.config.listen import Listen
+from mcp_hub.config.oauth import OAuth, TokenStore
 from mcp_hub.config.quantities import Duration, Size
 from mcp_hub.config.rules import (
     Breaker,
@@ -95,6 +96,8 @@ class Server(Frozen):
     cwd: Path | None = None
     url: str | None = None
     headers: dict[str, SecretStr] = Field(default_factory=dict)
+    oauth: OAuth | None = None
+    """How the hub signs in; None: it does not."""
     tools_dir: Path | None = None
     """A directory of Python files whose `@mcp_hub.tool` functions are this upstream's tools."""
 
@@ -166,10 +169,11 @@ class Server(Frozen):
 
     def described(self, exclude: Any) -> str:
         """The entry as JSON, secrets included, without some of its fields."""
-        fields = self.model_dump(mode="python", exclude=exclude)
-        for name in ("env", "headers"):
-            fields[name] = {key: value.get_secret_value() for key, value in getattr(self, name).items()}
-        return json.dumps(fields, sort_keys=True, default=str)
+        return json.dumps(self.model_dump(mode="python", exclude=exclude), sort_keys=True, default=_plain)
+
+
+def _plain(value: Any) -> str:
+    return str(value.get_secret_value()) if isinstance(value, SecretStr) else str(value)
 
 
 class Config(Frozen):
@@ -186,6 +190,10 @@ class Config(Frozen):
     """Where catalogs are kept; None: the user's cache directory."""
     watch: bool = True
     """Whether a running hub loads the file again when it, or what it is made of, has changed."""
+    token_store: TokenStore = "file"
+    """Where the tokens of a sign-in are kept."""
+    token_dir: Path | None = None
+    """Their directory; None: in the user's data directory."""
     listen: Listen = Listen()
     blacklist: tuple[tuple[str, str], ...] = ()
     """(pattern over upstream ids, pattern over original names or URIs), of every kind."""

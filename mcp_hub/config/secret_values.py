@@ -43,6 +43,10 @@ def secrets_of_server(server: Server) -> Iterator[str]:
         if name.lower() not in _PUBLIC_HEADERS:
             yield value
             yield value.partition(" ")[2]  # without `Bearer`
+    if server.oauth is not None:
+        for given in (server.oauth.client_secret, server.oauth.private_key):
+            if given is not None:
+                yield given.get_secret_value()
     for rules in server.tools.values():
         yield from _preset(rules.preset, 0)
     yield from _in_url(server.url)

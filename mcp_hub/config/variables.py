@@ -1,6 +1,7 @@
 """`${VAR}` and its relatives in the texts of a configuration.
 
     ${VAR}  ${VAR:-default}  ${env:VAR}  ${env:VAR:-default}  {env:VAR}  ${file:PATH}
+    ${keyring:SERVICE/USERNAME}
     ${userHome}  ${workspaceFolder}  ${workspaceFolderBasename}  ${pathSeparator}  ${/}
 
 `$${` stands for a literal `${`. A value is never expanded a second time, and nothing is ever executed.
@@ -33,7 +34,6 @@ _HINTS: Final = {
     "input": "only VS Code asks for inputs; put the value into an environment variable and write ${env:NAME}",
     "cmd": "a configuration executes nothing; put the value into an environment variable or a file (${file:PATH})",
     "command": "a configuration executes nothing; put the value into an environment variable or a file (${file:PATH})",
-    "keyring": "put the value into an environment variable or a file (${file:PATH})",
 }
 
 
@@ -134,13 +134,15 @@ def _expression(inner: str, scope: Scope) -> str:
         return _variable(name, default if has_default else None, scope)
     if prefix == "file" and colon:
         return _file(rest, scope)
+    if prefix == "keyring" and colon:
+        return _kept(rest)
     if not _NAME.fullmatch(prefix):
         raise Unresolved("'${...}' without the name of a variable; write '$${' for a literal '${'")
     if not colon:
         return _variable(prefix, None, scope)
     if rest.startswith("-"):
         return _variable(prefix, rest[1:], scope)
-    hint = _HINTS.get(prefix, "write ${NAME}, ${NAME:-default}, ${env:NAME} or ${file:PATH}")
+    hint = _HINTS.get(prefix, "write ${NAME}, ${NAME:-default}, ${file:PATH} or ${keyring:SERVICE/USERNAME}")
     raise Unresolved(f"'${{{prefix}:...}}' is not supported: {hint}")
 
 
@@ -173,6 +175,23 @@ def _file(text: str, scope: Scope) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
         raise Unresolved(f"the file {shown} cannot be read: {reason}") from None
+
+
+def _kept(text: str) -> str:
+    """A secret out of the system's keyring. The last `/` divides: a service may be an address."""
+    from mcp_hub.config.system_keyring import KeyringFailed, read_secret
+
+    service, _, username = text.rpartition("/")
+    if not service or not username:
+        raise Unresolved("'${keyring:...}' names a service and a user: ${keyring:SERVICE/USERNAME}")
+    shown = f"{printable(service, 100)}/{printable(username, 100)}"
+    try:
+        secret = read_secret(service, username)
+    except KeyringFailed as error:
+        raise Unresolved(f"{shown} cannot be read: {error}") from None
+    if secret is None:
+        raise Unresolved(f"the keyring has no {shown}; to keep one, run: keyring set SERVICE USERNAME")
+    return secret
 
 
 def told(reasons: Mapping[KeyPath, str], entry: KeyPath) -> str:

@@ -14,6 +14,7 @@ from mcp_hub.errors import (
     DeadlineExceeded,
     GuardBlocked,
     ServerUnavailable,
+    SignInMissing,
     UpstreamAnswered,
 )
 from mcp_hub.kinds import TOOLS
@@ -87,7 +88,7 @@ class Fallback:
 
 def _class_of(failure: Exception | None, result: Json | None) -> rules.FailureClass | None:
     """The class of a failure, by type; None for a success and for what is no failure of the server's."""
-    if isinstance(failure, ServerUnavailable | CircuitOpen):
+    if isinstance(failure, ServerUnavailable | CircuitOpen | SignInMissing):
         return "transport"
     if isinstance(failure, DeadlineExceeded):
         return "timeout"

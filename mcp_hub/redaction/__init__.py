@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
-from mcp_hub.redaction.known import MIN_SECRET, KnownSecrets
+from mcp_hub.redaction.known import LEARNED, MIN_SECRET, KnownSecrets
 from mcp_hub.redaction.telltale import MASK, hide_telltales, is_secret_key
 
-__all__ = ["MASK", "MIN_SECRET", "Redaction", "is_secret_key"]
+__all__ = ["LEARNED", "MASK", "MIN_SECRET", "Redaction", "is_secret_key"]
 
 BUDGET: Final = 2048
 """Bytes of JSON a copy of a call's arguments takes at most."""
@@ -30,18 +30,23 @@ _NAMING: Final = ("name", "key", "header", "field")
 
 
 class Redaction:
-    """Takes secrets out: the `secrets` it is given, in any form, and what stands where secrets stand.
+    """Takes secrets out: the `secrets` it is given and those `LEARNED` has, in any form, and what stands where
+    secrets stand.
 
-    Values of fewer than `MIN_SECRET` characters are not looked for. It has no state and can be used from any thread.
+    Values of fewer than `MIN_SECRET` characters are not looked for. It can be used from any thread.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._known = KnownSecrets(secrets)
-        self._window = min(self._known.longest * _SPELLING, _MAX_WINDOW) + 4 * MAX_STRING
 
     def text(self, text: str) -> str:
         """An error text or log line without secrets."""
-        return hide_telltales(self._known.hidden(text, cut=True))
+        return hide_telltales(LEARNED.known.hidden(self._known.hidden(text, cut=True), cut=True))
+
+    @property
+    def _window(self) -> int:
+        longest = max(self._known.longest, LEARNED.known.longest)
+        return min(longest * _SPELLING, _MAX_WINDOW) + 4 * MAX_STRING
 
     def value(self, value: Any, budget: int = BUDGET) -> Any:
         """A copy of a JSON value, at most `budget` bytes as ASCII JSON (at least 64): strings shortened with their
@@ -57,7 +62,7 @@ class Redaction:
 
     def _known_in(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
-            return self._known.hidden(value)
+            return LEARNED.known.hidden(self._known.hidden(value))
         if depth > 100 or not isinstance(value, dict | list):
             return value
         if isinstance(value, list):
@@ -114,11 +119,11 @@ class Redaction:
         return copy, used
 
     def _string(self, text: str, room: int) -> tuple[str, int]:
-        whole = len(text)
+        whole, window = len(text), self._window
         # Shortened after it was looked through: half a secret is nothing that could be recognised.
-        shown = self.text(text if whole <= self._window else text[: self._window])
+        shown = self.text(text if whole <= window else text[:window])
         limit = MAX_STRING
-        if whole > self._window or len(shown) > limit:
+        if whole > window or len(shown) > limit:
             shown = _shortened(shown, limit, whole)
         cost = len(encode_basestring_ascii(shown))
         while cost > room and limit > 0:

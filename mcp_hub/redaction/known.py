@@ -16,6 +16,8 @@ MIN_SECRET: Final = 6
 
 _MIN_CUT: Final = 8
 """Characters of the beginning of a secret that give it away where a text was cut."""
+MAX_LEARNED: Final = 256
+"""Tokens live for minutes or hours, and there are two for each server that has some."""
 _LEVELS: Final = 6
 """How many encodings around each other are undone."""
 _CUT: Final = "…"
@@ -94,6 +96,26 @@ class KnownSecrets:
         if form not in self._disguised:
             self._disguised[form] = re.compile("".join(map(_any_spelling, form)), re.IGNORECASE)
         return self._disguised[form]
+
+
+class LearnedSecrets:
+    """Secrets that come up while the hub runs: tokens it is given. Can be used from any thread."""
+
+    def __init__(self) -> None:
+        self._values: tuple[str, ...] = ()
+        self.known = KnownSecrets(())
+        """What has been learned up to now."""
+
+    def learn(self, *values: str | None) -> None:
+        """Take them in; beyond `MAX_LEARNED` the oldest are forgotten."""
+        new = tuple(value for value in values if value and value not in self._values)
+        if new:
+            self._values = (*self._values, *new)[-MAX_LEARNED:]
+            self.known = KnownSecrets(self._values)
+
+
+LEARNED: Final = LearnedSecrets()
+"""Those of this process: whoever hides secrets hides these too."""
 
 
 def _forms(value: str) -> Iterator[str]:

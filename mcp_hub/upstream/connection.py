@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import random
 import time
@@ -14,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from mcp_hub.asking import Asker, Json
 from mcp_hub.config.models import Server
 from mcp_hub.era import Envelope, Era
-from mcp_hub.errors import HubError, InternalError, UpstreamAnswered
+from mcp_hub.errors import CallError, HubError, InternalError, UpstreamAnswered
 from mcp_hub.extensions import told
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import TOOLS
@@ -98,11 +99,14 @@ class Upstream:
         self.next_attempt: float | None = None
         """While backing off: when it is tried again."""
         self._failures = 0
+        self._refusal: CallError | None = None
+        """What the last attempt to connect came to."""
         self._changed = changed
         self.presence = Presence(changed)
         self.listing = Listing(server, kept, lambda: self._session, changed)
         self.lists = self.listing.lists
         self._words = Words(server)
+        self._dialer = dialer
         self._session: Session | None = None
         self._attempt: asyncio.Future[Session] | None = None
         self._wake = asyncio.Event()
@@ -270,7 +274,8 @@ class Upstream:
                 self.error,
             )
             self._move(Event.FAILED)
-            attempt.set_exception(self._words.unavailable(self.error))
+            self._refusal = self._words.not_connected(error, self.error)
+            attempt.set_exception(self._refusal)
             attempt.exception()  # seen, even if no call waits for it
             self.tried.set()
             if isinstance(error, Unauthorized):
@@ -372,19 +377,21 @@ class Upstream:
         if self.state in (State.DISABLED, State.STOPPED):
             raise self._words.unavailable(self.error)
         if self._failures >= FAILURES_TO_FAIL_FAST and self.state is State.BACKING_OFF:
-            raise self._words.unavailable(self.error)
+            if not self._dialer.signed_in_anew(self.server):
+                raise copy.copy(self._refusal) if self._refusal is not None else self._words.unavailable(self.error)
+            self._failures = 0
         attempt = self._pending_attempt()
         self._wake.set()
         return await asyncio.shield(attempt)
 
     async def _open_own(self, caller: Hashable | None, told: Json | None) -> Session:
-        """A session beside the shared one. Raises ServerUnavailable."""
+        """A session beside the shared one. Raises ServerUnavailable, SignInMissing."""
         if self.state in (State.DISABLED, State.STOPPED):
             raise self._words.unavailable(self.error)
         try:
             session = await self._opener.own(self.agreement, caller, told, partial(self.own_lists.noticed, caller))
         except _EXPECTED as error:
-            raise self._words.unavailable(self._words.explain(error)) from None
+            raise self._words.not_connected(error, self._words.explain(error)) from None
         self.watching.restore(session, caller)
         if self.server.session == "client":
             self.own_lists.follow(caller, session)

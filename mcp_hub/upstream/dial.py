@@ -10,6 +10,7 @@ from typing import Final
 
 from mcp_hub.config.child_env import child_environment, find_command
 from mcp_hub.config.models import Server
+from mcp_hub.credentials.tokens import Tokens
 from mcp_hub.wire.children import Children
 from mcp_hub.wire.link import Link
 
@@ -22,7 +23,8 @@ _OF_BROWSERS: Final = (
 class Dialer:
     """Makes links. `environ` is the hub's own environment, of which children see only the safe base.
 
-    `settings(server)` is what the process of a built-in server is told, as environment variables.
+    `settings(server)` is what the process of a built-in server is told, as environment variables, `sign_ins(server)`
+    has the tokens of one that is signed in to.
     """
 
     def __init__(
@@ -30,8 +32,10 @@ class Dialer:
         children: Children,
         environ: Mapping[str, str] | None = None,
         settings: Callable[[Server], Mapping[str, str]] = lambda server: {},
+        sign_ins: Callable[[Server], Tokens | None] = lambda server: None,
     ) -> None:
         self._children = children
+        self._sign_ins = sign_ins
         self._environ = dict(os.environ if environ is None else environ)
         self._settings = settings
 
@@ -40,11 +44,11 @@ class Dialer:
         if transport == "http":
             from mcp_hub.wire.http_client import HttpLink  # aiohttp only where a server needs it
 
-            return HttpLink(server)
+            return HttpLink(server, self._sign_ins(server))
         if transport == "sse":
             from mcp_hub.wire.sse_client import SseLink
 
-            return SseLink(server)
+            return SseLink(server, self._sign_ins(server))
         return self._process(server)
 
     def argv(self, server: Server) -> list[str]:
@@ -57,6 +61,11 @@ class Dialer:
         if server.tools_dir is not None:
             return [sys.executable, "-P", "-m", "mcp_hub.local", str(server.tools_dir)]
         return [find_command(server.command or "", path, server.cwd), *server.args]
+
+    def signed_in_anew(self, server: Server) -> bool:
+        """Whether somebody has signed in to the server, in another process, since its tokens were last asked for."""
+        tokens = self._sign_ins(server)
+        return tokens is not None and tokens.changed
 
     def _process(self, server: Server) -> Link:
         from mcp_hub.wire.stdio import StdioLink

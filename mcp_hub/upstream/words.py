@@ -7,9 +7,18 @@ from typing import Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.config.secret_values import secrets_of_server
-from mcp_hub.errors import CallError, PermissionDenied, ResultTooLarge, ServerUnavailable, StateLost, UpstreamAnswered
+from mcp_hub.errors import (
+    CallError,
+    PermissionDenied,
+    ResultTooLarge,
+    ServerUnavailable,
+    SignInMissing,
+    StateLost,
+    UpstreamAnswered,
+)
 from mcp_hub.redaction import Redaction
 from mcp_hub.text import printable
+from mcp_hub.wire.authorization import SignInNeeded
 from mcp_hub.wire.link import FrameTooLarge, LinkError, Unauthorized
 
 SHOWN_LAST_WORDS: Final = 5
@@ -46,6 +55,12 @@ class Words:
         text = f"The server {self._id!r} is not available: {reason or 'it is not running'}"
         return ServerUnavailable(text, server=self._id, executed=False)
 
+    def not_connected(self, error: BaseException, reason: str | None) -> CallError:
+        """The error of a call that found no connection; a sign-in that is missing comes back by no repeating."""
+        if isinstance(error, SignInNeeded):
+            return SignInMissing(f"The server {self._id!r} is {reason}", server=self._id, executed=False)
+        return self.unavailable(reason)
+
     def state_lost(self, loss: LinkError | None, last_words: Sequence[str]) -> StateLost:
         """The error of the first call after a session with a state has ended between two calls."""
         reason = "it was not used for a long time" if loss is None else self.explain(loss, last_words)
@@ -60,6 +75,8 @@ class Words:
         text = f"The server {self._id!r} failed: {self.explain(error)}"
         if isinstance(error, FrameTooLarge):
             return ResultTooLarge(text, server=self._id)
+        if isinstance(error, SignInNeeded):
+            return SignInMissing(f"The server {self._id!r} is {self.explain(error)}", server=self._id, executed=False)
         if isinstance(error, Unauthorized):
             return PermissionDenied(text, server=self._id)
         return ServerUnavailable(text, server=self._id, retry_after=error.retry_after, executed=error.executed)

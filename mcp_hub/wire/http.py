@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.text import printable, redacted
+from mcp_hub.wire.authorization import MAX_CHALLENGE, Authorization, Challenge
 from mcp_hub.wire.link import FrameTooLarge, LinkError, SessionLost, Unauthorized
 
 if TYPE_CHECKING:
@@ -81,10 +82,15 @@ def where(url: URL) -> str:
 
 
 class HttpClient:
-    """Requests to one configured URL and its origin. Everything it raises is a LinkError."""
+    """Requests to one configured URL and its origin. Everything it raises is a LinkError.
 
-    def __init__(self, server: Server) -> None:
+    With an `authorization`, every request carries its token; one that is refused is sent once more with a new one.
+    """
+
+    def __init__(self, server: Server, authorization: Authorization | None = None) -> None:
         self._server = server
+        self._authorization = authorization
+        self._token: str | None = None
         self._headers = {name: value.get_secret_value() for name, value in server.headers.items()}
         self._session: ClientSession | None = None
         self._url: URL | None = None
@@ -144,12 +150,42 @@ class HttpClient:
         return url
 
     async def request(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        within: float | None = None,
     ) -> ClientResponse:
         """The answer's head, redirects followed: the same origin only, a POST only where it stays a POST.
 
-        Raises Unreachable, or LinkError for any other failure before the head.
+        Raises TimeoutError where it does not come `within` so many seconds (those for a new token are not counted),
+        Unreachable, SignInNeeded, or LinkError for any other failure before the head.
         """
+        if self._authorization is None:
+            async with asyncio.timeout(within):
+                return await self._followed(method, url, headers, body)
+        for again in (False, True):
+            self._token = token = await self._authorization.token()
+            carried = headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
+            async with asyncio.timeout(within):
+                response = await self._followed(method, url, carried, body)
+            if response.status not in (401, 403):
+                break
+            said = ", ".join(response.headers.getall("WWW-Authenticate", []))[:MAX_CHALLENGE]
+            try:
+                better = await self._authorization.challenged(token, Challenge(response.status, said), again=again)
+            except BaseException:
+                response.close()
+                raise
+            if not better:
+                break
+            await self.discard(response)
+        return response
+
+    async def _followed(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
+    ) -> ClientResponse:
         if self._session is None:
             raise LinkError("the connection is not open", executed=False)
         for _ in range(MAX_REDIRECTS + 1):
@@ -237,7 +273,7 @@ class HttpClient:
         return LinkError(text + self._shown(body, session), executed=executed, status=status, retry_after=wait), body
 
     def _shown(self, said: bytes, session: str | None = None) -> str:
-        secrets = [*self._secrets, session or ""]
+        secrets = [*self._secrets, session or "", self._token or ""]
         text = printable(redacted(" ".join(said.decode("utf-8", "replace").split()), secrets), SHOWN)
         return f": {text}" if text else ""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.config.models import Server
+from mcp_hub.wire.authorization import Authorization
 from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.wire.http import EVENTS, JSON, HttpClient, Unreachable, content_type, is_json
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
@@ -66,8 +67,8 @@ class HttpLink:
     The link is lost when the host takes no connection any more (or the session is gone) and nothing is in flight.
     """
 
-    def __init__(self, server: Server) -> None:
-        self._http = HttpClient(server)
+    def __init__(self, server: Server, authorization: Authorization | None = None) -> None:
+        self._http = HttpClient(server, authorization)
         self._max_frame = server.max_frame
         self._write_deadline = server.deadlines.write
         self._receiver: Receiver | None = None
@@ -128,15 +129,14 @@ class HttpLink:
 
     async def _deliver(self, body: bytes, headers: dict[str, str]) -> None:
         try:
-            async with asyncio.timeout(self._write_deadline):
-                response = await self._http.request("POST", self._http.url, headers, body)
-                self._gone = None
-                try:
-                    if not 200 <= response.status < 300:
-                        raise (await self._http.refusal(response, headers.get(SESSION)))[0]
-                    await self._http.discard(response)
-                finally:
-                    response.close()
+            response = await self._http.request("POST", self._http.url, headers, body, self._write_deadline)
+            self._gone = None
+            try:
+                if not 200 <= response.status < 300:
+                    raise (await self._http.refusal(response, headers.get(SESSION)))[0]
+                await self._http.discard(response)
+            finally:
+                response.close()
         except TimeoutError:
             raise LinkError(f"it did not take the message within {self._write_deadline:g} s") from None
         except Unreachable as error:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Server
+from mcp_hub.wire.authorization import Authorization
 from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.wire.http import EVENTS, JSON, HttpClient, content_type, is_json, where
 from mcp_hub.wire.link import LinkError, LinkLost, Receiver, RequestId
@@ -27,8 +28,8 @@ CLOSE: Final = 2.5
 class SseLink:
     """A Link for HTTP with server-sent events. The link is lost when its stream ends; a silent stream is alive."""
 
-    def __init__(self, server: Server) -> None:
-        self._http = HttpClient(server)
+    def __init__(self, server: Server, authorization: Authorization | None = None) -> None:
+        self._http = HttpClient(server, authorization)
         self._max_frame = server.max_frame
         self._write_deadline = server.deadlines.write
         self._receiver: Receiver | None = None
@@ -156,16 +157,15 @@ class SseLink:
         url = self._endpoint.result()
         said = {**(headers or {}), "Content-Type": JSON}
         try:
-            async with asyncio.timeout(self._write_deadline):
-                response = await self._http.request("POST", url, said, body)
-                try:
-                    if not 200 <= response.status < 300:
-                        # The session is in the endpoint's address, so that a 404 means it is gone.
-                        session = max(url.query.values(), key=len, default=url.path)
-                        raise (await self._http.refusal(response, session))[0]
-                    await self._http.discard(response)
-                finally:
-                    response.close()
+            response = await self._http.request("POST", url, said, body, self._write_deadline)
+            try:
+                if not 200 <= response.status < 300:
+                    # The session is in the endpoint's address, so that a 404 means it is gone.
+                    session = max(url.query.values(), key=len, default=url.path)
+                    raise (await self._http.refusal(response, session))[0]
+                await self._http.discard(response)
+            finally:
+                response.close()
         except TimeoutError:
             raise LinkError(f"it did not take the message within {self._write_deadline:g} s") from None
 

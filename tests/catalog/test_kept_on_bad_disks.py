@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub import kept
+from mcp_hub import kept, private_files
 from mcp_hub.config.models import Server
 from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import KINDS
@@ -66,7 +66,7 @@ def test_a_disk_full_from_the_start_leaves_nothing(tmp_path: Path, monkeypatch: 
 
 def test_what_is_kept_is_read_without_writing_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     KeptCatalogs(tmp_path / "c").save(SERVER, catalog("t"))
-    monkeypatch.setattr(kept, "_create", full)
+    monkeypatch.setattr(private_files, "_create", full)
     store = KeptCatalogs(tmp_path / "c")
     assert store.load(SERVER) == catalog("t")
     store.save(SERVER, catalog("other"))

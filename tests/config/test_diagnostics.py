@@ -225,3 +225,10 @@ def test_the_default_path(tmp_path: Path) -> None:
         path = write(tmp_path, "servers: {}", name)
         assert default_path(here, environ) == path
     assert default_path(here, {**environ, "MCP_HUB_CONFIG": "other.yaml"}) == here / "other.yaml"
+
+
+def test_a_blacklist_by_server_takes_one_tool_as_it_takes_a_list(tmp_path: Path) -> None:
+    """One word was once taken for its characters."""
+    text = "servers: {a: {command: x}, b: {command: x}}\nblacklist: {a: delete, b: [one, two]}\n"
+    assert read(tmp_path, text).config.blacklist == (("a", "delete"), ("b", "one"), ("b", "two"))
+    assert refused(tmp_path, "servers: {a: {command: x}}\nblacklist: {a: true}\n")

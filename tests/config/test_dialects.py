@@ -316,7 +316,7 @@ def test_mcpproxy_has_a_list_with_names(tmp_path: Path) -> None:
     loaded = read(tmp_path, text, "mcp_config.json")
     fs, gh, new = loaded.config.servers
     assert (fs.cwd, loaded.config.listen.port) == (Path("/srv"), 8090)
-    assert "${keyring:...}" in (gh.disabled_reason or "")
+    assert "${keyring:SERVICE/USERNAME}" in (gh.disabled_reason or "")
     assert "quarantine" in (new.disabled_reason or "")
 
 
@@ -427,6 +427,6 @@ def test_two_roots_are_refused_with_both_names(tmp_path: Path) -> None:
 def test_a_switch_of_another_host_that_has_no_effect_is_told(tmp_path: Path) -> None:
     loaded = read(tmp_path, "servers: {a: {url: 'https://x.example', oauth: {clientId: c}}}")
     assert loaded.warnings == (
-        "servers.yaml:1: servers.a.oauth: has no effect: OAuth is not supported in this version; "
-        "use headers or api_key",
+        "servers.yaml:1: servers.a.oauth: has no effect: write 'auth: oauth', or 'auth' with client_id, "
+        "scopes and so on, and run: mcp-hub login SERVER",
     )

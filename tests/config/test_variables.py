@@ -75,7 +75,7 @@ def test_an_unset_variable_disables_only_its_server(tmp_path: Path) -> None:
         ("{env:UNSET}", "UNSET is not set"),
         ("${cmd:cat secret}", "'${cmd:...}' is not supported"),
         ("${input:key}", "'${input:...}' is not supported"),
-        ("${keyring:key}", "'${keyring:...}' is not supported"),
+        ("${keyring:key}", "names a service and a user"),
         ("${vault:a/b}", "'${vault:...}' is not supported"),
         ("${NAME:?message}", "'${NAME:...}' is not supported"),
         ("${}", "without the name of a variable"),

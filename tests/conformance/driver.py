@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from tests.conformance import signing_in
 from tests.fakes.client import PATIENCE, StdioClient, spawned, write_config
 
 CAPABILITIES: Final = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
 DECLARED: Final = {"_meta": {"io.modelcontextprotocol/clientCapabilities": CAPABILITIES}}
-SPOKEN: Final = {"2025-11-25": "handshake", "2026-07-28": "modern"}
+SPOKEN: Final = {"2025-03-26": "handshake", "2025-11-25": "handshake", "2026-07-28": "modern"}
 VALUES: Final[dict[Any, Any]] = {"string": "a", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
 
 Json = dict[str, Any]
@@ -87,14 +88,22 @@ class Driver:
             self._client.send_raw(json.dumps(line).encode() + b"\n")
 
 
-async def use_everything(driver: Driver, wanted: list[Json]) -> None:
+async def call(driver: Driver, config: Path, params: Json) -> None:
+    """Call a tool, and sign in in between if the hub says so."""
+    for _ in range(signing_in.ROUNDS):
+        if not signing_in.asks_for_login(await driver.ask("tools/call", params)):
+            return
+        await signing_in.login(config, "suite")
+
+
+async def use_everything(driver: Driver, config: Path, wanted: list[Json]) -> None:
     """List and use tools, resources and prompts; `wanted` are the calls of tools the scenario asks for."""
     tools = (await driver.ask("tools/list", {}))["result"]["tools"]
     schemas = {tool["name"]: tool["inputSchema"] for tool in tools}
-    for call in wanted or [{"name": name, "arguments": filled_in(schema)} for name, schema in schemas.items()]:
-        if call["name"] == "json_schema_echo":
-            call["arguments"] = {"schema": schemas["json_schema_2020_12_tool"]}
-        await driver.ask("tools/call", {"name": call["name"], "arguments": call["arguments"]})
+    for given in wanted or [{"name": name, "arguments": filled_in(schema)} for name, schema in schemas.items()]:
+        if given["name"] == "json_schema_echo":
+            given["arguments"] = {"schema": schemas["json_schema_2020_12_tool"]}
+        await call(driver, config, {"name": given["name"], "arguments": given["arguments"]})
     for resource in (await driver.ask("resources/list", {}))["result"]["resources"]:
         await driver.ask("resources/read", {"uri": resource["uri"]})
     for prompt in (await driver.ask("prompts/list", {}))["result"]["prompts"]:
@@ -105,13 +114,18 @@ async def main(era: str, url: str) -> None:
     spoken = SPOKEN[os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"]]
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     server = {"url": url, "transport": "http", "era": spoken, "namespace": "", "validate_arguments": "off"}
+    if signing_in.wanted():
+        server["auth"] = signing_in.auth(context)
     with tempfile.TemporaryDirectory() as directory:
-        config = write_config(Path(directory), {"suite": server}, list_wait=PATIENCE)
+        tokens = str(Path(directory) / "tokens")
+        config = write_config(Path(directory), {"suite": server}, list_wait=PATIENCE, token_dir=tokens)
+        if signing_in.wanted():
+            await signing_in.sign_in(config)
         command = [sys.executable, "-m", "mcp_hub", "serve", "--config", str(config)]
         async with spawned(command, modern=era == "modern") as client:
             driver = Driver(client)
             await driver.introduce()
-            await use_everything(driver, context.get("toolCalls", []))
+            await use_everything(driver, config, context.get("toolCalls", []))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,8 @@ class Report:
     passed: frozenset[str]
     failed: dict[str, tuple[str, ...]]
     printed: str
+    warned: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What it only advises against, by scenario."""
 
     def only(self, *prefixes: str) -> dict[str, tuple[str, ...]]:
         """The failures of scenarios whose names begin like this."""
@@ -62,16 +64,18 @@ async def run(suite: Path, *arguments: str, results: Path) -> Report:
 
 
 def _report(results: Path, printed: str) -> Report:
-    passed, failed = set(), {}
+    passed, failed, warned = set(), {}, {}
     for file in sorted(results.rglob("checks.json")):
         scenario = _scenario(file.relative_to(results).parent)
         checks = json.loads(file.read_text())
         bad = tuple(f"{c['id']}: {c.get('errorMessage')}" for c in checks if c["status"] == "FAILURE")
+        if advice := tuple(check["id"] for check in checks if check["status"] == "WARNING"):
+            warned[scenario] = advice
         if bad:
             failed[scenario] = bad
         elif any(check["status"] == "SUCCESS" for check in checks):
             passed.add(scenario)
-    return Report(frozenset(passed), failed, printed)
+    return Report(frozenset(passed), failed, printed, warned)
 
 
 def _scenario(directory: Path) -> str:

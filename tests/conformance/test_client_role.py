@@ -1,6 +1,6 @@
 """The official conformance suite finds nothing wrong with the hub as a client of its servers.
 
-All client scenarios of both revisions, without those of authorization and of extensions.
+All client scenarios of both revisions but those of extensions; those of authorization are in `test_signing_in.py`.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from mcp_hub.config.models import Deadlines, Server
+from mcp_hub.config.oauth import OAuth
 from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PostProcess, Retry, Screen, ToolRules
 from mcp_hub.kept import Kept, KeptCatalogs
 
@@ -119,6 +120,7 @@ OTHER: dict[str, Any] = {
     "max_sessions": 7, "era": "modern", "keep_catalog": False, "deadlines": Deadlines(call=5), "max_frame": 5,
     "builtin": "web", "browser": True, "allow": ("roots",),
     "profile": Path("profile"), "headless": False, "executable": Path("chromium"),
+    "oauth": OAuth(client_id="c", client_secret=SecretStr("s")),
 }  # fmt: skip
 RULES: dict[str, Any] = {
     "tags": ("a",), "filters": {"tools": Filter(deny=("x",))}, "tools": {"x": ToolRules(name="y")},

@@ -1,0 +1,107 @@
+"""The key `auth` and where tokens are kept, as a file says it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from mcp_hub.config.oauth import OAuth
+from mcp_hub.config.secret_values import secrets_of
+from tests.config.written import only, read, refused
+
+URL = "https://mcp.example/"
+SECRET = "canary-secret-14142"
+
+
+def written(auth: Any, **entry: Any) -> str:
+    return json.dumps({"servers": {"a": {"url": URL, "auth": auth, **entry}}})
+
+
+@pytest.mark.parametrize(
+    ("auth", "meant"),
+    [
+        ("oauth", OAuth()),
+        ({"type": "oauth"}, OAuth()),
+        ({"client_id": "c"}, OAuth(client_id="c")),
+        ({"clientId": "c", "clientSecret": f"{SECRET}\n"}, OAuth(client_id="c", client_secret=SecretStr(SECRET))),
+        ({"scopes": "read write read"}, OAuth(scopes=("read", "write"))),
+        ({"scope": ["read"]}, OAuth(scopes=("read",))),
+        ({"redirect_port": "8100"}, OAuth(redirect_port=8100)),
+        (
+            {"client_metadata_url": "https://x.example/hub.json"},
+            OAuth(client_metadata_url="https://x.example/hub.json"),
+        ),
+        (
+            {"grant": "client_credentials", "client_id": "c", "client_secret": "${S}", "issuer": "https://as.example"},
+            OAuth(
+                grant="client_credentials", client_id="c", client_secret=SecretStr(SECRET), issuer="https://as.example"
+            ),
+        ),
+    ],
+)
+def test_a_sign_in_is_read_as_it_is_meant(tmp_path: Path, auth: Any, meant: OAuth) -> None:
+    server = only(tmp_path, written(auth), "servers.json", environ={"S": SECRET})
+    assert server.oauth == meant
+    assert "Authorization" not in server.headers
+
+
+@pytest.mark.parametrize("auth", [None, False, "none", "a-token"])
+def test_what_is_no_sign_in_is_none(tmp_path: Path, auth: Any) -> None:
+    assert only(tmp_path, written(auth), "servers.json").oauth is None
+
+
+@pytest.mark.parametrize(
+    ("auth", "entry"),
+    [
+        ({"grant": "password"}, {}),
+        ({"grant": "client_credentials"}, {}),
+        ({"grant": "client_credentials", "client_id": "c"}, {}),
+        ({"grant": "client_credentials", "client_id": "c", "client_secret": "s", "private_key": "k"}, {}),
+        ({"grant": "client_credentials", "client_id": "c", "client_secret": "s", "redirect_port": 1}, {}),
+        ({"client_secret": "s"}, {}),
+        ({"private_key": "k", "client_id": "c"}, {}),
+        ({"client_id": "c", "client_metadata_url": "https://x.example/hub.json"}, {}),
+        ({"client_metadata_url": "http://x.example/hub.json"}, {}),
+        ({"client_metadata_url": "https://x.example/"}, {}),
+        ({"scopes": ['a"b']}, {}),
+        ({"redirect_port": 0}, {}),
+        ({"redirect_port": True}, {}),
+        ({"issuer": "as.example"}, {}),
+        ({"type": "basic"}, {}),
+        ("oauth", {"url": "http://mcp.example/"}),
+        ("oauth", {"headers": {"authorization": "Bearer x"}}),
+        ("oauth", {"url": None, "command": "x"}),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_where_it_stands(tmp_path: Path, auth: Any, entry: Any) -> None:
+    lines = refused(tmp_path, written(auth, **entry), "servers.json")
+    assert all(line.startswith("servers.json:1: servers.a.auth") for line in lines), lines
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1/mcp", "http://127.0.0.1:1/mcp", "http://[::1]:1/mcp", URL])
+def test_tokens_go_over_tls_or_stay_on_this_machine(tmp_path: Path, url: str) -> None:
+    assert only(tmp_path, written("oauth", url=url), "servers.json").oauth == OAuth()
+
+
+def test_an_unset_variable_switches_the_entry_off_and_is_no_error(tmp_path: Path) -> None:
+    auth = {"client_id": "c", "client_secret": "${UNSET}", "redirect_port": "${UNSET}"}
+    server = only(tmp_path, written(auth), "servers.json")
+    assert "UNSET is not set" in (server.disabled_reason or "")
+
+
+def test_its_secrets_are_known_to_be_secrets(tmp_path: Path) -> None:
+    auth = {"client_id": "c", "client_secret": SECRET}
+    loaded = read(tmp_path, written(auth), "servers.json")
+    assert SECRET in set(secrets_of(loaded.config))
+    assert SECRET not in repr(loaded)
+
+
+def test_where_tokens_are_kept_can_be_said(tmp_path: Path) -> None:
+    config = read(tmp_path, "servers: {}\ntoken_store: keyring\ntoken_dir: there\n").config
+    assert (config.token_store, config.token_dir) == ("keyring", tmp_path / "there")
+    assert read(tmp_path, "servers: {}\n").config.token_store == "file"
+    assert refused(tmp_path, "servers: {}\ntoken_store: plain\n")
