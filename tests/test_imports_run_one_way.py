@@ -59,8 +59,9 @@ ALLOWED = {
     "serve": {"pure", "config", "wire", "policy", "catalogs", "hub"},
     "status": {"pure", "upstream", "hub"},
     "status_socket": set(),
+    "stalls": set(),
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"}
-    | {"status", "status_socket", "pin_file", "credentials"},
+    | {"status", "status_socket", "stalls", "pin_file", "credentials"},
     "__init__": {"pure", "config", "local", "hub"},
     "__main__": {"cli"},
 }

@@ -19,6 +19,7 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Hub
 from mcp_hub.records import Records
 from mcp_hub.serve.dispatcher import Dispatcher
+from mcp_hub.stalls import Stalls
 from mcp_hub.status import Status
 from mcp_hub.text import printable
 
@@ -164,14 +165,15 @@ async def _attended(
     from mcp_hub.cli.reloading import Reloading
     from mcp_hub.status_socket import telling
 
-    status = Status(hub)
+    status, stalls = Status(hub), Stalls()
     reloading = Reloading(hub, loaded, lambda config: chosen(options, config), records.line, keep_secret)
 
     def facts() -> dict[str, Any]:
-        status.more = {"loaded_at": reloading.loaded_at, "refused": reloading.refused}
+        stalled = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}
+        status.more = {"loaded_at": reloading.loaded_at, "refused": reloading.refused, **stalled}
         return status.facts()
 
-    async with reloading.running(signals.again), telling(facts):
+    async with reloading.running(signals.again), telling(facts), stalls.watched():
         yield status
 
 
