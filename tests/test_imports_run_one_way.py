@@ -25,6 +25,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "redaction",
     "resource_uris",
     "search_results",
+    "spellings",
     "tasks",
     "url_rules",
     "urls",
