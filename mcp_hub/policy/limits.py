@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -39,21 +39,22 @@ class _Bucket:
 
 
 class _Places:
-    """The places of one upstream: in the order of arrival, passing over callers that have all theirs."""
+    """The places of one upstream. Callers that wait take turns, each with its calls in order, and those that have all
+    their places are passed over: nobody waits for the whole queue of somebody else.
+    """
 
     def __init__(self, limits: rules.Limits) -> None:
         self._limits = limits
         self._taken = 0
         self._of_caller: Counter[Hashable] = Counter()
-        self._waiting: deque[tuple[Hashable, asyncio.Future[None]]] = deque()
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
+        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+        """By caller, the one whose turn is next first; none of the queues is empty."""
+        self.waiting = 0
+        """Calls, of all callers."""
 
     def take(self, caller: Hashable) -> bool:
-        """Take a place if there is one now and nobody who may have it waits for it."""
-        if not self._free_for(caller) or any(self._free_for(other) for other, _ in self._waiting):
+        """Take a place if there is one now. Nobody who may have it waits: it would have been given away."""
+        if not self._free_for(caller):
             return False
         self._enter(caller)
         return True
@@ -66,37 +67,62 @@ class _Places:
         self._taken += 1
         self._of_caller[caller] += 1
 
+    def make_room(self, caller: Hashable, error: Exception) -> bool:
+        """Whether `caller` may wait. Where too many do, the newest call of whoever has most gets `error` in its place,
+        unless `caller` would then have as many.
+        """
+        if self.waiting < self._limits.waiting:
+            return True
+        if self.waiting == len(self._waiting):
+            return False  # each of them has one only
+        most = max(self._waiting, key=lambda other: len(self._waiting[other]))
+        if len(self._waiting[most]) <= len(self._waiting.get(caller, ())) + 1:
+            return False
+        newest = self._waiting[most][-1]
+        self._forget(most, newest)
+        newest.set_exception(error)
+        return True
+
     async def wait(self, caller: Hashable) -> None:
-        """Wait for a place and take it."""
+        """Wait for a place and take it. Raises what `make_room` was given, where room was made of this call."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (caller, future)
-        self._waiting.append(entry)
+        self._waiting.setdefault(caller, deque()).append(future)
+        self.waiting += 1
         try:
             await future
         except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
+            if future.cancelled():
+                self._forget(caller, future)
+            elif future.done() and future.exception() is None:
                 self.leave(caller)
-            else:
-                self._waiting.remove(entry)
             raise
 
+    def _forget(self, caller: Hashable, future: asyncio.Future[None]) -> None:
+        queue = self._waiting.get(caller)
+        if queue is not None and future in queue:
+            queue.remove(future)
+            self.waiting -= 1
+            if not queue:
+                del self._waiting[caller]
+
     def leave(self, caller: Hashable) -> None:
-        """Give a place back; the first who may have it gets it."""
+        """Give a place back; the next who may have it gets it."""
         self._taken -= 1
         self._of_caller[caller] -= 1
         if not self._of_caller[caller]:
             del self._of_caller[caller]
-        for entry in self._waiting:
-            other, future = entry
-            if self._free_for(other) and not future.done():
-                self._waiting.remove(entry)
+        for other, queue in self._waiting.items():
+            future = next((one for one in queue if not one.done()), None)  # cancelled ones are about to go themselves
+            if future is not None and self._free_for(other):
+                self._waiting.move_to_end(other)
+                self._forget(other, future)
                 self._enter(other)
                 future.set_result(None)
                 return
 
 
 class Limits:
-    """At most `at_once` calls per upstream; up to `waiting` more queue in order, the rest is answered `overloaded`."""
+    """At most `at_once` calls per upstream; up to `waiting` more queue, callers in turn, the rest is `overloaded`."""
 
     def __init__(self, servers: Mapping[str, Server], clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = {id: server.limits for id, server in servers.items()}
@@ -114,9 +140,10 @@ class Limits:
         self._check_rate(server, call)
         places = self._places[server]
         if not places.take(call.caller):
-            if places.waiting >= self._limits[server].waiting:
-                text = f"{server!r} has {places.waiting} calls waiting already; try again in a moment."
-                raise Overloaded(text, server=server, retry_after=1.0, executed=False)
+            text = f"{server!r} has {self._limits[server].waiting} calls waiting already; try again in a moment."
+            error = Overloaded(text, server=server, retry_after=1.0, executed=False)
+            if not places.make_room(call.caller, error):
+                raise error
             call.notes.append("limits: waited for a place")
             await places.wait(call.caller)
         try:
