@@ -1,4 +1,4 @@
-"""Clients that cost a server time: some trickle a head, some a body, some ask for much and never read."""
+"""Clients that keep a server waiting: some trickle a head, some a body, some ask for much and never read it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 
-from tests.load.clients import Client, opened
+from tests.load.clients import PATIENCE, Client, opened
 
-PAUSE = 0.1
+PAUSE = 0.5
 """Seconds between two bytes of one that trickles."""
 UNREAD = 1024 * 1024
 """Bytes of an answer nobody reads: more than the sockets on both sides take."""
@@ -28,9 +28,11 @@ async def slow_clients(port: int, count: int, tool: str) -> AsyncIterator[None]:
             await client.open()
             sock = client.writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
             client.send("tools/call", {"name": tool, "arguments": {"bytes": UNREAD}}, 1)
-        await asyncio.sleep(0)
+        for client in deaf:  # when the answer has begun, nothing is left to do for it but to wait
+            async with asyncio.timeout(PATIENCE):
+                await client.reader.readuntil(b"\r\n\r\n")
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         yield
     finally:
         for task in trickling:
