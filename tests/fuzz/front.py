@@ -23,6 +23,7 @@ JSON = [
     (b"content-type", b"application/json"),
     (b"accept", b"application/json, text/event-stream"),
 ]
+SETTLING = "settling"
 OPEN_TOOLS = ["echo", "meta", "add"]
 
 
@@ -51,6 +52,12 @@ class Front:
         assert b'"x"' in answer.body, answer.body
         self.calls()
 
+    async def settled(self) -> None:
+        """Everything that was sent to the process is in its record: a last call is, which came by the same pipe."""
+        body = {**CALL, "params": {**ARGUMENTS, "arguments": {"text": SETTLING}}}
+        answer = await self.exchange("POST", "/mcp", self.in_session(), [json.dumps(body).encode()])
+        assert SETTLING.encode() in answer.body
+
     async def handshake(self) -> None:
         """A session of the revision that has batches."""
         params = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
@@ -72,7 +79,8 @@ class Front:
             file.seek(self._read)
             messages = [json.loads(line) for line in file]
             self._read = file.tell()
-        return [message["params"] for message in messages if message.get("method") == "tools/call"]
+        found = [message["params"] for message in messages if message.get("method") == "tools/call"]
+        return [params for params in found if params.get("arguments") != {"text": SETTLING}]
 
     async def exchange(self, method: str, path: str, headers: list[tuple[bytes, bytes]], body: list[bytes]) -> Answer:
         answer = Answer()

@@ -7,6 +7,7 @@ a promise was broken.
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import subprocess
 import sys
@@ -87,6 +88,7 @@ def fuzz(name: str, options: argparse.Namespace) -> None:
     """Hand one target to libFuzzer, which ends the process."""
     import atheris
 
+    logging.disable(logging.CRITICAL)
     with atheris.instrument_imports(include=["mcp_hub"]):
         module = targets.load(name)
     place = options.corpus / name

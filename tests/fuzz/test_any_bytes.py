@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from mcp_hub import names, url_rules
 from mcp_hub.config import document
 from mcp_hub.redaction import Redaction
-from mcp_hub.serve import dispatcher
+from mcp_hub.serve import dispatcher, streamable
 from mcp_hub.serve.security import Gate
+from mcp_hub.wire.frames import decode
 from mcp_hub.wire.lines import LineReader
 from mcp_hub.wire.peer import Peer
 from mcp_hub.wire.sse import SseParser
 from tests.fuzz import targets
-from tests.fuzz.targets import bodies, frames, redacted
+from tests.fuzz.targets import bodies, frames, redacted, sockets
 
-EXAMPLES = {"configuration": 400, "bodies": 400}
+EXAMPLES = {"configuration": 400, "bodies": 400, "sockets": 400}
 """Fewer where one takes longer; 1,000 of the others."""
 
 
@@ -65,6 +66,12 @@ FAULTS: dict[str, tuple[object, str, object, bytes]] = {
     "urls": (url_rules, "_HUBS", (), b"\x00https://hf.co/datasets"),
     "redacted": (Redaction, "text", lambda self, text: text, b"\x00" + redacted.FORMS[0]),
     "conversation": (Peer, "failed", lambda self, request_id, error: None, b"\x06\x01"),
+    "sockets": (
+        streamable,
+        "decode_exactly",
+        lambda body: decode(body.replace(b'"x"', b'"y"')),
+        b"\x00" + sockets.SIZED,
+    ),
     "bodies": (dispatcher, "ambiguous", lambda params: None, bytes([1, 1, 0, _PARAMS, 1, _NAME, 0])),
 }
 """What to replace in the product by what, and the bytes that must be objected to then."""

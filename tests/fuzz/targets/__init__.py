@@ -20,6 +20,7 @@ NAMES = (
     "redacted",
     "conversation",
     "bodies",
+    "sockets",
 )
 
 
