@@ -24,8 +24,10 @@ from tests.hub.test_over_a_network import network_hub
 from tests.load.clients import Client, Era, Tally, calling, closed, opened
 from tests.load.slow import slow_clients
 
-NORMAL = 50
+NORMAL = 20
 """Clients whose answers are timed while others are slow."""
+WAITING = 50
+"""Clients that wait for a server that hangs."""
 WARM = 100
 """Clients before the first figure, so that what a process takes once is taken."""
 
@@ -92,33 +94,38 @@ class Run:
         self.row("after the connections have closed", f"{alone:.1f} KiB", "sessions stay for 30 min; memory is reused")
 
     async def beside(self, what: str, scene: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        """p99 of normal clients, alone and beside a scene, round for round."""
-        ratios, alone_p99, beside_p99 = [], [], []
-        for _ in range(self.options.rounds):
-            alone = await self.timed()
-            async with scene():
-                disturbed = await self.timed()
-            alone_p99.append(alone)
-            beside_p99.append(disturbed)
-            ratios.append(disturbed / alone)
-        median = statistics.median
-        note = (
-            f"{median(alone_p99) * 1000:.1f} ms alone, {median(beside_p99) * 1000:.1f} ms beside; {len(ratios)} rounds"
-        )
-        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        self.row(f"p99 of {NORMAL} clients beside {what}", f"{median(ratios):.2f} x", f"{note}; {spread}")
+        """p99 of normal clients, alone and beside a scene, in rounds that take turns."""
+        alone, disturbed = Tally(), Tally()
+        ratios = []
+        for turn in range(self.options.rounds):
+            found: dict[bool, Tally] = {}
+            for quiet in (True, False) if turn % 2 else (False, True):  # neither is always the first
+                async with contextlib.nullcontext() if quiet else scene():
+                    found[quiet] = await self.timed()
+            alone.seconds += found[True].seconds
+            disturbed.seconds += found[False].seconds
+            ratios.append(found[False].quantile(0.99) / found[True].quantile(0.99))
+        ratio = disturbed.quantile(0.99) / alone.quantile(0.99)
+        times = f"{alone.quantile(0.99) * 1000:.1f} ms alone, {disturbed.quantile(0.99) * 1000:.1f} ms beside"
+        rounds = f"{len(ratios)} rounds: {min(ratios):.2f} to {max(ratios):.2f}, median {statistics.median(ratios):.2f}"
+        self.row(f"p99 of {NORMAL} clients beside {what}", f"{ratio:.2f} x", f"{times}; {rounds}")
 
-    async def timed(self) -> float:
+    async def timed(self) -> Tally:
         clients = await opened(self.port, "handshake", NORMAL)
-        tally = await calling(clients, self.options.calls * 8, "up__echo")
-        self.count(tally, NORMAL * self.options.calls * 8)
+        tally = await calling(clients, self.options.calls * 10, "up__echo")
+        self.count(tally, NORMAL * self.options.calls * 10)
         await closed(clients)
-        return tally.quantile(0.99)
+        return tally
+
+    @contextlib.asynccontextmanager
+    async def nothing(self) -> AsyncIterator[None]:
+        """What the machine itself does to a ratio."""
+        yield
 
     @contextlib.asynccontextmanager
     async def slow_server(self) -> AsyncIterator[None]:
         """Others wait for another server, which does not answer."""
-        others = await opened(self.port, "modern", NORMAL)
+        others = await opened(self.port, "modern", WAITING)
         self.hang.touch()
         waiting = asyncio.create_task(calling(others, 1, "slow__echo"))
         try:
@@ -159,7 +166,8 @@ async def main(options: argparse.Namespace) -> int:
             for era in ("handshake", "modern"):
                 await run.many(era)  # type: ignore[arg-type]
             await run.overload()
-            await run.beside("as many that wait for a server that hangs", run.slow_server)
+            await run.beside("nothing: the noise of the machine", run.nothing)
+            await run.beside(f"{WAITING} that wait for a server that hangs", run.slow_server)
             await run.beside(
                 f"{options.slow} that trickle or never read", lambda: slow_clients(run.port, options.slow, "up__big")
             )
@@ -172,7 +180,7 @@ if __name__ == "__main__":
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--calls", type=int, default=5)
     parser.add_argument("--slow", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
     chosen = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
