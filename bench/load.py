@@ -83,7 +83,7 @@ class Run:
             await client.post("ping", None, 1)
         after_ping = (self.rss() - before) / count / 1024
         for client in everybody:
-            client.writer.write(client._head.replace("POST", "GET").encode() + client._session.encode() + b"\r\n")
+            client.writer.write(client._head.replace("POST", "GET").encode() + client.session.encode() + b"\r\n")
             await client.reader.readuntil(b"\r\n\r\n")
         standing = (self.rss() - before) / count / 1024
         await closed(everybody)

@@ -45,7 +45,9 @@ class Client:
     def __init__(self, port: int, era: Era) -> None:
         self._port = port
         self._era = era
-        self._session = ""
+        self.session = ""
+        """The header line that says which session it is; `""` in the modern era."""
+        self.first_id = 1
         self._head = _HEAD.format(host=f"127.0.0.1:{port}")
         self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
@@ -59,7 +61,7 @@ class Client:
             info = {"name": "load", "version": "1"}
             params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": {}, "clientInfo": info}
             headers, _ = await self.post("initialize", params, 0)
-            self._session = f"Mcp-Session-Id: {headers['mcp-session-id']}\r\n"
+            self.session = f"Mcp-Session-Id: {headers['mcp-session-id']}\r\n"
             await self.post("notifications/initialized", None, None)
 
     async def post(self, method: str, params: dict[str, Any] | None, request_id: Any) -> tuple[dict[str, str], Any]:
@@ -71,7 +73,7 @@ class Client:
     def send(self, method: str, params: dict[str, Any] | None, request_id: Any, *, keep: int = 0) -> bytes:
         """Write one POST; its last `keep` bytes are returned instead."""
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-        lines = self._session
+        lines = self.session
         if request_id is not None:
             message["id"] = request_id
         if params is not None:
@@ -150,11 +152,11 @@ async def closed(clients: list[Client]) -> None:
 
 
 async def calling(clients: list[Client], calls: int, tool: str, **arguments: Any) -> Tally:
-    """All clients call at the same time, each of them `calls` times in a row; the ids are 1 to `calls` for all."""
+    """All clients call at the same time, each of them `calls` times in a row; the ids are the same for all."""
     tally = Tally()
 
     async def one(number: int, client: Client) -> None:
-        for request_id in range(1, calls + 1):
+        for request_id in range(client.first_id, client.first_id + calls):
             await client.call(tool, f"{tool}/{number}/{request_id}", request_id, tally, **arguments)
 
     async with asyncio.TaskGroup() as group:

@@ -62,6 +62,22 @@ async def test_who_finds_no_place_is_told_while_those_who_have_one_hang(tmp_path
         await closed(clients)
 
 
+async def test_one_who_asks_for_much_does_not_keep_others_waiting_for_all_of_it(tmp_path: Path) -> None:
+    async with listening(tmp_path, narrow=fake(limits={"at_once": 1})) as port:
+        greedy = await opened(port, "handshake", 200)
+        for request_id, client in enumerate(greedy):  # one session on many connections: one caller
+            client.session, client.first_id = greedy[0].session, request_id
+        (modest,) = await opened(port, "handshake", 1)
+        asking = [asyncio.create_task(calling([client], 1, "narrow__echo")) for client in greedy]
+        await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        assert (await calling([modest], 1, "narrow__echo")).outcomes == {"own": 1}
+        left = sum(not task.done() for task in asking)
+        assert left > 0
+        tallies = await asyncio.gather(*asking)
+        assert sum(tally.outcomes["own"] for tally in tallies) == 200
+        await closed([*greedy, modest])
+
+
 async def test_slow_clients_of_every_kind_take_no_answer_from_the_others(tmp_path: Path) -> None:
     async with listening(tmp_path) as port, slow_clients(port, 200, "up__big"):
         clients = await opened(port, "handshake", 50)
