@@ -6,70 +6,15 @@ A real hub on a real socket, in front of a process that writes down what it gets
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_PARAMS, PARSE_ERROR
-from tests.fakes.client import fake
-from tests.hub.test_over_a_network import network_hub
-from tests.serve.scripted import BOTH, ENVELOPE, Connection, Lines, Response, connected, fetch, initialized, request
+from tests.fuzz.listening import META, MODERN_LINES, OPEN, SHUT, Front, call
+from tests.serve.scripted import ENVELOPE, Response, initialized
 
 pytestmark = pytest.mark.anyio
-
-OPEN, SHUT = "up__echo", "up__meta"
-MODERN_LINES = [*BOTH, ("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", OPEN)]
-META = json.dumps(ENVELOPE)
-
-
-@dataclass
-class Front:
-    """Where the hub listens, and what the process behind it has got."""
-
-    port: int
-    record: Path
-
-    def called(self) -> list[dict[str, Any]]:
-        messages = [json.loads(line) for line in self.record.read_text().splitlines()]
-        return [message["params"] for message in messages if message.get("method") == "tools/call"]
-
-    async def post(self, lines: Lines, body: str | bytes) -> Response:
-        data = body if isinstance(body, bytes) else body.encode("utf-8", "surrogatepass")
-        return await fetch(self, "POST", "/mcp", lines, data)  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Front]:
-    directory = tmp_path_factory.mktemp("front")
-    record = directory / "record"
-    entry = fake("--record", str(record), enable_tools=["echo"], tools={"echo": {"preset": {"fixed": "ours"}}})
-    async with network_hub(directory, {"up": entry}) as (_, base):
-        here = Front(int(base.rpartition(":")[2]), record)
-        lines = await initialized(here)  # type: ignore[arg-type]
-        answer = await here.post(lines, call())
-        assert "result" in answer.json, answer
-        yield here
-
-
-@pytest.fixture
-def front(running: Front) -> Front:
-    running.record.write_text("")
-    return running
-
-
-def call(params: str = "", meta: str = "", name: str = f'"name":"{OPEN}",') -> str:
-    inner = f'{name}{params}"arguments":{{"text":"x"}}' + (f',"_meta":{meta}' if meta else "")
-    return f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{{inner}}}}}'
 
 
 async def both(front: Front, body: str, meta: str) -> list[Response]:
@@ -246,92 +191,4 @@ async def test_a_batch_of_modern_requests_is_no_way_round_the_headers(front: Fro
     assert inner["error"]["code"] == INVALID_PARAMS
     (refused,) = (await front.post(session, f"[{call(name=f'{chr(34)}name{chr(34)}:{json.dumps(SHUT)},')}]")).json
     assert refused["error"]["code"] == INVALID_PARAMS
-    assert front.called() == []
-
-
-# --- where a request ends --------------------------------------------------------------------------------------
-
-
-@contextlib.asynccontextmanager
-async def raw(front: Front, head: list[str], rest: bytes) -> AsyncIterator[Connection]:
-    async with connected(front) as connection:  # type: ignore[arg-type]
-        start = ["POST /mcp HTTP/1.1", f"Host: 127.0.0.1:{front.port}", *head, "", ""]
-        connection.send("\r\n".join(start).encode("latin-1") + rest)
-        yield connection
-
-
-def hidden(front: Front) -> bytes:
-    """A sound request that must not be seen where it is part of another one."""
-    lines = MODERN_LINES
-    return request(front, "POST", "/mcp", lines, call(meta=META).encode())  # type: ignore[arg-type]
-
-
-TYPE = "Content-Type: application/json"
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        ["Content-Length: 2", "Transfer-Encoding: chunked"],
-        ["Transfer-Encoding: chunked", "Content-Length: 2"],
-        ["Content-Length: 2", "Content-Length: 900"],
-        ["Content-Length: 2, 900"],
-        ["Content-Length: +2"],
-        ["Content-Length: 0x2"],
-        ["Content-Length: 2 2"],
-        ["Content-Length: -1"],
-        ["Content-Length: 99999999999999999999999999"],
-        ["Transfer-Encoding: chunked, identity"],
-        ["Transfer-Encoding: identity, chunked, chunked", "Content-Length: 2"],
-        ["Transfer-Encoding : chunked", "Content-Length: 2"],
-        ["Content-Length : 2"],
-        ["Content-Length: 2\r\n folded: 900"],
-        ["X-Bare: a\nTransfer-Encoding: chunked", "Content-Length: 2"],
-        ["X-Nul: a\0b", "Content-Length: 2"],
-    ],
-)
-async def test_a_request_whose_end_two_readers_see_in_two_places_ends_its_connection(
-    front: Front, head: list[str]
-) -> None:
-    async with raw(front, [TYPE, *head], b"{}" + b"0\r\n\r\n" + hidden(front)) as connection:
-        assert (await connection.head()).status == 400
-        assert await connection.ended()
-    assert front.called() == []
-
-
-@pytest.mark.parametrize(
-    "chunk",
-    [b"2;x\n\r\n{}", b"+2\r\n{}\r\n", b"0x2\r\n{}\r\n", b"2\n{}\n", b"fffffffffffffffff\r\n{}", b" 2\r\n{}\r\n"],
-)
-async def test_a_chunk_whose_size_two_readers_see_differently_ends_its_connection(front: Front, chunk: bytes) -> None:
-    rest = chunk + b"0\r\n\r\n" + hidden(front)
-    async with raw(front, [TYPE, "Transfer-Encoding: chunked"], rest) as connection:
-        assert await connection.ended()
-    assert front.called() == []
-
-
-async def test_a_request_behind_a_sound_chunked_one_is_answered_on_its_own(front: Front) -> None:
-    rest = b"2\r\n{}\r\n0\r\n\r\n" + hidden(front)
-    async with raw(front, [TYPE, "Transfer-Encoding: chunked"], rest) as connection:
-        assert (await connection.response()).status == 400
-        assert "result" in (await connection.response()).json
-    assert len(front.called()) == 1
-
-
-async def test_a_request_behind_another_is_answered_after_it(front: Front) -> None:
-    async with connected(front) as connection:  # type: ignore[arg-type]
-        connection.send(hidden(front) + hidden(front))
-        first, second = await connection.response(), await connection.response()
-    assert ["result" in answer.json for answer in (first, second)] == [True, True]
-    assert len(front.called()) == 2
-
-
-@pytest.mark.parametrize(
-    "target", ["http://evil.example/mcp", "//evil.example/mcp", "/mcp#x", "/%6dcp", "/mcp%2f", "/x/../mcp"]
-)
-async def test_no_way_to_write_the_path_goes_by_the_checks_of_the_host(front: Front, target: str) -> None:
-    async with connected(front) as connection:  # type: ignore[arg-type]
-        body = call(meta=META).encode()
-        connection.send(request(front, "POST", target, MODERN_LINES, body, host="evil.example"))  # type: ignore[arg-type]
-        assert (await connection.head()).status in (400, 421)
     assert front.called() == []
