@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -85,3 +88,10 @@ def test_a_target_sees_the_fault_it_is_there_for(name: str, monkeypatch: pytest.
     monkeypatch.setattr(place, attribute, fault)
     with pytest.raises(AssertionError):
         module.target(data)
+
+
+def test_a_text_that_was_found_runs_again_without_a_fuzzer(tmp_path: Path) -> None:
+    found = tmp_path / "crash-1"
+    found.write_bytes(targets.load("lines").SEEDS[0])
+    argv = [sys.executable, "-m", "tests.fuzz.guided", "--target", "lines", "--reproduce", str(found)]
+    assert subprocess.run(argv, timeout=60, check=False).returncode == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_hub.serve.network import connections_possible
 from tests.fakes.client import fake
 from tests.hub.test_over_a_network import network_hub
 from tests.load.clients import PATIENCE, Era, calling, closed, opened
@@ -18,6 +19,12 @@ pytestmark = pytest.mark.anyio
 
 CLIENTS = 1000
 CALLS = 5
+
+
+@pytest.fixture(autouse=True, scope="module")
+def descriptors() -> None:
+    """This process has as many sockets as the hub; many systems give it fewer until it asks."""
+    assert connections_possible() >= CLIENTS
 
 
 @contextlib.asynccontextmanager
