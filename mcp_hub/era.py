@@ -34,6 +34,8 @@ LOG_LEVEL_KEY: Final = _PREFIX + "logLevel"
 SERVER_INFO_KEY: Final = _PREFIX + "serverInfo"
 SUBSCRIPTION_KEY: Final = _PREFIX + "subscriptionId"
 PROGRESS_TOKEN: Final = "progressToken"
+HOP_KEYS: Final = frozenset({PROGRESS_TOKEN, VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY})
+"""Members of `params._meta` that are between two neighbours and never passed on."""
 
 DISCOVER: Final = "server/discover"
 LISTEN: Final = "subscriptions/listen"
@@ -127,16 +129,12 @@ def end_to_end(params: Mapping[str, Any]) -> Json:
     kept = dict(params)
     meta = kept.get("_meta")
     if isinstance(meta, dict):
-        rest = {key: value for key, value in meta.items() if not _is_hop_key(key)}
+        rest = {key: value for key, value in meta.items() if key not in HOP_KEYS}
         if rest:
             kept["_meta"] = rest
         else:
             del kept["_meta"]
     return kept
-
-
-def _is_hop_key(key: str) -> bool:
-    return key == PROGRESS_TOKEN or key in (VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY)
 
 
 def stamped(params: Json, envelope: Envelope) -> Json:

@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Hashable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from mcp_hub import era as eras
 from mcp_hub import extensions, instructions, tasks
 from mcp_hub.catalog import Catalog, Route
 from mcp_hub.catalogs import Catalogs
-from mcp_hub.chain import Rules, make_rules
-from mcp_hub.config.models import Config, Server
-from mcp_hub.credentials.tokens import SignIns
+from mcp_hub.chain import Rules
+from mcp_hub.config.models import Config
 from mcp_hub.era import Envelope, Era
-from mcp_hub.errors import ConfigError
-from mcp_hub.file_stamps import tool_files
-from mcp_hub.generation import Generation, Retiring
+from mcp_hub.generation import Generation
+from mcp_hub.generations import Generations, Lasting
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import RESOURCES, TEMPLATES, Kind
 from mcp_hub.known_uris import KnownUris
 from mcp_hub.long_results import LongResults
-from mcp_hub.own_servers import OwnServers, built_in_settings
-from mcp_hub.pin_file import Pins, PinWatch, read_pins
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection
-from mcp_hub.policy.trace import Labels
 from mcp_hub.principals import profile_of
-from mcp_hub.relay import Relay
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
-from mcp_hub.upstream.starts import Starts
 from mcp_hub.version import VERSION
 from mcp_hub.wire.children import Children
 
@@ -45,9 +37,6 @@ log = logging.getLogger("mcp_hub")
 
 REFRESH_AFTER: Final = 5.0
 """Seconds until upstreams that are served from their kept catalog are started to refresh it."""
-
-RENEW_WAIT: Final = 10.0
-"""Seconds a new generation waits for the upstreams it has to start before it takes over."""
 
 SCREEN_AFTER: Final = 1.0
 """Seconds after a change of the lists until what is only flagged is looked at: first the clients, then the report."""
@@ -79,24 +68,34 @@ class Hub:
         self.children = Children()
         self.uris = KnownUris(lambda caller: self.catalogs.of(caller))
         self.clients = Clients(expected=one_client, uris=self.uris, sees=self._sees)
-        self._environ = environ
-        self._starts = Starts()
         self._kept = kept
-        self._record = record
-        self._labels = Labels()
         self._long_results = LongResults(time.monotonic)
-        self._retiring = Retiring()
-        self._renewing = asyncio.Lock()
-        self.generation = self._make(1, config, selection, {})
+        lasting = Lasting(
+            self.info,
+            environ,
+            self.children,
+            self.clients,
+            self.uris,
+            kept,
+            record,
+            self._long_results,
+            lambda: self._task_ids,
+            lambda: self.catalogs.changed(),
+        )
+        self._generations = Generations(lasting, config, selection)
         self.catalogs = Catalogs(self.info)
         self._patience_ends: float | None = None
         self._refresh: asyncio.TimerHandle | None = None
-        self._watching_pins: asyncio.Task[None] | None = None
         self._screening: asyncio.TimerHandle | None = None
         self._hurried = asyncio.Event()
         self._show()
 
     # --- generations -------------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> Generation:
+        """The configuration in force, at work."""
+        return self._generations.now
 
     @property
     def config(self) -> Config:
@@ -123,75 +122,9 @@ class Hub:
         """Makes the connections of the configuration in force."""
         return self.generation.dialer
 
-    def _make(self, number: int, config: Config, selection: Selection, former: Mapping[str, Upstream]) -> Generation:
-        """A generation that takes over those of the former upstreams whose entry still means the same process."""
-        dialer = Dialer(self.children, self._environ, partial(built_in_settings, config), SignIns(config).of)
-
-        def connect(
-            server: Server, clients: Clients, kept: KeptCatalogs | None, changed: Callable[[], None]
-        ) -> Upstream:
-            upstream = Upstream(server, dialer, self.info, clients, self._starts, kept, changed)
-            upstream.made_from = _made_from(server, config)
-            return upstream
-
-        upstreams: dict[str, Upstream] = {}
-        for server in config.servers:
-            known = former.get(server.id)
-            if known is None or known.made_from != _made_from(server, config):
-                known = connect(server, self.clients, self._kept, self._lists_changed)
-            upstreams[server.id] = known
-        own = OwnServers(config, upstreams, lambda server: connect(server, Clients(expected=False), None, lambda: None))
-        generation = Generation(number, config, selection, upstreams, own, dialer)
-        pinned: Pins = {}
-        if any(config.pins_of(server) != "off" for server in config.servers):
-            if config.pins_file is None:
-                raise ConfigError("pins need a file: set pins.file")
-            generation.pin_watch = PinWatch(config.pins_file, lambda pins: self._pinned(generation, pins))
-            pinned = read_pins(config.pins_file)
-        relay = Relay(upstreams, self.uris, lambda: self._task_ids, lambda call, result: rules.shaped(call, result))
-        rules = generation.rules = make_rules(
-            config,
-            selection,
-            relay,
-            record=self._record,
-            labels=self._labels,
-            listed=generation.listed_tool,
-            scrape=own.scrape,
-            run_function=own.run_function,
-            long_results=self._long_results,
-            pinned=pinned,
-        )
-        return generation
-
     async def renew(self, config: Config, selection: Selection = EVERYTHING) -> Generation:
-        """Go over to another configuration. Nothing that is running fails; returns once it is in force.
-
-        What is new is started first, and waited for at most `RENEW_WAIT` seconds. Upstreams whose entry still means
-        the same process keep it with all their sessions; what nobody needs any more ends with its last call.
-        Raises ConfigError for pins that cannot be read; then nothing has changed.
-        """
-        async with self._renewing:
-            former = self.generation
-            coming = await asyncio.to_thread(self._make, former.number + 1, config, selection, former.upstreams)
-            fresh = [u for id, u in coming.upstreams.items() if former.upstreams.get(id) is not u]
-            for upstream in fresh:
-                upstream.start()
-                upstream.wake()
-            await _tried([upstream for upstream in fresh if not upstream.server.lazy], RENEW_WAIT)
-            self.generation = coming
-            for server in config.servers:
-                upstream, before = coming.upstreams[server.id], former.upstreams.get(server.id)
-                if upstream is before:
-                    upstream.renew(server)
-                elif before is not None:
-                    upstream.succeed(before)
-            self._show()
-            self._watch_pins()
-            for id, upstream in former.upstreams.items():
-                if coming.upstreams.get(id) is not upstream:
-                    self._retiring.upstream(upstream)
-            self._retiring.generation(former)
-            return coming
+        """Go over to another configuration (Generations.renew). Nothing that is running fails. Raises ConfigError."""
+        return await self._generations.renew(config, selection, self._show)
 
     def _show(self) -> None:
         now = self.generation
@@ -204,21 +137,9 @@ class Hub:
             self._built,
         )
 
-    def _watch_pins(self) -> None:
-        if self._watching_pins is not None:
-            self._watching_pins.cancel()
-        watch = self.generation.pin_watch
-        self._watching_pins = asyncio.create_task(watch.run(), name="pins") if watch is not None else None
-
-    def _pinned(self, generation: Generation, pins: Pins) -> None:
-        generation.rules.pins.take(pins)
-        self.catalogs.changed()
-
     async def __aenter__(self) -> Hub:
-        for upstream in self.upstreams.values():
-            upstream.start()
+        self._generations.start()
         self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
-        self._watch_pins()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -227,19 +148,15 @@ class Hub:
     async def close(self) -> None:
         """Stop every upstream, all at the same time, and what is left of their processes. Idempotent."""
         self.catalogs.close()
-        for waiting in (self._refresh, self._screening, self._watching_pins):
+        for waiting in (self._refresh, self._screening):
             if waiting is not None:
                 waiting.cancel()
-        stopping = (upstream.stop() for upstream in self.upstreams.values())
-        await asyncio.gather(*stopping, self.generation.own.close(), self._retiring.close(), return_exceptions=True)
+        await self._generations.close()
         await self.children.close()
 
     def _wake_all(self) -> None:
         for upstream in self.upstreams.values():
             upstream.wake()
-
-    def _lists_changed(self) -> None:
-        self.catalogs.changed()
 
     def _sees(self, caller: Hashable | None, upstream: str) -> bool:
         return profile_of(caller) is None or upstream in self.catalogs.of(caller).upstreams
@@ -424,17 +341,3 @@ class Hub:
     async def forget_watcher(self, who: Hashable) -> None:
         """A subscriber is gone; what only it wanted to hear of is nobody's news any more."""
         await asyncio.gather(*(upstream.watching.forget(who) for upstream in self.upstreams.values()))
-
-
-async def _tried(upstreams: Sequence[Upstream], seconds: float) -> None:
-    """Wait until each has been connected to or has failed to be, at most so long."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            for upstream in upstreams:
-                await upstream.tried.wait()
-
-
-def _made_from(server: Server, config: Config) -> tuple[Any, ...]:
-    """What the process of an upstream was made from: with the same it would be the same."""
-    settings = built_in_settings(config, server) if server.builtin is not None else None
-    return server.connection, settings, tool_files(server.tools_dir)

@@ -51,6 +51,7 @@ class Status:
     def _of(self, upstream: Upstream) -> Json:
         now = time.monotonic()
         agreement, there, session = upstream.agreement, upstream.state in THERE, upstream.session
+        due = upstream.backing_off.next_attempt
         last_words = session.last_words if session is not None else ()
         return {
             "server": upstream.server.id,
@@ -66,8 +67,8 @@ class Status:
             "tools": len(upstream.lists.items.get(TOOLS, ())),
             "calls": upstream.calls.count,
             "starts": upstream.starts,
-            "failures": upstream.failures,
-            "next_attempt": round(max(0.0, upstream.next_attempt - now), 1) if upstream.next_attempt else None,
+            "failures": upstream.backing_off.failures,
+            "next_attempt": round(max(0.0, due - now), 1) if due is not None else None,
             "breaker": str(self._hub.rules.breaker.state(upstream.server.id)),
             "stray": session.peer.stray if session is not None else 0,
             "problem": printable(upstream.error, 2000) if upstream.error is not None else None,

@@ -28,7 +28,8 @@ _DEPTH: Final = 3
 
 _WEB: Final = frozenset({"http", "https", "ws", "wss", "ftp", "hf", ""})
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+-]*):(?!\d+(?:[/\\?#]|$))")
-_IGNORED: Final = re.compile(r"[\t\r\n]")
+_IGNORED: Final = re.compile(r"[\t\r\n\ud800-\udfff]")
+"""What clients leave out, wherever it stands; a half of a character cannot be written, and some drop it."""
 _EDGES: Final = "".join(map(chr, range(0x21))) + "\x7f\x85\xa0\u200b\u2028\u2029\u3000\ufeff"
 _DOTS: Final = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 _HOST: Final = re.compile(r"[^\s/?#@:\[\]]+\.[^\s/?#@:\[\].\d][^\s/?#@:\[\]]*\.?|\d[0-9a-fx.]*", re.IGNORECASE)
@@ -135,7 +136,7 @@ def _parts(text: str, *, backslash_ends_host: bool = True) -> _Parts | None:
     end = min((at for at in map(rest.find, ends) if at >= 0), default=len(rest))
     authority, tail = rest[:end], rest[end:]
     host, port = _host_and_port(authority)
-    if not host or (not scheme and not rooted and not _is_host(host)):
+    if not host or (not scheme and not rooted and not _is_host(host) and not _is_written_host(authority)):
         return None
     path, _, query = tail.partition("#")[0].partition("?")
     return _Parts(scheme, host, port, path, query, bool(authority.rpartition("@")[0]))
@@ -143,6 +144,11 @@ def _parts(text: str, *, backslash_ends_host: bool = True) -> _Parts | None:
 
 def _is_host(host: str) -> bool:
     return _HOST.fullmatch(host) is not None or ":" in host or host == "localhost"
+
+
+def _is_written_host(authority: str) -> bool:
+    """Some clients ask for a host as it is written, `a%20b.example`, which is none once it is decoded."""
+    return "%" in authority and _HOST.fullmatch(authority.rpartition("@")[2].partition(":")[0]) is not None
 
 
 def _host_and_port(authority: str) -> tuple[str, int | None]:
@@ -271,7 +277,9 @@ def _readings(text: str, work: _Work) -> Iterator[Url]:
     work.spend(text)
     text = _trimmed(text)
     parts = _parts(text)
-    other = _parts(text, backslash_ends_host=False) if "\\" in text else parts
+    # `\\a@host` is a user and a host to whoever puts `https://` in front and knows no backslash.
+    rooted = f"//{text}" if text.startswith("\\") and "@" in text else text
+    other = _parts(rooted, backslash_ends_host=False) if "\\" in text else parts
     for one in (parts, other) if other != parts else (parts,):
         if one is not None:
             yield from map(one.url, _paths(one.path))

@@ -28,6 +28,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "resource_uris",
     "screening",
     "search_results",
+    "spellings",
     "tasks",
     "url_rules",
     "urls",
@@ -54,8 +55,9 @@ ALLOWED = {
     "relay": {"pure", "policy", "upstream", "bridge"},
     "file_stamps": {"pure"},
     "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers", "pin_file"},
-    "hub": {"pure", "config", "wire", "kept", "policy", "upstream"}
-    | {"catalogs", "chain", "own_servers", "relay", "generation", "file_stamps", "pin_file", "credentials"},
+    "generations": {"pure", "config", "wire", "kept", "policy", "upstream", "chain", "own_servers", "relay"}
+    | {"generation", "file_stamps", "pin_file", "credentials"},
+    "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "catalogs", "chain", "generation", "generations"},
     "serve": {"pure", "config", "wire", "policy", "catalogs", "hub"},
     "status": {"pure", "upstream", "hub"},
     "status_socket": set(),

@@ -15,6 +15,7 @@ from typing import Any, Final
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.ownership import refuse_foreign
 from mcp_hub.errors import ConfigError
+from mcp_hub.text import printable
 
 MAX_FILE = 1024 * 1024
 """No configuration written by a person comes near; the parsers need up to seconds for one megabyte."""
@@ -88,7 +89,7 @@ def read_document(path: Path) -> Document:
         _check_bounds(parsed.tree)
     except Unreadable as error:
         where = path.name if error.line is None else f"{path.name}:{error.line}"
-        raise ConfigError(f"{where}: {error}") from None
+        raise ConfigError(f"{where}: {printable(str(error))}") from None
     except RecursionError:
         raise ConfigError(f"{path.name}: nested too deeply") from None
     if parsed.tree is None and not parsed.faults:

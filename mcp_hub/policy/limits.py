@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mcp_hub.catalog import Item
 from mcp_hub.config import rules
@@ -14,23 +14,15 @@ from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.bucket import Bucket
+from mcp_hub.policy.waiting import Waiting
 from mcp_hub.principals import Principal, principal_of
 
 MAX_CALLERS: Final = 10_000
 """Callers whose rate is remembered; the longest unseen goes first."""
 
 
-class _Waiting(NamedTuple):
-    """A call without a place."""
-
-    caller: Hashable | None
-    future: asyncio.Future[None]
-
-
 class _Places:
-    """The places of one upstream. The principal with the fewest is next, among equals one after the other; of one
-    principal's calls the first, passing over callers that have all theirs.
-    """
+    """The places of one upstream."""
 
     def __init__(self, server: str, limits: rules.Limits) -> None:
         self._server = server
@@ -38,13 +30,11 @@ class _Places:
         self._taken = 0
         self._of_caller: Counter[Hashable] = Counter()
         self._of_principal: Counter[Principal] = Counter()
-        self._queues: dict[Principal, deque[_Waiting]] = {}
-        """In the order in which it is their turn."""
-        self.waiting = 0
+        self.waiting = Waiting()
 
     def take(self, caller: Hashable | None) -> bool:
-        """Take a place if there is one now and nobody who may have it waits for it."""
-        if not self._free_for(caller) or self._next() is not None:
+        """Take a place if there is one now. Nobody who may have it waits: it would have been given away."""
+        if not self._free_for(caller):
             return False
         self._enter(caller)
         return True
@@ -60,69 +50,44 @@ class _Places:
 
     async def wait(self, caller: Hashable | None) -> None:
         """Wait for a place and take it. Raises Overloaded where too many wait."""
-        if self.waiting >= self._limits.waiting:
-            self._make_room(principal_of(caller))
-        entry = _Waiting(caller, asyncio.get_running_loop().create_future())
-        self._queues.setdefault(principal_of(caller), deque()).append(entry)
-        self.waiting += 1
+        if self.waiting.size >= self._limits.waiting:
+            self._make_room(caller)
+        entry = self.waiting.add(caller)
         try:
             await entry.future
         except asyncio.CancelledError:
-            if entry.future.done() and not entry.future.cancelled() and entry.future.exception() is None:
+            if self.waiting.has(entry):
+                self.waiting.remove(entry)
+            elif not entry.future.cancelled() and entry.future.exception() is None:
                 self.leave(caller)
-            elif entry in self._queues.get(principal_of(caller), ()):
-                self._remove(entry)
             raise
 
-    def _make_room(self, principal: Principal) -> None:
+    def _make_room(self, caller: Hashable | None) -> None:
         """Who has most calls waiting gives up its last, for one who has fewer. Raises Overloaded."""
-        text = f"{self._server!r} has {self.waiting} calls waiting already; try again in a moment."
+        text = f"{self._server!r} has {self.waiting.size} calls waiting already; try again in a moment."
         error = Overloaded(text, server=self._server, retry_after=1.0, executed=False)
-        most = max(self._queues, key=lambda one: len(self._queues[one]), default=principal)
-        last = next((one for one in reversed(self._queues.get(most, ())) if not one.future.done()), None)
-        if last is None or len(self._queues[most]) <= len(self._queues.get(principal, ())) + 1:
+        last = self.waiting.room_for(caller)
+        if last is None:
             raise error
-        self._remove(last)
+        self.waiting.remove(last)
         last.future.set_exception(error)
-
-    def _remove(self, entry: _Waiting) -> None:
-        principal = principal_of(entry.caller)
-        self._queues[principal].remove(entry)
-        self.waiting -= 1
-        if not self._queues[principal]:
-            del self._queues[principal]
 
     def leave(self, caller: Hashable | None) -> None:
         """Give a place back; the next one gets it."""
         self._taken -= 1
         _one_less(self._of_caller, caller)
         _one_less(self._of_principal, principal_of(caller))
-        entry = self._next()
+        if self._taken >= self._limits.at_once or not self.waiting.size:
+            return
+        entry = self.waiting.next(self._free_for, self._of_principal)
         if entry is not None:
-            self._remove(entry)
-            principal = principal_of(entry.caller)
-            if principal in self._queues:
-                self._queues[principal] = self._queues.pop(principal)  # to the end
+            self.waiting.remove(entry, served=True)
             self._enter(entry.caller)
             entry.future.set_result(None)
 
-    def _next(self) -> _Waiting | None:
-        """Who gets the next place; None if there is none, or nobody who may have it."""
-        if self._taken >= self._limits.at_once or not self.waiting:
-            return None
-        first = (
-            next((one for one in queue if self._free_for(one.caller) and not one.future.done()), None)
-            for queue in self._queues.values()
-        )
-        return min(
-            (one for one in first if one is not None),
-            key=lambda one: self._of_principal[principal_of(one.caller)],
-            default=None,
-        )
-
 
 class Limits:
-    """At most `at_once` calls per upstream; up to `waiting` more queue in order, the rest is answered `overloaded`."""
+    """At most `at_once` calls per upstream; up to `waiting` more queue, in turn, the rest is answered `overloaded`."""
 
     def __init__(self, servers: Mapping[str, Server], clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = {id: server.limits for id, server in servers.items()}

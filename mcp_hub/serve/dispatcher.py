@@ -36,6 +36,7 @@ from mcp_hub.serve.exchange import Exchange
 from mcp_hub.serve.parking import Parking, Uncarried
 from mcp_hub.serve.quotas import Quotas
 from mcp_hub.serve.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions, Way
+from mcp_hub.spellings import ambiguous
 from mcp_hub.wire.frames import Message, Raw
 from mcp_hub.wire.link import RequestId
 
@@ -158,6 +159,8 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, "params must be an object.")
         if params is not None and not isinstance(params.get("_meta", {}), dict):
             raise ProtocolError(INVALID_PARAMS, "params._meta must be an object.")
+        if params and (fault := ambiguous(params)) is not None:
+            raise fault
         if modern and caller.sole:
             self._introduce_sole(params)
         envelope = (

@@ -11,7 +11,7 @@ from mcp_hub.errors import INVALID_REQUEST, PARSE_ERROR
 from mcp_hub.principals import ANONYMOUS, Principal
 from mcp_hub.serve.callers import Caller
 from mcp_hub.serve.dispatcher import Dispatcher
-from mcp_hub.wire.frames import FrameError, Message, decode
+from mcp_hub.wire.frames import FrameError, Message, decode_exactly
 
 Write = Callable[[Any], None]
 """Sends one message, or a list of them as a batch; never blocks."""
@@ -35,7 +35,7 @@ class Duplex:
     def received(self, data: bytes) -> None:
         """Take one JSON text of the client's; what is wrong with it is answered, never raised."""
         try:
-            value = decode(data)
+            value = decode_exactly(data)
         except FrameError as error:
             self.refuse(PARSE_ERROR, f"Parse error: {error}")
             return

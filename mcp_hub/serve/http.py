@@ -22,6 +22,9 @@ STALLED_AFTER: Final = 120.0
 ABORT: Final = "mcp_hub.abort"
 """Extension of the ASGI scope: `{"call": f}`, where `f()` drops the connection; ASGI itself has no word for that."""
 
+BLANKS: Final = " \t"
+"""What may stand around a header's value and is no part of it; Python's own idea of blanks has more."""
+
 JSON: Final = b"application/json"
 EVENTS: Final = b"text/event-stream"
 PLAIN: Final = b"text/plain; charset=utf-8"
@@ -55,7 +58,7 @@ class Request:
 
     def values(self, name: bytes) -> list[str]:
         """Every line of one header (name in lower case), in order."""
-        return [value.decode("latin-1").strip() for key, value in self.headers if key == name]
+        return [value.decode("latin-1").strip(BLANKS) for key, value in self.headers if key == name]
 
     async def body(self, limit: int) -> bytes:
         """The whole body. Raises BodyTooLarge, BodyTooSlow and ClientGone."""

@@ -34,6 +34,12 @@ MAX_SPILL: Final = 64 * 1024 * 1024
 """Bytes of a body that are read after its request has been refused, so that the client gets to see the answer."""
 KEEP_CONNECTION: Final = 75
 """Seconds an idle connection is kept; longer than clients keep theirs, so that none is closed under a request."""
+UNREAD_DEADLINE: Final = 120.0
+"""Seconds a client may take nothing of what is written for it; then its connection is dropped with what waits."""
+MAX_CONNECTIONS: Final = 10_000
+"""As many as there can be sessions; one more is answered 503 at once."""
+KEPT_DESCRIPTORS: Final = 256
+"""Descriptors that connections leave for servers, files and the loop itself."""
 END_GRACE: Final = 2
 """Seconds for what is written but not yet read when everything has ended."""
 
@@ -164,6 +170,24 @@ def _url(bound: socket.socket, scheme: str) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
+def connections_possible() -> int:
+    """How many connections there can be. The process's own limit of descriptors is raised as far as it may be."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return MAX_CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONNECTIONS + KEPT_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+            soft = raised
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return min(MAX_CONNECTIONS, max(soft - KEPT_DESCRIPTORS, soft // 2))
+
+
 # --- uvicorn ---------------------------------------------------------------------------------------------------
 
 
@@ -172,20 +196,53 @@ def _uvicorn(app: App, context: ssl.SSLContext | None) -> tuple[uvicorn.Server, 
     import uvicorn
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+    most = connections_possible()
+
     class BoundedProtocol(HttpToolsProtocol):
-        """httptools sets no limit to headers and uvicorn none to the time they take."""
+        """httptools sets no limit to headers, uvicorn none to the time they take, and neither to what is not read."""
 
         _reading: Literal["nothing", "head", "body"] = "nothing"
         _head = _chunk = _spill = 0
         _deadline: asyncio.TimerHandle | None = None
+        _unread = 0
+        _reading_again: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            if len(self.connections) > most:
+                transport.write(b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\n")
+                transport.write(b"connection: close\r\ncontent-length: 0\r\n\r\n")
+                transport.close()
+                return
             self._arm()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._disarm()
+            self._read_on()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._unread = self.transport.get_write_buffer_size()
+            self._reading_again = self.loop.call_later(UNREAD_DEADLINE, self._unread_still)
+
+        def resume_writing(self) -> None:
+            self._read_on()
+            super().resume_writing()
+
+        def _read_on(self) -> None:
+            if self._reading_again is not None:
+                self._reading_again.cancel()
+                self._reading_again = None
+
+        def _unread_still(self) -> None:
+            """An answer that nobody reads would be kept for as long as the client likes, closed or not."""
+            left = self.transport.get_write_buffer_size()
+            if left >= self._unread:
+                self.transport.abort()
+                return
+            self._unread = left
+            self._reading_again = self.loop.call_later(UNREAD_DEADLINE, self._unread_still)
 
         def data_received(self, data: bytes) -> None:
             before, self._chunk = self._reading, len(data)

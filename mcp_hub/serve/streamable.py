@@ -11,7 +11,7 @@ from mcp_hub.serve.handshake import Handshake
 from mcp_hub.serve.http import JSON, Reply, Request, accepts
 from mcp_hub.serve.jsonrpc import id_of, read_body, refuse, refuse_with, shape_of
 from mcp_hub.serve.modern import Modern, is_modern
-from mcp_hub.wire.frames import FrameError, decode
+from mcp_hub.wire.frames import FrameError, decode_exactly
 
 if TYPE_CHECKING:
     from mcp_hub.principals import Principal
@@ -59,7 +59,7 @@ class Streamable:
         if body is None:
             return
         try:
-            message = decode(body)
+            message = decode_exactly(body)
         except FrameError:
             await refuse(reply, 400, PARSE_ERROR, "Parse error: the body is not JSON.")
             return

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import copy
 import logging
-import random
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from functools import partial
@@ -20,6 +19,7 @@ from mcp_hub.extensions import told
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import TOOLS
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement, agreed_before
+from mcp_hub.upstream.backing_off import BackingOff
 from mcp_hub.upstream.causes import Hear
 from mcp_hub.upstream.client_sessions import ClientSessions
 from mcp_hub.upstream.clients import Clients
@@ -41,10 +41,6 @@ from mcp_hub.wire.peer import Progress
 
 log = logging.getLogger("mcp_hub.upstream")
 
-BACKOFF_FIRST: Final = 0.5
-BACKOFF_LAST: Final = 30.0
-SHORT_LIFE: Final = 10.0
-"""Seconds; a connection that lived shorter counts as one more failure for the back-off, not as a recovery."""
 FAILURES_TO_FAIL_FAST: Final = 3
 """After so many failures in a row a call no longer triggers, and waits for, another attempt."""
 
@@ -77,6 +73,7 @@ class Upstream:
         starts: Starts,
         kept: KeptCatalogs | None,
         changed: Callable[[], None],
+        made_from: tuple[Any, ...] = (),
     ) -> None:
         self.server = server
         self.state = State.IDLE if server.enabled else State.DISABLED
@@ -86,7 +83,7 @@ class Upstream:
         """Why it is not there, in words for the user; None while all is well."""
         self.connect_seconds: float | None = None
         self.calls = InUse()
-        self.made_from: tuple[Any, ...] = ()
+        self.made_from = made_from
         """What its process was made from, for whoever has to know whether it would be another one now."""
         self.settled = asyncio.Event()
         """The first outcome is known: connected, failed, or served from the kept catalog."""
@@ -96,9 +93,7 @@ class Upstream:
         """When it came into its present state."""
         self.starts = 0
         """Attempts to connect in this run of the hub."""
-        self.next_attempt: float | None = None
-        """While backing off: when it is tried again."""
-        self._failures = 0
+        self.backing_off = BackingOff()
         self._refusal: CallError | None = None
         """What the last attempt to connect came to."""
         self._changed = changed
@@ -167,11 +162,6 @@ class Upstream:
         self._words.renew(server)
 
     @property
-    def failures(self) -> int:
-        """Connections in a row that failed or did not last."""
-        return self._failures
-
-    @property
     def session(self) -> Session | None:
         """The one shared by all callers, while it is open."""
         return self._session
@@ -217,10 +207,9 @@ class Upstream:
             session = await self._connect()
             if session is not None:
                 await self._until_lost(session)
-            recovered = time.monotonic() - began > SHORT_LIFE and session is not None
-            self._failures = 0 if recovered else self._failures + 1
-            at_once = session is not None and self._failures <= 1
-            await self._back_off(0.0 if at_once else None)
+            self.backing_off.ended(time.monotonic() - began, connected=session is not None)
+            await self.backing_off.wait(self._wake, at_once=session is not None and self.backing_off.failures <= 1)
+            self._wake.set()
 
     async def _until_lost(self, session: Session) -> None:
         health = Health(self.server.health, session, self._well, self.listing.refresh_all)
@@ -242,17 +231,6 @@ class Upstream:
     def _well(self, well: bool) -> None:
         self._move(Event.WELL if well else Event.SICK)
         self.error = None if well else "it is connected, but did not answer the last ping"
-
-    async def _back_off(self, delay: float | None) -> None:
-        """Wait, with full jitter unless told how long, or until a call wants the upstream."""
-        if delay is None:
-            delay = random.uniform(0, min(BACKOFF_LAST, BACKOFF_FIRST * 2 ** (self._failures - 1)))
-        self.next_attempt = time.monotonic() + delay
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay):
-                await self._wake.wait()
-        self.next_attempt = None
-        self._wake.set()
 
     async def _connect(self) -> Session | None:
         attempt = self._pending_attempt()
@@ -376,10 +354,10 @@ class Upstream:
             return self._session
         if self.state in (State.DISABLED, State.STOPPED):
             raise self._words.unavailable(self.error)
-        if self._failures >= FAILURES_TO_FAIL_FAST and self.state is State.BACKING_OFF:
+        if self.backing_off.failures >= FAILURES_TO_FAIL_FAST and self.state is State.BACKING_OFF:
             if not self._dialer.signed_in_anew(self.server):
                 raise copy.copy(self._refusal) if self._refusal is not None else self._words.unavailable(self.error)
-            self._failures = 0
+            self.backing_off.failures = 0
         attempt = self._pending_attempt()
         self._wake.set()
         return await asyncio.shield(attempt)

@@ -2,13 +2,17 @@
 
 msgspec does the work (unlike orjson it keeps integers beyond 64 bits); what it refuses gets a lenient second
 try with the standard library: invalid UTF-8, lone surrogates, NaN. `FrameError` is raised for the rest.
+
+What an upstream says is read by `decode`. What a client says is read by `decode_exactly`: it is checked before it is
+sent on, and what cannot be sent on as it was checked is refused.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -21,7 +25,11 @@ Raw = msgspec.Raw
 _decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
 
-_ID: Final = re.compile(rb'"id"\s*:\s*(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,256}")')
+_ID: Final = rb'\s*:\s*(-?\d{1,18}|"(?:[^"\\]|\\.){0,256}")'
+_ID_VALUE: Final = re.compile(_ID + rb"\s*[,}]")  # an id that is cut off is another id
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]]', re.DOTALL)
+_FLAT: Final = rb',\s*"[^"\\]{0,64}"\s*:\s*(?:"[^"\\]{0,256}"|[\w.+-]{1,64})\s*'
+_ID_LAST: Final = re.compile(rb',\s*"id"' + _ID + rb"\s*(?:" + _FLAT + rb"){0,8}}\s*\Z")
 
 
 class FrameError(ValueError):
@@ -38,13 +46,37 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
         raise FrameError("nested too deeply") from None
 
 
-def _decode_leniently(data: bytes) -> Any:
+def _decode_leniently(data: bytes, **reading: Any) -> Any:
     try:
-        return json.loads(data.decode("utf-8-sig", errors="replace"))
+        return json.loads(data.decode("utf-8-sig", errors="replace"), **reading)
+    except FrameError:
+        raise
     except RecursionError:
         raise FrameError("nested too deeply") from None
     except ValueError as error:
         raise FrameError(str(error)) from None
+
+
+def decode_exactly(data: bytes | bytearray | memoryview) -> Any:
+    """Like `decode`, but FrameError also for numbers that could not be written again: NaN, Infinity, 1e400."""
+    try:
+        return _exact_decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _decode_leniently(bytes(data), parse_constant=_no_number, parse_float=_finite)
+    except RecursionError:
+        raise FrameError("nested too deeply") from None
+
+
+def _finite(written: str) -> float:
+    number = float(written)
+    return number if math.isfinite(number) else _no_number(written)
+
+
+def _no_number(written: str) -> NoReturn:
+    raise FrameError(f"the number {written[:20]} is larger than numbers can be")
+
+
+_exact_decoder: Final = msgspec.json.Decoder(float_hook=_finite)
 
 
 def encode(value: Any) -> bytes:
@@ -60,29 +92,44 @@ def encode(value: Any) -> bytes:
 def _encode_leniently(value: Any) -> bytes:
     # A lone surrogate cannot be UTF-8; as \\uXXXX it arrives as it came.
     try:
-        return json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=_plain).encode()
+        return json.dumps(_finite_only(value), ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, RecursionError, ValueError) as error:
         raise FrameError(str(error)) from None
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Raw):
-        return decode(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
+def _finite_only(value: Any) -> Any:
+    """A copy that the standard library writes as msgspec would: null for what is no finite number."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite_only(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite_only(one) for one in value]
+    return _finite_only(decode(value)) if isinstance(value, Raw) else value
 
 
 def salvage_id(head: bytes, tail: bytes = b"") -> int | str | None:
-    """The id of a response whose bytes cannot be decoded, read from its first and last bytes; None if unsure.
+    """The id of a message whose bytes cannot be decoded, read from its first and last bytes; None if unsure.
 
-    Only a top-level id counts, so the text before the result and the text after it are looked at, no further.
+    Only a top-level id counts. Where `head` has the whole message, `tail` may be the same.
     """
-    for part in (
-        head.split(b'"result"', 1)[0].split(b'"error"', 1)[0],
-        tail.rsplit(b"}", 2)[-2] if tail.count(b"}") >= 2 else b"",
-    ):
-        match = _ID.search(part)
-        if match is not None:
-            found = decode(match[1])
-            if isinstance(found, int | str):
-                return found
-    return None
+    depth = 0
+    for token in _TOKEN.finditer(head):
+        text = token[0]
+        if text in (b"{", b"["):
+            depth += 1
+        elif text in (b"}", b"]"):
+            depth -= 1
+        elif depth == 1 and text == b'"id"' and (found := _ID_VALUE.match(head, token.end())):
+            return _read_id(found[1])
+    # No unescaped quote stands inside of a text, so what looks like the last members of the message is them.
+    last = _ID_LAST.search(tail) if tail != head else None
+    return _read_id(last[1]) if last is not None else None
+
+
+def _read_id(written: bytes) -> int | str | None:
+    try:
+        found = decode(written)
+    except FrameError:
+        return None
+    return found if isinstance(found, int | str) else None

@@ -217,6 +217,7 @@ class Peer:
         task = asyncio.get_running_loop().create_task(self._quietly(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        task.add_done_callback(lambda _: work.close())  # cancelled before it began, nobody has awaited it
         return task
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:

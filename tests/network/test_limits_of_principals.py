@@ -241,8 +241,8 @@ def test_whatever_order_calls_come_and_go_in_no_place_is_lost(
             assert not left or len(running) == at_once, "nobody waits while there is a place"
         await desk.close()
         places = desk.policy._places["a"]
-        assert (places.waiting, places._taken) == (0, 0)
-        assert not places._queues
+        assert (places.waiting.size, places._taken) == (0, 0)
+        assert not places.waiting._principals
         assert not places._of_caller
         assert not places._of_principal
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -149,3 +151,41 @@ async def test_a_cancelled_server_leaves_its_port() -> None:
         assert served.task.cancelled()
         sockets = await network.bind(Listen(port=port))
         sockets[0].close()
+
+
+async def test_one_connection_too_many_is_told_at_once_and_its_place_is_free_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(network, "MAX_CONNECTIONS", 2)
+    async with serving() as served, connected(served) as first:
+        first.send(request(served, "GET", "/healthz"))
+        assert (await first.response()).status == 200
+        async with connected(served) as second:
+            second.send(request(served, "GET", "/healthz"))
+            assert (await second.response()).status == 200
+            async with connected(served) as third:
+                refused = await third.response()
+                assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+                assert await third.ended()
+            first.send(request(served, "GET", "/healthz"))
+            assert (await first.response()).status == 200
+        async with asyncio.timeout(HANG_BOUND):
+            while (await fetch(served, "GET", "/healthz")).status != 200:
+                pass
+
+
+def test_connections_leave_descriptors_for_everything_else() -> None:
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}));"
+        "from mcp_hub.serve.network import connections_possible;"
+        "print(connections_possible(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+
+    def possible(soft: int, hard: int) -> list[int]:
+        argv = [sys.executable, "-c", program.format(soft=soft, hard=hard)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=HANG_BOUND, check=True)
+        return [int(word) for word in done.stdout.split()]
+
+    assert possible(256, 300) == [150, 300]
+    assert possible(1024, 1024) == [768, 1024]
+    assert possible(1024, 15_000) == [10_000, 10_256]

@@ -101,6 +101,19 @@ async def test_a_client_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyP
         assert await deaf.ended()
 
 
+async def test_a_whole_answer_that_nobody_reads_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "UNREAD_DEADLINE", 0.05)
+    async with serving() as served, narrow(served) as deaf:
+        large = call("echo", {"text": "x" * 3_000_000})
+        deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        deaf.send(request(served, "POST", "/mcp", await initialized(served), large))
+        async with asyncio.timeout(HANG_BOUND):
+            while not deaf.writer.transport.is_closing():
+                deaf.send(b"\r\n")  # what arrives at a dropped connection is how its client learns of it
+                await asyncio.sleep(0)
+        assert await served_on(served)
+
+
 async def test_an_sse_client_that_does_not_read_may_not_ask_for_more() -> None:
     async with serving() as served, narrow(served) as deaf:
         session = await initialized(served)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,62 @@ async def test_a_caller_that_has_all_its_places_is_passed_over() -> None:
     assert desk.through == ["a1", "b1"]
     await desk.leave("a1")
     assert desk.through == ["a1", "b1", "a2"]
+
+
+async def test_callers_that_wait_take_turns() -> None:
+    desk = Desk(at_once=1, waiting=20)
+    for name in ("a1", "a2", "a3", "a4"):
+        await desk.come(name, "a")
+    await desk.come("b1", "b")
+    await desk.come("c1", "c")
+    await desk.come("b2", "b")
+    for name in ("a1", "a2", "b1", "c1", "a3", "b2"):
+        await desk.leave(name)
+    assert desk.through == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
+
+
+async def test_who_fills_the_queue_makes_room_for_others_from_its_end() -> None:
+    desk = Desk(at_once=1, waiting=3)
+    for name in ("a1", "a2", "a3", "a4"):
+        await desk.come(name, "a")
+    await desk.come("b1", "b")
+    assert desk.refused("a4") > 0
+    await desk.come("b2", "b")
+    assert desk.refused("b2") > 0
+    await desk.come("c1", "c")
+    assert desk.refused("a3") > 0
+    await desk.come("d1", "d")
+    assert desk.refused("d1") > 0
+    for name in ("a1", "a2", "b1"):
+        await desk.leave(name)
+    assert desk.through == ["a1", "a2", "b1", "c1"]
+
+
+async def test_whoever_comes_goes_and_gives_up_no_place_is_lost_or_given_twice() -> None:
+    numbers = random.Random(3)
+    desk = Desk(at_once=3, per_caller=2, waiting=6)
+    inside: list[str] = []
+    for number in range(600):
+        name = f"{number}"
+        await desk.come(name, numbers.choice("abcd"))
+        alive = [one for one, task in desk.tasks.items() if not task.done()]
+        inside = [one for one in desk.through if one in alive]
+        assert len(inside) <= 3
+        assert len(alive) - len(inside) <= 6
+        assert desk.policy._places["a"].waiting.size == len(alive) - len(inside)
+        if numbers.random() < 0.9 and alive:
+            gone = numbers.choice(alive)
+            if numbers.random() < 0.5:
+                desk.tasks[gone].cancel()
+            else:
+                desk._go[gone].set()
+            if numbers.random() < 0.5:
+                await asyncio.sleep(0)
+    while alive := [one for one, task in desk.tasks.items() if not task.done()]:
+        await desk.leave(alive[0])
+    places = desk.policy._places["a"]
+    assert (places._taken, places.waiting.size, len(places._of_caller)) == (0, 0, 0)
+    assert not places.waiting._principals
 
 
 async def test_one_who_gives_up_waiting_leaves_his_place_to_the_next() -> None:

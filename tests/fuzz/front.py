@@ -1,0 +1,134 @@
+"""One app in front of one hub in front of one process that writes down what it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from mcp_hub.config import load_config
+from mcp_hub.hub import Hub
+from mcp_hub.serve.app import App
+from mcp_hub.serve.dispatcher import Dispatcher
+from tests.fakes.client import PATIENCE, fake, write_config
+
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+ARGUMENTS = {"name": "up__echo", "arguments": {"text": "x"}}
+JSON = [
+    (b"host", b"localhost"),
+    (b"content-type", b"application/json"),
+    (b"accept", b"application/json, text/event-stream"),
+]
+SETTLING = "settling"
+OPEN_TOOLS = ["echo", "meta", "add"]
+
+
+class Front:
+    """One app in front of one hub in front of one process, and a loop for all three."""
+
+    def __init__(self) -> None:
+        self.runner = asyncio.Runner()
+        self.directory = tempfile.TemporaryDirectory()
+        self.record = Path(self.directory.name, "record")
+        servers = {"up": fake("--record", str(self.record), enable_tools=OPEN_TOOLS)}
+        config = load_config(write_config(Path(self.directory.name), servers))
+        self.hub = Hub(config)
+        self.app = App(Dispatcher(self.hub), config.listen, sse=True)
+        self.session = b""
+        self._read = 0
+        self.runner.run(self._begin())
+        atexit.register(self.close)
+
+    async def _begin(self) -> None:
+        await self.hub.__aenter__()
+        await self.handshake()
+        answer = await self.exchange(
+            "POST", "/mcp", self.in_session(), [json.dumps({**CALL, "params": ARGUMENTS}).encode()]
+        )
+        assert b'"x"' in answer.body, answer.body
+        self.calls()
+
+    async def settled(self) -> None:
+        """Everything that was sent to the process is in its record: a last call is, which came by the same pipe."""
+        body = {**CALL, "params": {**ARGUMENTS, "arguments": {"text": SETTLING}}}
+        answer = await self.exchange("POST", "/mcp", self.in_session(), [json.dumps(body).encode()])
+        assert SETTLING.encode() in answer.body
+
+    async def handshake(self) -> None:
+        """A session of the revision that has batches."""
+        params = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        body = json.dumps({**CALL, "method": "initialize", "params": params}).encode()
+        answer = await self.exchange("POST", "/mcp", JSON, [body])
+        self.session = dict(answer.headers)[b"mcp-session-id"]
+
+    def in_session(self) -> list[tuple[bytes, bytes]]:
+        return [*JSON, (b"mcp-session-id", self.session)]
+
+    def close(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self.runner.run(self.hub.close())
+            self.runner.close()
+
+    def calls(self) -> list[dict[str, Any]]:
+        """The `params` of every call the process has got since the last look."""
+        with self.record.open("rb") as file:
+            file.seek(self._read)
+            messages = [json.loads(line) for line in file]
+            self._read = file.tell()
+        found = [message["params"] for message in messages if message.get("method") == "tools/call"]
+        return [params for params in found if params.get("arguments") != {"text": SETTLING}]
+
+    async def exchange(self, method: str, path: str, headers: list[tuple[bytes, bytes]], body: list[bytes]) -> Answer:
+        answer = Answer()
+        waiting = list(body)
+
+        async def receive() -> dict[str, Any]:
+            if waiting:
+                return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting)}
+            await answer.leaves.wait()
+            return {"type": "http.disconnect"}
+
+        scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
+        async with asyncio.timeout(PATIENCE):
+            await self.app({**scope, "server": ("127.0.0.1", 8808), "extensions": {}}, receive, answer.take)
+        return answer
+
+
+class Answer:
+    """What the app has sent; a client that leaves as soon as a stream has said something."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.body = b""
+        self.ended = False
+        self.leaves = asyncio.Event()
+
+    async def take(self, event: dict[str, Any]) -> None:
+        assert not self.ended, "something was sent after the end"
+        if event["type"] == "http.response.start":
+            assert self.status == 0, "two answers to one request"
+            self.status, self.headers = event["status"], event["headers"]
+            if self.streams:
+                self.leaves.set()
+        else:
+            assert self.status, "a body before its head"
+            self.body += event["body"]
+            self.ended = not event.get("more_body", False)
+
+    @property
+    def streams(self) -> bool:
+        return (b"content-type", b"text/event-stream") in self.headers
+
+
+_front: list[Front] = []
+
+
+def front() -> Front:
+    if not _front:
+        _front.append(Front())
+    return _front[0]

@@ -1,0 +1,197 @@
+"""The peer: whatever an upstream says in whatever order, each request ends once, with what was said to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from mcp_hub.errors import UpstreamAnswered
+from mcp_hub.wire.frames import FrameError, Message, decode
+from mcp_hub.wire.link import LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.wire.peer import MAX_BACKGROUND, Peer, nothing_offered
+from tests.fuzz.supply import Supply
+
+TOKENS = (
+    *(bytes([step]) for step in range(12)),
+    b'\x0b\x30{"id":1,"result":{}}',
+    b'{"id":true}',
+    b'{"method":"ping","id":[1]}',
+)
+SEEDS = (
+    b"\x00\x00\x00\x01\x01\x02\x00\x01\x00",
+    b"\x00\x00\x03\x00\x04\x01\x05\x06\x00\x07\x08\x00\x09",
+    b"\x00\x0a\x01\x00\x01\x00\x02\x01",
+)
+_PROGRESS = "notifications/progress"
+
+
+class Line:
+    """A link without wire: what is sent stays here, what is received is said by the target."""
+
+    last_words: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.fails = False
+        self.receiver: Receiver | None = None
+
+    async def open(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        if self.fails:
+            raise LinkError("cannot be written", executed=False)
+        self.sent.append(message)
+
+    def abandon(self, request_id: RequestId) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+class Conversation:
+    """One peer, the requests made on it, and a second book of what each of them must come to."""
+
+    def __init__(self) -> None:
+        self.line = Line()
+        self.lost: list[LinkLost] = []
+        self.peer = Peer(
+            self.line, notified=lambda method, params: None, requested=nothing_offered, lost=self.lost.append
+        )
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.progress: list[list[Any]] = []
+        self.expected: dict[int, Any] = {}
+        """Number of a request -> the one thing it must come to; the first that is said counts."""
+        self.open: set[int] = set()
+        self.stray = 0
+
+    async def run(self, supply: Supply) -> None:
+        while supply and len(self.tasks) < 40:
+            await self.step(supply)
+            for _ in range(supply.below(4)):
+                await asyncio.sleep(0)
+        self.peer.lost(LinkLost("the end"))
+        for number in self.open:
+            self.expected[number] = LinkLost
+        done = await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), 10)
+        self.check(done)
+        await self.peer.close()
+        while self.peer._background:
+            await asyncio.wait(self.peer._background, timeout=10)
+
+    async def step(self, supply: Supply) -> None:
+        kind, number = supply.below(12), supply.below(16)
+        if kind == 0:
+            await self.begin()
+        elif kind in (1, 2):
+            self.answer(number, failed=kind == 2)
+        elif kind == 3 and number < len(self.tasks):
+            self.cancel(number)
+        elif kind == 4:
+            self.peer.received({"method": _PROGRESS, "params": {"progressToken": number + 1, "progress": number}})
+        elif kind == 5:
+            self.peer.received(
+                {"id": number, "method": ("ping", "sampling/createMessage", "x")[number % 3], "params": []}
+            )
+        elif kind == 6:
+            self.undecodable(number)
+        elif kind == 7:
+            self.peer.received({"method": "notifications/cancelled", "params": {"requestId": number}})
+        elif kind == 8:
+            self.line.fails = bool(number % 2)
+        elif kind == 9:
+            self.say({"jsonrpc": "2.0", "id": (True, None, 1.0, "1", [1], {}, -1, 2**70)[number % 8], "result": number})
+        elif kind == 10:
+            self.peer.received({"method": (None, 7, [], {})[number % 4], "id": 900})
+            self.stray += 1
+        else:
+            self.say_any(supply.piece())
+
+    async def begin(self) -> None:
+        heard: list[Any] = []
+        self.progress.append(heard)
+        number = len(self.tasks)
+        request = self.peer.request("tools/call", {"nonce": number}, on_progress=heard.append)
+        self.tasks.append(asyncio.ensure_future(request))
+        await asyncio.sleep(0)  # until it is sent: ids are given in that order
+        if self.line.fails:
+            self.expected[number] = LinkError
+        else:
+            self.open.add(number)
+
+    def answer(self, number: int, *, failed: bool) -> None:
+        member = {"error": {"code": -1, "message": str(number)}} if failed else {"result": {"nonce": number}}
+        self.say({"jsonrpc": "2.0", "id": number + 1, **member})
+
+    def say(self, message: Message) -> None:
+        """An answer; keeps book of what it does."""
+        before, found = self.peer.stray, message.get("id")
+        waiting = self.peer._pending.get(found) if isinstance(found, int | str) else None
+        taken = waiting is not None and not waiting.future.done()
+        self.peer.received(message)
+        assert self.peer.stray == before + (not taken), "an answer to nobody is not counted, or one to somebody is"
+        self.stray += not taken
+        if taken:
+            assert isinstance(found, int)
+            assert found - 1 in self.open, "a request that has ended was answered again"
+            self.open.discard(found - 1)
+            self.expected[found - 1] = UpstreamAnswered if message.get("error") is not None else message.get("result")
+
+    def say_any(self, text: bytes) -> None:
+        try:
+            message = decode(text)
+        except FrameError:
+            return
+        if not isinstance(message, dict):
+            return
+        if message.get("method") is None:
+            self.say(message)
+        else:
+            self.stray += not isinstance(message["method"], str)
+            self.peer.received(message)
+
+    def undecodable(self, number: int) -> None:
+        """A frame that cannot be decoded: with its id, or without, when it is that of the only one in flight."""
+        about = number + 1 if number % 2 else None
+        pending = self.peer._pending
+        target = about if about is not None else next(iter(pending)) if len(pending) == 1 else None
+        waiting = pending.get(target) if target is not None else None
+        self.peer.failed(about, LinkError("cannot be decoded"))
+        if waiting is None:
+            self.stray += 1
+        elif isinstance(target, int) and target - 1 in self.open:
+            self.open.discard(target - 1)
+            self.expected[target - 1] = LinkError
+
+    def cancel(self, number: int) -> None:
+        if number in self.open and not self.tasks[number].done():
+            self.tasks[number].cancel()
+            self.open.discard(number)
+            self.expected[number] = asyncio.CancelledError
+
+    def check(self, done: list[Any]) -> None:
+        assert self.peer.in_flight == 0, "requests are left in the table"
+        assert self.peer.stray == self.stray, "not every answer to nobody is counted, or one too many"
+        assert len(self.lost) == 1
+        assert len(self.peer._background) <= MAX_BACKGROUND
+        for number, found in enumerate(done):
+            expected = self.expected[number]
+            if isinstance(expected, type):
+                assert isinstance(found, expected), f"request {number} ended with {found!r}"
+            else:
+                assert found == expected, f"request {number} got {found!r}"
+            for heard in self.progress[number]:
+                assert heard["progressToken"] == number + 1, "progress of another request"
+
+
+async def _run(data: bytes) -> None:
+    await Conversation().run(Supply(data))
+
+
+_runner = asyncio.Runner()
+
+
+def target(data: bytes) -> None:
+    _runner.run(_run(data))

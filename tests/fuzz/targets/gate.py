@@ -1,0 +1,104 @@
+"""Host, Origin and token: whatever the headers are, nobody comes in but by the letter of the configuration."""
+
+from __future__ import annotations
+
+from pydantic import SecretStr
+
+from mcp_hub.config.models import Listen
+from mcp_hub.serve.security import Gate, Refusal
+from tests.fuzz.supply import Supply
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+HOSTS = (
+    *(b"localhost", b"127.0.0.1", b"[::1]", b"localhost:8808", b"127.0.0.1:80", b"hub.example", b"hub.example:8443"),
+    *(b"HUB.example", b"evil.example", b"localhost.evil.example", b"localhost@evil.example", b"evil.example#localhost"),
+    *(b"localhost:8808:1", b"[::1].evil", b"127.1", b"0", b"[::ffff:127.0.0.1]", b"localhost\0", b" localhost", b""),
+)
+ORIGINS = (
+    *(b"http://localhost:8808", b"http://127.0.0.1:8808", b"https://page.example", b"null", b"", b"http://localhost"),
+    *(
+        b"http://localhost:8808.evil.example",
+        b"http://localhost:88080",
+        b"HTTP://LOCALHOST:8808",
+        b"https://hub.example",
+    ),
+    *(
+        b"http://localhost:8808/",
+        b"http://localhost:8808 ",
+        b"http://localhost:8808,null",
+        b"https://page.example.evil",
+    ),
+)
+NAMES = (
+    b"host",
+    b"origin",
+    b"authorization",
+    b"forwarded",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-other",
+    b"cookie",
+)
+TOKENS = (*HOSTS, *ORIGINS, b"Bearer ", b"Bearer " + TOKEN.encode(), TOKEN.encode(), b"bearer  ", b"Basic ")
+SEEDS = (b"\x00\x02\x00\x00\x01\x00", b"\x01\x02\x00\x05\x02\x00", b"\x02\x03\x00\x06\x01\x09\x02\x00")
+
+PORT = 8808
+OPEN = Listen()
+CLOSED = Listen(token=SecretStr(TOKEN))
+PUBLIC = Listen(token=SecretStr(TOKEN), public_host=("hub.example",), allowed_origins=("https://page.example",))
+_LOOPBACK = {b"localhost", b"127.0.0.1", b"[::1]"}
+_LISTENS = (OPEN, CLOSED, PUBLIC)
+
+
+def target(data: bytes) -> None:
+    supply = Supply(data)
+    listen = supply.one_of(_LISTENS)
+    lines = []
+    for _ in range(supply.below(8)):
+        name = supply.one_of(NAMES)
+        known = (
+            HOSTS
+            if name == b"host"
+            else ORIGINS
+            if name == b"origin"
+            else (b"Bearer " + TOKEN.encode(), b"Bearer x", b"")
+        )
+        lines.append((name, supply.one_of(known) if supply.below(4) else supply.piece()))
+    gate = Gate(listen)
+    refusal, who = gate.refusal(lines, PORT), gate.admit(lines)
+    expected = _may_ask(listen, lines)
+    assert (refusal is None) == expected, f"{lines} was {'let in' if refusal is None else 'refused'}"
+    if refusal is not None:
+        assert refusal.status in (403, 421)
+    given = [value for name, value in lines if name == b"authorization"]
+    assert isinstance(who, Refusal) == (listen.token is not None and not _carries(given))
+    for said in (refusal, who):
+        if isinstance(said, Refusal):
+            said.text.encode("ascii")
+
+
+def _may_ask(listen: Listen, lines: list[tuple[bytes, bytes]]) -> bool:
+    """The rules, written down a second time and by lists of what is good only."""
+    hosts = [value.lower() for name, value in lines if name == b"host"]
+    origins = [value.lower() for name, value in lines if name == b"origin"]
+    forwarded = any(name == b"forwarded" or name.startswith(b"x-forwarded-") for name, _ in lines)
+    names = _LOOPBACK | {name.encode() for name in listen.public_host}
+    pages = {b"http://%s:%d" % (name, PORT) for name in _LOOPBACK}
+    pages |= {page.encode() for page in listen.allowed_origins}
+    pages |= {f"{scheme}://{name}".encode() for name in listen.public_host for scheme in ("http", "https")}
+    return (
+        len(hosts) == 1
+        and any(hosts[0] == name or _is_port(hosts[0].removeprefix(name + b":"), hosts[0]) for name in names)
+        and (not origins or (len(origins) == 1 and origins[0] in pages))
+        and not (forwarded and listen.token is None)
+    )
+
+
+def _is_port(rest: bytes, whole: bytes) -> bool:
+    return rest != whole and 1 <= len(rest) <= 5 and all(48 <= byte <= 57 for byte in rest)
+
+
+def _carries(given: list[bytes]) -> bool:
+    if len(given) != 1 or given[0][:7].lower() != b"bearer ":
+        return False
+    return given[0][7:].strip(b" ") == TOKEN.encode()

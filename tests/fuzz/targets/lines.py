@@ -1,0 +1,39 @@
+"""The line reader: the same bytes in any pieces are the same lines, and nothing is kept beyond the limit."""
+
+from __future__ import annotations
+
+from mcp_hub.wire import lines
+from tests.fuzz.supply import Supply, split
+
+TOKENS = (b"\n", b"\r\n", b"\n\n", b"\0", b"x" * 40, b'{"id":1}', b"\xff")
+SEEDS = (b"\x05\x02\x00\x03\x00\x09" + b"one\ntwo\n\nthree", b"\x02\x00" + b"0123456789" * 3 + b"\nafter\n")
+
+_BY_HAND = 2 * lines._KEPT
+"""Both ends of a line that is too long."""
+
+
+def target(data: bytes) -> None:
+    supply = Supply(data)
+    limit, cuts, text = supply.below(40), supply.cuts(), supply.rest()
+    reader = lines.LineReader(limit)
+    found: list[bytes | lines.Oversized] = []
+    for piece in split(text, cuts):
+        found += reader.feed(piece)
+        held = sum(map(len, reader._parts)) + len(reader._head or b"") + len(reader._tail)
+        assert held <= max(limit, _BY_HAND), "more is kept than the limit allows"
+        assert len(reader._parts) <= limit + 1
+    rest = reader.rest()
+    assert [_as_said(line, limit) for line in found + ([] if rest is None else [rest])] == _expected(text, limit)
+    assert reader.partial == 0
+
+
+def _expected(text: bytes, limit: int) -> list[bytes | tuple[int, bytes, bytes]]:
+    whole = text.split(b"\n")
+    if not whole[-1]:
+        whole.pop()
+    kept = lines._KEPT
+    return [line if len(line) <= limit else (len(line), line[:kept], line[-kept:]) for line in whole]
+
+
+def _as_said(line: bytes | lines.Oversized, limit: int) -> bytes | tuple[int, bytes, bytes]:
+    return (line.size, line.head, line.tail) if isinstance(line, lines.Oversized) else line

@@ -1,0 +1,230 @@
+"""Bytes on a connection: what is carried out is what a strict reader of HTTP finds in them, and all answers are HTTP.
+
+The connection is a pair of sockets, the server's half is in the hands of the protocol that `serve --http` uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from typing import Any
+
+from mcp_hub.serve.network import _uvicorn
+from tests.fuzz.front import ARGUMENTS, CALL, front
+from tests.fuzz.supply import Supply, split
+from tests.serve.scripted import ENVELOPE
+
+BODY = json.dumps({**CALL, "params": {**ARGUMENTS, "_meta": ENVELOPE}}, separators=(",", ":")).encode()
+HEAD = (
+    b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\n"
+    b"Mcp-Method: tools/call\r\nMcp-Name: up__echo\r\n"
+)
+SIZED = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(BODY) + BODY + b"\r\n0\r\n\r\n"
+TOKENS = (
+    *(b"Content-Length: 5\r\n", b"Content-Length: 0\r\n", b"content-length:5\r\n", b"Content-Length : 5\r\n"),
+    *(b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: identity\r\n", b"Transfer-Encoding:\tchunked\r\n"),
+    *(b"transfer-encoding: chunked, chunked\r\n", b"Connection: close\r\n", b"Connection: keep-alive\r\n"),
+    *(b"Expect: 100-continue\r\n", b"Upgrade: websocket\r\nConnection: upgrade\r\n", b"Host: evil.example\r\n"),
+    *(b" folded\r\n", b"Trailer: x\r\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n"),
+    *(b"0\r\n\r\n", b"5\r\n", b"5;x=y\r\n", b"0x5\r\n", b"+5\r\n", b"\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b"\xff"),
+    *(b"GET ", b"HTTP/1.0", b"HTTP/1.1", SIZED, CHUNKED, BODY),
+)
+SEEDS = (
+    b"\x00" + SIZED,
+    b"\x00" + CHUNKED,
+    b"\x02\x00\x30\x01\x10" + SIZED + CHUNKED,
+    b"\x00" + HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SIZED,
+    b"\x01\x00\x20" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n5;x\r\nabcde\r\n0\r\nTrailer: 1\r\n\r\n" + SIZED,
+)
+PATIENCE = 20.0
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_REQUEST = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([01])\r\n" % _TOKEN)
+_FIELD = re.compile(rb"(%s):[ \t]*([^\r\n\0]*)\r\n" % _TOKEN)
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n\0]*)?\r\n")
+
+
+def target(data: bytes) -> None:
+    supply = Supply(data)
+    cuts, text = supply.cuts(4), supply.rest()
+    here = front()
+    answers = _answers(here.runner.run(_exchanged(split(text, cuts))))
+    here.runner.run(here.settled())
+    calls = here.calls()
+    sound = _requests(text)
+    asked = [found for body in sound if (found := _asked(body)) is not None]
+    carried_out = iter(asked)
+    for call in calls:
+        what = (call["name"], call.get("arguments", {}))
+        assert what in carried_out, f"{what} is not what a strict reader finds: {text!r}"
+    assert all(status in (200, 202, 204) or 400 <= status < 600 or status == 100 for status in answers)
+
+
+async def _exchanged(pieces: list[bytes]) -> bytes:
+    """Everything the server says to `pieces`, once it waits for more or has ended the connection."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    server, _ = _uvicorn(front().app)
+    server.config.load()
+    loop = asyncio.get_running_loop()
+    made: list[Any] = []
+
+    def protocol() -> Any:
+        made.append(server.config.http_protocol_class(server.config, server.server_state, {}))  # type: ignore[call-arg]
+        return made[0]
+
+    try:
+        transport, _ = await loop.connect_accepted_socket(protocol, theirs)
+        said = b""
+        async with asyncio.timeout(PATIENCE):
+            for piece in pieces:
+                if piece and not transport.is_closing():
+                    said += await _sent(ours, piece, made[0])
+            while not transport.is_closing() and _works(made[0]):
+                await asyncio.sleep(0)
+            transport.close()
+            while chunk := await _received(ours):
+                said += chunk
+        while server.server_state.tasks:
+            await asyncio.wait(server.server_state.tasks, timeout=PATIENCE)
+        return said
+    finally:
+        ours.close()
+
+
+async def _sent(ours: socket.socket, piece: bytes, protocol: Any) -> bytes:
+    """Send a piece and let it be read; what was said meanwhile, so that no buffer is ever full."""
+    try:
+        ours.sendall(piece)
+    except OSError:
+        return b""
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return b""
+
+
+def _works(protocol: Any) -> bool:
+    """Whether a request is being answered, or another one waits behind it."""
+    return bool(protocol.pipeline) or (
+        protocol.cycle is not None and not protocol.cycle.response_complete and not _waits(protocol)
+    )
+
+
+def _waits(protocol: Any) -> bool:
+    """Whether it is the client that has to say more."""
+    return protocol._reading != "nothing" and protocol.cycle.more_body
+
+
+async def _received(ours: socket.socket) -> bytes:
+    try:
+        return await asyncio.get_running_loop().sock_recv(ours, 65536)
+    except OSError:
+        return b""
+
+
+# --- a second reader, strict in everything -----------------------------------------------------------------------
+
+
+def _requests(text: bytes) -> list[bytes]:
+    """The bodies of the requests in a text, up to the first thing that is not beyond doubt."""
+    found: list[bytes] = []
+    at = 0
+    while True:
+        while text[at : at + 1] in (b"\r", b"\n"):
+            at += 1  # blank lines before a request are passed over, by everybody
+        read = _fields(text, at)
+        if read is None:
+            return found
+        fields, at = read
+        body = _body(text, at, fields)
+        if body is None:
+            return found
+        data, at = body
+        found.append(data)
+
+
+def _fields(text: bytes, at: int) -> tuple[list[tuple[bytes, bytes]], int] | None:
+    line = _REQUEST.match(text, at)
+    if line is None:
+        return None
+    at, fields = line.end(), []
+    while not text.startswith(b"\r\n", at):
+        field = _FIELD.match(text, at)
+        if field is None:
+            return None
+        fields.append((field[1].lower(), field[2].strip(b" \t")))
+        at = field.end()
+    return fields, at + 2
+
+
+def _body(text: bytes, at: int, fields: list[tuple[bytes, bytes]]) -> tuple[bytes, int] | None:
+    lengths = [value for name, value in fields if name == b"content-length"]
+    codings = [value.lower() for name, value in fields if name == b"transfer-encoding"]
+    if codings:
+        return _chunks(text, at) if codings == [b"chunked"] and not lengths else None
+    if not lengths:
+        return b"", at
+    if len(lengths) > 1 or not lengths[0].isdigit():
+        return None
+    end = at + int(lengths[0])
+    return (text[at:end], end) if end <= len(text) else None
+
+
+def _chunks(text: bytes, at: int) -> tuple[bytes, int] | None:
+    data = b""
+    while True:
+        size = _CHUNK.match(text, at)
+        if size is None:
+            return None
+        length, at = int(size[1], 16), size.end()
+        if length == 0:
+            break
+        if text[at + length : at + length + 2] != b"\r\n":
+            return None
+        data += text[at : at + length]
+        at += length + 2
+    while not text.startswith(b"\r\n", at):
+        trailer = _FIELD.match(text, at)
+        if trailer is None:
+            return None
+        at = trailer.end()
+    return data, at + 2
+
+
+def _asked(body: bytes) -> tuple[str, Any] | None:
+    """(original name, arguments) of a call in a body."""
+    try:
+        value = json.loads(body.decode("utf-8-sig", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    params = value.get("params") if isinstance(value, dict) and value.get("method") == "tools/call" else None
+    if not isinstance(params, dict) or not isinstance(params.get("name"), str):
+        return None
+    return params["name"].removeprefix("up__"), params.get("arguments", {})
+
+
+def _answers(text: bytes) -> list[int]:
+    """The statuses of the responses in a text, each of them whole; the last may be cut by the end of the connection."""
+    found = []
+    at = 0
+    while at < len(text):
+        line = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n").match(text, at)
+        assert line is not None, f"no answer: {text[at : at + 100]!r}"
+        at, fields = line.end(), []
+        while not text.startswith(b"\r\n", at):
+            field = _FIELD.match(text, at)
+            assert field is not None, f"no header: {text[at : at + 100]!r}"
+            fields.append((field[1].lower(), field[2]))
+            at = field.end()
+        at += 2
+        found.append(int(line[1]))
+        if int(line[1]) in (100, 204):
+            continue
+        body = _body(text, at, fields)
+        if body is None:
+            break
+        at = body[1]
+    return found

@@ -1,0 +1,97 @@
+"""Every target on many texts of bytes, the same ones each time; each notices when its promise is broken."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mcp_hub import names, url_rules
+from mcp_hub.config import document
+from mcp_hub.redaction import Redaction
+from mcp_hub.serve import dispatcher, streamable
+from mcp_hub.serve.security import Gate
+from mcp_hub.wire.frames import decode
+from mcp_hub.wire.lines import LineReader
+from mcp_hub.wire.peer import Peer
+from mcp_hub.wire.sse import SseParser
+from tests.fuzz import targets
+from tests.fuzz.targets import bodies, frames, redacted, sockets
+
+EXAMPLES = {"configuration": 400, "bodies": 400, "sockets": 400}
+"""Fewer where one takes longer; 1,000 of the others."""
+
+
+def texts(target: str) -> st.SearchStrategy[bytes]:
+    """Pieces worth putting together, single bytes between them, behind a start worth beginning with."""
+    module = targets.load(target)
+    piece = st.one_of(st.sampled_from(module.TOKENS), st.binary(min_size=1, max_size=3))
+    start = st.one_of(st.sampled_from(module.SEEDS), st.binary(max_size=6))
+    return st.builds(lambda first, more: first + b"".join(more), start, st.lists(piece, max_size=24))
+
+
+@pytest.mark.parametrize("name", targets.NAMES)
+def test_no_bytes_break_a_promise(name: str) -> None:
+    module = targets.load(name)
+
+    @settings(
+        derandomize=True,
+        database=None,
+        deadline=None,
+        max_examples=EXAMPLES.get(name, 1000),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(texts(name))
+    def run(data: bytes) -> None:
+        module.target(data)
+
+    for seed in module.SEEDS:
+        module.target(seed)
+    run()
+
+
+# --- each target sees the fault it is there for ----------------------------------------------------------------
+
+_PARAMS = len('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{')
+_NAME = bodies.TOKENS.index(b'"Name":"up__echo",')
+FAULTS: dict[str, tuple[object, str, object, bytes]] = {
+    "lines": (LineReader, "rest", lambda self: None, b"\x05\x00rest"),
+    "frames": (frames, "salvage_id", lambda head, tail=b"": 8, b'\xff{"id":7,"result":{"id":8}}'),
+    "events": (SseParser, "_remember_id", lambda self: None, b"\x00\x00id: 1\ndata: x\n\n"),
+    "exposed_names": (names, "_ILLEGAL", re.compile(r"[^A-Za-z0-9_.-]"), b"\x01aget.page"),
+    "configuration": (document, "printable", lambda text: text, b'\x01{"a"\x00'),
+    "gate": (Gate, "_forwarded", lambda self, forwarded: None, b"\x00\x02\x00\x01\x00\x03\x01\x00"),
+    "urls": (url_rules, "_HUBS", (), b"\x00https://hf.co/datasets"),
+    "redacted": (Redaction, "text", lambda self, text: text, b"\x00" + redacted.FORMS[0]),
+    "conversation": (Peer, "failed", lambda self, request_id, error: None, b"\x06\x01"),
+    "sockets": (
+        streamable,
+        "decode_exactly",
+        lambda body: decode(body.replace(b'"x"', b'"y"')),
+        b"\x00" + sockets.SIZED,
+    ),
+    "bodies": (dispatcher, "ambiguous", lambda params: None, bytes([1, 1, 0, _PARAMS, 1, _NAME, 0])),
+}
+"""What to replace in the product by what, and the bytes that must be objected to then."""
+
+
+@pytest.mark.parametrize("name", targets.NAMES)
+def test_a_target_sees_the_fault_it_is_there_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = targets.load(name)
+    place, attribute, fault, data = FAULTS[name]
+    module.target(data)
+    monkeypatch.setattr(place, attribute, fault)
+    with pytest.raises(AssertionError):
+        module.target(data)
+
+
+def test_a_text_that_was_found_runs_again_without_a_fuzzer(tmp_path: Path) -> None:
+    found = tmp_path / "crash-1"
+    found.write_bytes(targets.load("lines").SEEDS[0])
+    argv = [sys.executable, "-m", "tests.fuzz.guided", "--target", "lines", "--reproduce", str(found)]
+    assert subprocess.run(argv, timeout=60, check=False).returncode == 0

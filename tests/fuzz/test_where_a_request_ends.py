@@ -1,0 +1,101 @@
+"""No request hides inside of another one: where readers of HTTP could disagree, the connection ends.
+
+A real hub on a real socket, in front of a process that writes down what it gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.fuzz.listening import META, MODERN_LINES, Front, call
+from tests.serve.scripted import Connection, connected, request
+
+pytestmark = pytest.mark.anyio
+
+
+@contextlib.asynccontextmanager
+async def raw(front: Front, head: list[str], rest: bytes) -> AsyncIterator[Connection]:
+    async with connected(front) as connection:  # type: ignore[arg-type]
+        start = ["POST /mcp HTTP/1.1", f"Host: 127.0.0.1:{front.port}", *head, "", ""]
+        connection.send("\r\n".join(start).encode("latin-1") + rest)
+        yield connection
+
+
+def hidden(front: Front) -> bytes:
+    """A sound request that must not be seen where it is part of another one."""
+    lines = MODERN_LINES
+    return request(front, "POST", "/mcp", lines, call(meta=META).encode())  # type: ignore[arg-type]
+
+
+TYPE = "Content-Type: application/json"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        ["Content-Length: 2", "Transfer-Encoding: chunked"],
+        ["Transfer-Encoding: chunked", "Content-Length: 2"],
+        ["Content-Length: 2", "Content-Length: 900"],
+        ["Content-Length: 2, 900"],
+        ["Content-Length: +2"],
+        ["Content-Length: 0x2"],
+        ["Content-Length: 2 2"],
+        ["Content-Length: -1"],
+        ["Content-Length: 99999999999999999999999999"],
+        ["Transfer-Encoding: chunked, identity"],
+        ["Transfer-Encoding: identity, chunked, chunked", "Content-Length: 2"],
+        ["Transfer-Encoding : chunked", "Content-Length: 2"],
+        ["Content-Length : 2"],
+        ["Content-Length: 2\r\n folded: 900"],
+        ["X-Bare: a\nTransfer-Encoding: chunked", "Content-Length: 2"],
+        ["X-Nul: a\0b", "Content-Length: 2"],
+    ],
+)
+async def test_a_request_whose_end_two_readers_see_in_two_places_ends_its_connection(
+    front: Front, head: list[str]
+) -> None:
+    async with raw(front, [TYPE, *head], b"{}" + b"0\r\n\r\n" + hidden(front)) as connection:
+        assert (await connection.head()).status == 400
+        assert await connection.ended()
+    assert front.called() == []
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [b"2;x\n\r\n{}", b"+2\r\n{}\r\n", b"0x2\r\n{}\r\n", b"2\n{}\n", b"fffffffffffffffff\r\n{}", b" 2\r\n{}\r\n"],
+)
+async def test_a_chunk_whose_size_two_readers_see_differently_ends_its_connection(front: Front, chunk: bytes) -> None:
+    rest = chunk + b"0\r\n\r\n" + hidden(front)
+    async with raw(front, [TYPE, "Transfer-Encoding: chunked"], rest) as connection:
+        assert await connection.ended()
+    assert front.called() == []
+
+
+async def test_a_request_behind_a_sound_chunked_one_is_answered_on_its_own(front: Front) -> None:
+    rest = b"2\r\n{}\r\n0\r\n\r\n" + hidden(front)
+    async with raw(front, [TYPE, "Transfer-Encoding: chunked"], rest) as connection:
+        assert (await connection.response()).status == 400
+        assert "result" in (await connection.response()).json
+    assert len(front.called()) == 1
+
+
+async def test_a_request_behind_another_is_answered_after_it(front: Front) -> None:
+    async with connected(front) as connection:  # type: ignore[arg-type]
+        connection.send(hidden(front) + hidden(front))
+        first, second = await connection.response(), await connection.response()
+    assert ["result" in answer.json for answer in (first, second)] == [True, True]
+    assert len(front.called()) == 2
+
+
+@pytest.mark.parametrize(
+    "target", ["http://evil.example/mcp", "//evil.example/mcp", "/mcp#x", "/%6dcp", "/mcp%2f", "/x/../mcp"]
+)
+async def test_no_way_to_write_the_path_goes_by_the_checks_of_the_host(front: Front, target: str) -> None:
+    async with connected(front) as connection:  # type: ignore[arg-type]
+        body = call(meta=META).encode()
+        connection.send(request(front, "POST", target, MODERN_LINES, body, host="evil.example"))  # type: ignore[arg-type]
+        assert (await connection.head()).status in (400, 421)
+    assert front.called() == []

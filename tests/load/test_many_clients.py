@@ -1,0 +1,103 @@
+"""A thousand clients at the same time, with equal ids: each gets its own answers, and whoever is too many is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.serve.network import connections_possible
+from tests.fakes.client import fake
+from tests.hub.test_over_a_network import network_hub
+from tests.load.clients import PATIENCE, Era, calling, closed, opened
+from tests.load.slow import slow_clients
+
+pytestmark = pytest.mark.anyio
+
+CLIENTS = 1000
+CALLS = 5
+
+
+@pytest.fixture(autouse=True, scope="module")
+def descriptors() -> None:
+    """This process has as many sockets as the hub; many systems give it fewer until it asks."""
+    assert connections_possible() >= CLIENTS
+
+
+@contextlib.asynccontextmanager
+async def listening(directory: Path, **entries: dict) -> AsyncIterator[int]:
+    """The port of a hub."""
+    async with network_hub(directory, {"up": fake(), **entries}) as (_, base):
+        yield int(base.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_thousand_clients_with_equal_ids_get_their_own_answers(tmp_path: Path, era: Era) -> None:
+    async with listening(tmp_path) as port:
+        clients = await opened(port, era, CLIENTS)
+        tally = await calling(clients, CALLS, "up__echo")
+        assert tally.outcomes == {"own": CLIENTS * CALLS}
+        await closed(clients)
+
+
+async def test_too_many_calls_are_answered_with_a_code_and_none_is_lost(tmp_path: Path) -> None:
+    async with listening(tmp_path, tight=fake(limits={"at_once": 2, "waiting": 8})) as port:
+        clients = await opened(port, "handshake", 200)
+        tally = await calling(clients, 1, "tight__echo")
+        assert set(tally.outcomes) <= {"own", "overloaded"}
+        assert tally.outcomes.total() == 200
+        assert tally.outcomes["own"] >= 10
+        await closed(clients)
+
+
+async def test_who_finds_no_place_is_told_while_those_who_have_one_hang(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    entry = fake("--record", str(record), limits={"at_once": 2, "waiting": 0})
+    async with listening(tmp_path, full=entry) as port:
+        clients = await opened(port, "handshake", 200)
+        hanging = asyncio.create_task(calling(clients[:2], 1, "full__sleep", seconds=600))
+        async with asyncio.timeout(PATIENCE):
+            while record.read_bytes().count(b'"sleep"') < 2:
+                await clients[2].post("ping", None, 1)
+        assert (await calling(clients[2:], 1, "full__echo")).outcomes == {"overloaded": 198}
+        assert (await calling(clients[2:], 1, "up__echo")).outcomes == {"own": 198}
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+        await closed(clients)
+
+
+async def test_one_who_asks_for_much_does_not_keep_others_waiting_for_all_of_it(tmp_path: Path) -> None:
+    async with listening(tmp_path, narrow=fake(limits={"at_once": 1})) as port:
+        greedy = await opened(port, "handshake", 200)
+        for request_id, client in enumerate(greedy):  # one session on many connections: one caller
+            client.session, client.first_id = greedy[0].session, request_id
+        (modest,) = await opened(port, "handshake", 1)
+        asking = [asyncio.create_task(calling([client], 1, "narrow__echo")) for client in greedy]
+        await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        assert (await calling([modest], 1, "narrow__echo")).outcomes == {"own": 1}
+        left = sum(not task.done() for task in asking)
+        assert left > 0
+        tallies = await asyncio.gather(*asking)
+        assert sum(tally.outcomes["own"] for tally in tallies) == 200
+        await closed([*greedy, modest])
+
+
+async def test_slow_clients_of_every_kind_take_no_answer_from_the_others(tmp_path: Path) -> None:
+    async with listening(tmp_path) as port, slow_clients(port, 200, "up__big"):
+        clients = await opened(port, "handshake", 50)
+        assert (await calling(clients, CALLS, "up__echo")).outcomes == {"own": 50 * CALLS}
+        await closed(clients)
+
+
+async def test_a_hanging_server_takes_no_answer_from_the_others(tmp_path: Path) -> None:
+    async with listening(tmp_path, slow=fake()) as port:
+        waiting, clients = await opened(port, "handshake", 100), await opened(port, "modern", 50)
+        hanging = asyncio.create_task(calling(waiting, 1, "slow__sleep", seconds=600))
+        assert (await calling(clients, CALLS, "up__echo")).outcomes == {"own": 50 * CALLS}
+        hanging.cancel()
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(hanging, return_exceptions=True)
+        await closed([*waiting, *clients])
