@@ -25,6 +25,8 @@ from mcp_hub.upstream.connection import Upstream
 
 MAX_DIFF = 400
 """Lines of the differences of one item."""
+MAX_COMPARED = 2000
+"""Lines of one definition; comparing takes their product at worst."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +116,11 @@ def _of(pins: Pinned, kind: Kind | None, name: str) -> Any:
 
 
 def _diff(before: Any, after: Any) -> Iterator[str]:
-    for line in difflib.unified_diff(_lines(before), _lines(after), "pinned", "now", n=1, lineterm=""):
+    old, new = _lines(before), _lines(after)
+    if max(len(old), len(new)) > MAX_COMPARED:
+        yield f"(too long to compare: {len(old):,} lines pinned, {len(new):,} now)"
+        return
+    for line in difflib.unified_diff(old, new, "pinned", "now", n=1, lineterm=""):
         if not line.startswith("@@"):
             yield line
 

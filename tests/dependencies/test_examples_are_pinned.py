@@ -18,7 +18,11 @@ from mcp_hub.config.launchers import unpinned
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.*")])
 _FENCED = re.compile(r"^[ \t]*```(\w*)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
-_RUN = re.compile(r"(?:^|[\s`'\"$(])((?:npx|uvx|bunx|pnpx|pipx run|uv tool run|npm exec|pnpm dlx|yarn dlx)\s[^`\n]*)")
+_RUN = re.compile(
+    r"(?:^[ \t]*(?:\$ )?|[`'\"]|-- |&& )"
+    r"((?:npx|uvx|bunx|pnpx|pipx run|uv tool run|npm exec|pnpm dlx|yarn dlx)\s[^`\n]*)",
+    re.MULTILINE,
+)
 
 
 def commands(tree: Any) -> Iterator[tuple[str, list[str]]]:

@@ -47,6 +47,17 @@ def test_diff_says_what_changed_and_fails_and_changes_nothing(tmp_path: Path) ->
     assert changing.pins.read_bytes() == before
 
 
+def test_a_definition_of_any_length_is_told_of_in_few_lines(tmp_path: Path) -> None:
+    changing = Changing(tmp_path)
+    properties = {f"p{n}": {"type": "string", "enum": [str(m) for m in range(40)]} for n in range(1000)}
+    assert changing.pin().returncode == 0
+    changing.say(changing.changed(inputSchema={"type": "object", "properties": properties}))
+    done = changing.pin("--diff")
+    assert done.returncode == 1
+    assert "too long to compare" in done.stdout
+    assert len(done.stdout.splitlines()) < 500
+
+
 def test_show_asks_no_server(tmp_path: Path) -> None:
     changing = Changing(tmp_path, "--record", str(tmp_path / "record"))
     assert changing.pin().returncode == 0

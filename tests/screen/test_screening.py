@@ -157,7 +157,7 @@ def test_depth_and_number_are_bounded_and_what_is_not_looked_at_is_flagged() -> 
 HALF = (
     "<", " ", "\n ", "a1", "A" * 119 + " ", "do not ", "ignore all ", "send pass put ", "![", "![a", "curl ", "ignore ",
     "<important ", "before any ", "even if ", "act as ", "e\u0301", "\u202e", "always use this ", "/home/a", ".ssh ",
-    "![](http", "<!-", "silently a b ", "change the ", "x.y-", "`", "[system", "all other tools x ",
+    "![](http", "<!-", "silently a b ", "change the ", "x.y-", "`", "[system", "all other tools x ", "a@", "a.b@c-d.",
 )  # fmt: skip
 """What is half of a rule, to be repeated."""
 
