@@ -7,10 +7,11 @@ server is; addresses are public if the server's is. What was checked is what is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
 
 import httpx2
 
@@ -88,6 +89,54 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
 
     def _refused(self, host: str, addresses: Sequence[str], port: int) -> str | None:
         return next((why for one in addresses if (why := self._allowed.refused(host, one, port)) is not None), None)
+
+
+class AuthorizationServer:
+    """Whoever is asked on the way to a token, and what was answered last. `allow` as in CheckedTransport."""
+
+    def __init__(self, server_url: str, allow: Sequence[str] = ()) -> None:
+        self._url = server_url
+        self._allow = allow
+        self.status: int | None = None
+        """Of the last answer."""
+        self.error = ""
+        """Its `error`, as RFC 6749 names them."""
+
+    @property
+    def last(self) -> str:
+        """Both in words."""
+        return f"HTTP {self.status}{': ' + self.error if self.error else ''}"
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[httpx2.AsyncClient]:
+        """A client to `send` with."""
+        async with httpx2.AsyncClient(
+            transport=CheckedTransport(self._url, self._allow),
+            timeout=STEP_WAIT,
+            headers={"Accept-Encoding": "identity", "User-Agent": "mcp-hub"},
+            follow_redirects=False,
+            trust_env=False,
+        ) as http:
+            yield http
+
+    async def send(self, http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+        """The answer to one request. Raises SignInFailed, NoTokenNow, and what httpx2 raises."""
+        request.headers.setdefault("Accept", "application/json")
+        request.headers["Accept-Encoding"] = "identity"
+        response = await http.send(request)
+        self.status, self.error = response.status_code, ""
+        try:
+            said = response.json() if response.status_code >= 400 else None
+        except (ValueError, RecursionError):
+            said = None
+        if isinstance(said, dict):
+            self.error = error_code(said.get("error"))
+        return response
+
+
+def error_code(said: Any) -> str:
+    """An error code of RFC 6749, or what is shown of something else."""
+    return printable(said, 60) if isinstance(said, str) and said else "no reason given"
 
 
 def check_url(server_url: str, url: str) -> None:

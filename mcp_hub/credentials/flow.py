@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
@@ -33,7 +32,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from mcp_hub.config.models import Server
 from mcp_hub.config.oauth import OAuth
-from mcp_hub.credentials.fetch import STEP_WAIT, CheckedTransport, check_url
+from mcp_hub.credentials.fetch import AuthorizationServer, check_url, error_code
 from mcp_hub.credentials.sign_in import Json, NoTokenNow, SignIn, SignInFailed
 from mcp_hub.redaction import LEARNED, Redaction
 from mcp_hub.text import printable
@@ -90,12 +89,8 @@ class Flow:
         self._server = server
         self._url = server.url
         self._oauth: OAuth = server.oauth
-        self._allow = allow
         self._user = user
-        self._status: int | None = None
-        """Of the last answer."""
-        self._said = ""
-        """Its `error`, as RFC 6749 names them."""
+        self._asked = AuthorizationServer(self._url, allow)
 
     async def refresh(self, before: SignIn) -> SignIn:
         """New tokens for a refresh token. Raises SignInFailed where it is refused, NoTokenNow."""
@@ -107,9 +102,9 @@ class Flow:
         await self._drive(provider, None)
         if memory.got:
             return self._signed_in(provider, memory)
-        if self._status is not None and 400 <= self._status < 500 and self._status not in (408, 429):
-            raise SignInFailed(f"it could not be renewed ({self._last()})")
-        raise NoTokenNow(f"the authorization server does not renew it ({self._last()})")
+        if self._asked.status in range(400, 500) and self._asked.status not in (408, 429):
+            raise SignInFailed(f"it could not be renewed ({self._asked.last})")
+        raise NoTokenNow(f"the authorization server does not renew it ({self._asked.last})")
 
     async def sign_in(self, challenge: Challenge, before: SignIn | None) -> SignIn:
         """Tokens from the beginning, as the server's challenge says. Raises SignInFailed, NoTokenNow."""
@@ -120,7 +115,7 @@ class Flow:
         provider = self._provider(memory, before if more else None)
         await self._drive(provider, self._challenge(challenge))
         if not memory.got:
-            raise NoTokenNow(f"the authorization server gave no token ({self._last()})")
+            raise NoTokenNow(f"the authorization server gave no token ({self._asked.last})")
         return self._signed_in(provider, memory)
 
     async def revoke(self, signed_in: SignIn) -> bool:
@@ -133,9 +128,9 @@ class Flow:
         provider = self._provider(_Memory(client=client), signed_in)
         provider.context.client_info = client
         data, headers = provider.context.prepare_token_auth({"token": token, "client_id": client.client_id}, {})
-        async with self._client_of_http() as http:
-            response = await self._send(http, http.build_request("POST", str(metadata.revocation_endpoint),
-                                                                 data=data, headers=headers))  # fmt: skip
+        async with self._asked.open() as http:
+            endpoint = str(metadata.revocation_endpoint)
+            response = await self._asked.send(http, http.build_request("POST", endpoint, data=data, headers=headers))
         return response.status_code == 200
 
     # --- what the SDK is given ---------------------------------------------------------------------------------
@@ -236,33 +231,22 @@ class Flow:
         state = parse_qs(urlsplit(self._shown).query).get("state", [""])[0]
         given = await self._user.comes_back(self._shown, state)
         if "error" in given or "code" not in given:
-            said = _word(given.get("error"))
+            said = error_code(given.get("error"))
             raise SignInFailed(f"the authorization server said no ({said})")
         return AuthorizationCodeResult(code=given["code"], state=given.get("state"), iss=given.get("iss"))
 
     # --- sending -----------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _client_of_http(self) -> AsyncIterator[httpx2.AsyncClient]:
-        async with httpx2.AsyncClient(
-            transport=CheckedTransport(self._url, self._allow),
-            timeout=STEP_WAIT,
-            headers={"Accept-Encoding": "identity", "User-Agent": "mcp-hub"},
-            follow_redirects=False,
-            trust_env=False,
-        ) as http:
-            yield http
-
     async def _drive(self, provider: OAuthClientProvider, challenge: httpx2.Response | None) -> None:
         """Do what the SDK says until it would send the request that is being authorized, for the last time."""
         own = httpx2.Request("POST", self._url, headers={"MCP-Protocol-Version": "2025-11-25"})
         flow = provider.async_auth_flow(own)
-        async with self._client_of_http() as http:
+        async with self._asked.open() as http:
             try:
                 outgoing = await anext(flow)
                 for _ in range(MAX_STEPS):
                     if outgoing is not own:
-                        response = await self._send(http, outgoing)
+                        response = await self._asked.send(http, outgoing)
                     elif challenge is not None:
                         challenge.request = own
                         response, challenge = challenge, None
@@ -279,32 +263,17 @@ class Flow:
             finally:
                 await flow.aclose()
 
-    async def _send(self, http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-        request.headers.setdefault("Accept", "application/json")
-        request.headers["Accept-Encoding"] = "identity"
-        response = await http.send(request)
-        self._status, self._said = response.status_code, ""
-        try:
-            said = response.json() if response.status_code >= 400 else None
-        except (ValueError, RecursionError):
-            said = None
-        if isinstance(said, dict):
-            self._said = _word(said.get("error"))
-        return response
-
-    def _last(self) -> str:
-        return f"HTTP {self._status}{': ' + self._said if self._said else ''}"
-
     def _explained(self, error: Exception) -> Exception:
         """What the SDK found, in words; bodies of answers are left out."""
         if isinstance(error, ValidationError | OAuthRegistrationError):
             what = "did not register the hub" if isinstance(error, OAuthRegistrationError) else "answered oddly"
-            return SignInFailed(f"the authorization server {what} ({self._last()}); where it has to be done by hand, "
-                                "give client_id under auth")  # fmt: skip
-        if self._status is not None and (self._status >= 500 or self._status == 429):
-            return NoTokenNow(f"the authorization server failed ({self._last()})")
-        if self._status is not None and self._status >= 400 and self._said:
-            return SignInFailed(f"the authorization server refused ({self._last()})")
+            by_hand = "where it has to be done by hand, give client_id under auth"
+            return SignInFailed(f"the authorization server {what} ({self._asked.last}); {by_hand}")
+        status = self._asked.status or 0
+        if status >= 500 or status == 429:
+            return NoTokenNow(f"the authorization server failed ({self._asked.last})")
+        if status >= 400 and self._asked.error:
+            return SignInFailed(f"the authorization server refused ({self._asked.last})")
         oauth = self._oauth
         secrets = [one.get_secret_value() for one in (oauth.client_secret, oauth.private_key) if one is not None]
         return SignInFailed(printable(Redaction(secrets).text(str(error) or type(error).__name__), SHOWN))
@@ -326,11 +295,6 @@ class Flow:
             resource=_json(context.protected_resource_metadata),
             authorization_server=context.auth_server_url,
         )
-
-
-def _word(said: Any) -> str:
-    """An error code of RFC 6749, or what is shown of something else."""
-    return printable(said, 60) if isinstance(said, str) and said else "no reason given"
 
 
 def _json(model: BaseModel | None) -> Json | None:
