@@ -108,7 +108,8 @@ class Run:
         ratio = disturbed.quantile(0.99) / alone.quantile(0.99)
         times = f"{alone.quantile(0.99) * 1000:.1f} ms alone, {disturbed.quantile(0.99) * 1000:.1f} ms beside"
         rounds = f"{len(ratios)} rounds: {min(ratios):.2f} to {max(ratios):.2f}, median {statistics.median(ratios):.2f}"
-        self.row(f"p99 of {NORMAL} clients beside {what}", f"{ratio:.2f} x", f"{times}; {rounds}")
+        middle = disturbed.quantile(0.5) / alone.quantile(0.5)
+        self.row(f"p99 of {NORMAL} clients beside {what}", f"{ratio:.2f} x", f"p50 {middle:.2f} x; {times}; {rounds}")
 
     async def timed(self) -> Tally:
         clients = await opened(self.port, "handshake", NORMAL)
