@@ -67,7 +67,7 @@ async def _exchanged(pieces: list[bytes]) -> bytes:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    server, _ = _uvicorn(front().app)
+    server, _ = _uvicorn(front().app, None)
     server.config.load()
     loop = asyncio.get_running_loop()
     made: list[Any] = []
