@@ -16,6 +16,7 @@ from mcp_hub.policy.access import Access
 from mcp_hub.policy.breaker import Breaker
 from mcp_hub.policy.deadline import Deadline
 from mcp_hub.policy.fallback import Fallback, Scrape
+from mcp_hub.policy.flow import Flow, Used
 from mcp_hub.policy.guard import FilterResults, UrlGuard
 from mcp_hub.policy.limits import Limits
 from mcp_hub.policy.pins import Pins
@@ -77,6 +78,7 @@ def make_rules(
     *,
     record: Callable[[Json], None] | None,
     labels: Labels,
+    used: Used,
     listed: Callable[[Route], Json | None],
     scrape: Scrape,
     run_function: Function,
@@ -85,7 +87,7 @@ def make_rules(
 ) -> Rules:
     """All rules of a configuration, from the outermost to the innermost.
 
-    `record` gets a record of every call, `labels` name callers in it;
+    `record` gets a record of every call, `labels` name callers in it, `used` is for Flow;
     `listed(route)` is a tool as its server lists it, `scrape` is for Fallback,
     `run_function` and `long_results` are for ShapeResult, `pinned` is for Pins.
     """
@@ -93,6 +95,7 @@ def make_rules(
     browsers = [server.id for server in config.servers if server.browser]
     pins, screen = Pins(config, pinned), Screen(config)
     access = Access(config, selection, (pins, screen))
+    flow = Flow(servers, config.flows, used)
     guard, breaker = UrlGuard(config.guard, browsers), Breaker(servers)
     trace = Trace(record, Redaction(secrets_of(config)), arguments=config.call_log.arguments, labels=labels)
     shaping = (ShapeResult(servers, long_results, run_function, listed), FilterResults(config.guard))
@@ -100,6 +103,7 @@ def make_rules(
         (
             trace,
             access,
+            flow,
             Deadline(servers),
             *shaping,
             Preset(servers),

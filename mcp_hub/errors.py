@@ -154,6 +154,10 @@ class PermissionDenied(CallError):
     code, rpc_code = "permission_denied", -32015
 
 
+class FlowRefused(PermissionDenied):
+    """The call would complete what one session must not combine; nothing was asked."""
+
+
 class SignInMissing(PermissionDenied):
     """The upstream is there, but nobody is signed in to it, or not for this; nothing was asked of it."""
 

@@ -21,6 +21,7 @@ from mcp_hub.long_results import LongResults
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.pin_file import Pins, PinWatch, read_pins
 from mcp_hub.policy import Json
+from mcp_hub.policy.flow import Used
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.trace import Labels
 from mcp_hub.relay import Relay
@@ -58,6 +59,8 @@ class Generations:
         self._lasting = lasting
         self._starts = Starts()
         self._labels = Labels()
+        self.used = Used()
+        """What sessions have used of what servers are labelled with."""
         self._retiring = Retiring()
         self._renewing = asyncio.Lock()
         self._watching_pins: asyncio.Task[None] | None = None
@@ -154,6 +157,7 @@ class Generations:
             relay,
             record=lasting.record,
             labels=self._labels,
+            used=self.used,
             listed=generation.listed_tool,
             scrape=own.scrape,
             run_function=own.run_function,

@@ -223,6 +223,7 @@ class Hub:
         """`caller` is gone; what was kept open for it alone is closed."""
         self.clients.forget(caller)
         self.uris.forget(caller)
+        self._generations.used.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
 

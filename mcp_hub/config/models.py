@@ -20,9 +20,11 @@ from mcp_hub.config.rules import (
     CallLog,
     Fallback,
     Filter,
+    Flows,
     Frozen,
     Guard,
     Health,
+    Label,
     Limits,
     PinMode,
     Pins,
@@ -62,7 +64,7 @@ MAX_FRAME = 64 * 1024 * 1024
 
 RULES_OF_LISTS = frozenset({
     "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits",
-    "idle", "health", "pins", "screen",
+    "idle", "health", "pins", "screen", "labels",
 })  # fmt: skip
 """What the hub does with the lists of a server, not what the server lists."""
 _OF_THE_HUB = frozenset({"namespace", "required", "lazy", "keep_catalog", "disabled_reason"})
@@ -145,6 +147,8 @@ class Server(Frozen):
     breaker: Breaker = Breaker()
     limits: Limits = Limits()
     health: Health = Health()
+    labels: dict[Label, tuple[str, ...]] = Field(default_factory=dict)
+    """Label -> patterns over the original names of what does this."""
     pins: PinMode | None = None
     """None: as the root says."""
     screen: Screen | None = None
@@ -203,6 +207,7 @@ class Config(Frozen):
     call_log: CallLog = CallLog()
     tool_sets: tuple[ToolSet, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    flows: Flows = Flows()
     pins: Pins = Pins()
     screen: Screen = Screen()
 

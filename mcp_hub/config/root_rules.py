@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from mcp_hub.config.fields import Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.rule_fields import by_mode, read_model
-from mcp_hub.config.rules import CallLog, Fallback, Guard, Pins, Profile, Screen, ToolSet, Web
+from mcp_hub.config.rules import CallLog, Fallback, Flows, Guard, Pins, Profile, Screen, ToolSet, Web
 from mcp_hub.config.variables import Scope
 
 N = TypeVar("N", bound=BaseModel)
@@ -21,6 +21,7 @@ _OFF: Final[Mapping[str, dict[str, Any]]] = {
     "fallback": {"tools": []},
     "call_log": {"enabled": False},
     "pins": {"mode": "off"},
+    "flows": {"mode": "off"},
     "screen": {"mode": "off"},
 }
 _WEB_KEYS: Final = ("docintel_endpoint", "allow_addresses")
@@ -61,6 +62,7 @@ def read_root_rules(
         ("guard", Guard, guard),
         ("call_log", CallLog, log),
         ("pins", Pins, pins),
+        ("flows", Flows, by_mode(given.get("flows"))),
         ("screen", Screen, screen),
     ):
         if item is not None and item.value is not None:

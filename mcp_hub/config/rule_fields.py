@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from mcp_hub.config.canonical import only_known
 from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Findings, KeyPath
-from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PinMode, PostProcess, Retry, Screen, ToolRules
+from mcp_hub.config.rules import Breaker, Filter, Health, Label, Limits, PinMode, PostProcess, Retry, Screen, ToolRules
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -201,7 +201,28 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
     if (screen := by_mode(_given(fields, "screen"))) is not None:
         values["screen"] = read_model(Screen, screen.value, screen.at, findings)
     values["pins"] = fields.choice("pins", _PINS)
+    if (given := _given(fields, "labels")) is not None:
+        values["labels"] = _labels(given, findings)
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _labels(given: Given, findings: Findings) -> dict[str, tuple[str, ...]]:
+    """A list of labels is of everything the server has; a mapping says which label is of which names."""
+    words = get_args(Label)
+    value = {label: ["*"] for label in given.value} if isinstance(given.value, list) else given.value
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        findings.error(given.at, f"must be a list of {', '.join(words)}, or a mapping of them to names")
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for label, names in value.items():
+        patterns = [names] if isinstance(names, str) else names
+        if label not in words:
+            findings.error((*given.at, label), f"is no label; there are {', '.join(words)}")
+        elif not isinstance(patterns, list) or not all(isinstance(one, str) for one in patterns):
+            findings.error((*given.at, label), "must be a name, a pattern, or a list of them")
+        else:
+            found[label] = tuple(patterns)
+    return found
 
 
 def _tags(fields: Fields) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ SCRAPE_TOOLS = ("scrape", "scrape_website")
 Validation = Literal["strict", "lenient", "off"]
 PinMode = Literal["off", "warn", "enforce"]
 ScreenMode = Literal["off", "flag", "quarantine"]
+Label = Literal["reads_private", "reads_untrusted", "writes_external"]
+FlowMode = Literal["off", "warn", "refuse"]
 FailureClass = Literal["transport", "timeout", "tool_error"]
 
 
@@ -170,6 +172,15 @@ class Pins(Frozen):
     """`warn`: what differs is told of; `enforce`: it is hidden and refused until it is pinned."""
     file: Path | None = None
     """Where the record is; None: beside the configuration, `servers.pins.json` for `servers.yaml`."""
+
+
+class Flows(Frozen):
+    """What one session may combine of what servers are labelled with."""
+
+    mode: FlowMode = "off"
+    """`refuse`: the call that would complete the three labels; `warn`: the record of each call says them."""
+    window: Duration = 3600.0
+    """How long a principal of the modern era, who has no sessions, has to be quiet to begin anew."""
 
 
 class Screen(Frozen):

@@ -22,6 +22,7 @@ from mcp_hub.errors import (
     CallError,
     CircuitOpen,
     DeadlineExceeded,
+    FlowRefused,
     GuardBlocked,
     InternalError,
     InvalidParameters,
@@ -52,6 +53,7 @@ _DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (UnknownName, "access"),
     (InvalidParameters, "validate"),
     (GuardBlocked, "guard"),
+    (FlowRefused, "flow"),
     (CircuitOpen, "breaker"),
     (Overloaded, "limits"),
     (DeadlineExceeded, "deadline"),
@@ -59,7 +61,7 @@ _DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (ToolFailed, "shape-result"),
 )
 """Whose errors these are, where the call itself does not say by whom it was refused."""
-_REFUSALS: Final = frozenset({"access", "validate", "guard", "breaker", "limits"})
+_REFUSALS: Final = frozenset({"access", "flow", "validate", "guard", "breaker", "limits"})
 
 
 class Labels:

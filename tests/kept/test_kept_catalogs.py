@@ -127,7 +127,7 @@ RULES: dict[str, Any] = {
     "validate_arguments": "off", "max_result_bytes": 5, "postprocess": (PostProcess(step="truncate"),),
     "retry": Retry(attempts=5), "breaker": Breaker(failures=1), "limits": Limits(at_once=1), "idle": 5.0,
     "health": Health(ping=1.0),
-    "pins": "enforce", "screen": Screen(mode="quarantine"),
+    "pins": "enforce", "screen": Screen(mode="quarantine"), "labels": {"reads_private": ("*",)},
 }  # fmt: skip
 
 

@@ -1,0 +1,95 @@
+"""Private data, what strangers wrote, and a way out: two of them are work, all three can be refused."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.client import fake, hub, write_config
+from tests.hub.test_over_a_network import network_hub, sdk, text
+
+pytestmark = pytest.mark.anyio
+
+SERVERS: dict[str, Any] = {
+    "notes": fake(labels=["reads_private"]),
+    "web": fake(labels={"reads_untrusted": ["echo", "fake://*"]}),
+    "mail": fake(labels={"writes_external": "add"}),
+    "plain": fake(),
+}
+
+
+async def outcome(client: Any, name: str, arguments: dict[str, Any]) -> str:
+    result = await client.call(name, arguments)
+    return str(result["_meta"]["mcp-hub/error"]["code"]) if result.get("isError") else "ok"
+
+
+ECHO, ADD = {"text": "x"}, {"a": 1, "b": 2}
+
+
+async def test_the_third_of_the_three_is_refused_whatever_their_order(tmp_path: Path) -> None:
+    calls = {"notes__echo": ECHO, "web__echo": ECHO, "mail__add": ADD}
+    for last in calls:
+        async with hub(tmp_path, SERVERS, flows="refuse") as client:
+            for name in calls:
+                if name != last:
+                    assert await outcome(client, name, calls[name]) == "ok"
+            assert await outcome(client, last, calls[last]) == "permission_denied"
+            assert await outcome(client, last, calls[last]) == "permission_denied"
+            for name in (*(one for one in calls if one != last), "plain__echo"):
+                assert await outcome(client, name, calls.get(name, ECHO)) == "ok"
+            assert '"policy":"flow"' in (client.stderr.decode())
+
+
+async def test_tools_without_a_label_and_other_modes_refuse_nothing(tmp_path: Path) -> None:
+    for mode in ("warn", "off"):
+        async with hub(tmp_path, SERVERS, flows=mode) as client:
+            for name, arguments in (("notes__echo", ECHO), ("web__echo", ECHO), ("web__add", ADD), ("mail__add", ADD)):
+                assert await outcome(client, name, arguments) == "ok"
+            await client.until(lambda: client.stderr.count(b'"event":"call"') == 4)
+            said = b"flow: reads_private, reads_untrusted, writes_external" in client.stderr
+            assert said is (mode == "warn")
+
+
+async def test_reading_a_resource_counts_too(tmp_path: Path) -> None:
+    async with hub(tmp_path, SERVERS, flows="refuse") as client:
+        resources = (await client.request("resources/list"))["resources"]
+        assert resources
+        await client.request("resources/read", {"uri": "mcp-hub://web/fake://fake/one"})
+        assert await outcome(client, "notes__echo", ECHO) == "ok"
+        assert await outcome(client, "mail__add", ADD) == "permission_denied"
+
+
+async def test_a_reload_makes_nobody_forget(tmp_path: Path) -> None:
+    async with hub(tmp_path, SERVERS, flows="refuse", watch=False) as client:
+        assert await outcome(client, "notes__echo", ECHO) == "ok"
+        assert await outcome(client, "web__echo", ECHO) == "ok"
+        write_config(tmp_path, {**SERVERS, "more": fake()}, flows="refuse", watch=False)
+        client.process.send_signal(signal.SIGHUP)
+        await client.until(lambda: b"loaded servers.json again" in client.stderr)
+        assert await outcome(client, "mail__add", ADD) == "permission_denied"
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_sessions_are_told_apart(tmp_path: Path, era: str) -> None:
+    async with network_hub(tmp_path / "hub", SERVERS, flows="refuse") as (_, base):
+        async with sdk(f"{base}/mcp", era) as first:
+            await text(first, "notes__echo", ECHO)
+            await text(first, "web__echo", ECHO)
+            refused = await first.call_tool("mail__add", ADD)
+            assert refused.is_error
+        async with sdk(f"{base}/mcp", era) as second:
+            again = await second.call_tool("mail__add", ADD)
+            # In the modern era both are the anonymous principal, who has no sessions.
+            assert again.is_error is (era == "modern")
+
+
+async def test_a_label_nobody_knows_is_an_error_of_the_file(tmp_path: Path) -> None:
+    from mcp_hub.config import read_config
+    from mcp_hub.errors import ConfigError
+
+    path = write_config(tmp_path, {"a": fake(labels=["reads_everything"])})
+    with pytest.raises(ConfigError, match=r"servers\.a\.labels\.reads_everything: is no label"):
+        read_config(path)
