@@ -44,6 +44,8 @@ log = logging.getLogger("mcp_hub.upstream")
 FAILURES_TO_FAIL_FAST: Final = 3
 """After so many failures in a row a call no longer triggers, and waits for, another attempt."""
 
+TRY_AGAIN: Final = 1.0
+"""Seconds since the last attempt after which such a call triggers another one all the same."""
 PARTING: Final = 1.0
 """Seconds requests have to be refused one by one when their session is gone."""
 
@@ -356,6 +358,8 @@ class Upstream:
             raise self._words.unavailable(self.error)
         if self.backing_off.failures >= FAILURES_TO_FAIL_FAST and self.state is State.BACKING_OFF:
             if not self._dialer.signed_in_anew(self.server):
+                if time.monotonic() - self.since > TRY_AGAIN:
+                    self._wake.set()  # this call does not wait for it, the next one may be lucky
                 raise copy.copy(self._refusal) if self._refusal is not None else self._words.unavailable(self.error)
             self.backing_off.failures = 0
         attempt = self._pending_attempt()
