@@ -87,7 +87,8 @@ async def test_every_transport_and_era_passes_lists_calls_and_progress(
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_upstream_that_restarts_is_found_again_by_the_next_calls(tmp_path: Path, era: str) -> None:
     port = free_port()
-    entry = {"url": f"http://127.0.0.1:{port}/mcp", "transport": "http", "namespace": "", "era": era}
+    url = f"http://127.0.0.1:{port}/mcp"
+    entry = {"url": url, "transport": "http", "namespace": "", "era": era, "breaker": "off"}
     inner = {"up": fake()}
     async with contextlib.AsyncExitStack() as stack:
         first = await stack.enter_async_context(contextlib.AsyncExitStack())
