@@ -92,17 +92,22 @@ async def agree(
     before: Era = known.era if known is not None else "modern"
     first = before if known is not None and known.only else await spoken() or before
     patience = None if known is not None and first == before else PROBE_WAIT
-    return await _first_of(attempts.pop(first), *attempts.values(), patience=patience)
+    busy = partial(getattr, peer.link, "signing_in", False)
+    return await _first_of(attempts.pop(first), *attempts.values(), patience=patience, busy=busy)
 
 
-async def _first_of(first: _Attempt, second: _Attempt, *, patience: float | None) -> Agreement:
+async def _first_of(
+    first: _Attempt, second: _Attempt, *, patience: float | None, busy: Callable[[], bool]
+) -> Agreement:
     """What the first attempt agrees on; the second is made when it is answered with an error or not soon.
 
-    Raises what the last of them raised.
+    While the hub is `busy` signing in, the server has not been asked yet. Raises what the last of them raised.
     """
     attempts = [asyncio.ensure_future(first())]
     try:
         done, _ = await asyncio.wait(attempts, timeout=patience)
+        while not done and busy():
+            done, _ = await asyncio.wait(attempts, timeout=patience)
         if done and _is_answer(attempts[0]):
             return attempts[0].result()
         attempts.append(asyncio.ensure_future(second()))

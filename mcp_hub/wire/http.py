@@ -17,7 +17,7 @@ import re
 import socket
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.config.models import Server
@@ -91,6 +91,8 @@ class HttpClient:
         self._server = server
         self._authorization = authorization
         self._token: str | None = None
+        self._waiting = 0
+        """Requests that wait for a token."""
         self._headers = {name: value.get_secret_value() for name, value in server.headers.items()}
         self._session: ClientSession | None = None
         self._url: URL | None = None
@@ -166,7 +168,8 @@ class HttpClient:
             async with asyncio.timeout(within):
                 return await self._followed(method, url, headers, body)
         for again in (False, True):
-            self._token = token = await self._authorization.token()
+            with self._signing_in():
+                self._token = token = await self._authorization.token()
             carried = headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
             async with asyncio.timeout(within):
                 response = await self._followed(method, url, carried, body)
@@ -174,7 +177,8 @@ class HttpClient:
                 break
             said = ", ".join(response.headers.getall("WWW-Authenticate", []))[:MAX_CHALLENGE]
             try:
-                better = await self._authorization.challenged(token, Challenge(response.status, said), again=again)
+                with self._signing_in():
+                    better = await self._authorization.challenged(token, Challenge(response.status, said), again=again)
             except BaseException:
                 response.close()
                 raise
@@ -182,6 +186,19 @@ class HttpClient:
                 break
             await self.discard(response)
         return response
+
+    @property
+    def signing_in(self) -> bool:
+        """Whether a request waits for a token, and not for the upstream."""
+        return self._waiting > 0
+
+    @contextlib.contextmanager
+    def _signing_in(self) -> Iterator[None]:
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
 
     async def _followed(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None

@@ -86,6 +86,11 @@ class HttpLink:
         """Empty: there is no process."""
         return ()
 
+    @property
+    def signing_in(self) -> bool:
+        """Whether a request waits for a token, and not for the upstream."""
+        return self._http.signing_in
+
     async def open(self, receiver: Receiver) -> None:
         """Make the connection pool. Raises LinkError for a URL or header that cannot be used; nothing is sent yet."""
         await self._http.open()

@@ -29,6 +29,7 @@ from mcp.server.auth.provider import AccessToken, TokenError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 PATIENCE = 30.0
+HELD = 1.0
 SCOPES = ["read", "admin"]
 CLIENT, SECRET = "the-hub", "canary-client-secret-31415"
 
@@ -94,6 +95,10 @@ class Authority:
         """All headers of requests to anything but the MCP server."""
         self.wants: str | None = None
         """A scope that calls of tools have to have."""
+        self.methods: list[str] = []
+        """What the MCP server was asked."""
+        self.holds_tokens_until: asyncio.Event | None = None
+        """The token endpoint waits for it, at most `HELD` seconds."""
         self.broken_tokens = False
         """The token endpoint answers 503."""
         self.server = fastmcp.FastMCP("guarded", auth=self.provider)
@@ -137,6 +142,10 @@ class Authority:
                 self.seen_elsewhere += str(headers)
             if scope["path"] in ("/mcp", "/sse"):
                 self.bearers.append(headers.get("authorization", "").removeprefix("Bearer "))
+                if body:
+                    self.methods.append(json.loads(body).get("method", ""))
+                    if self.methods[-1] == "initialize" and self.holds_tokens_until is not None:
+                        self.holds_tokens_until.set()
                 if await self._lacks(body, send):
                     return
             given = False
@@ -156,6 +165,10 @@ class Authority:
         form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
         self.forms.append(form)
         self.asked[f"token {form.get('grant_type')}"] += 1
+        if self.holds_tokens_until is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HELD):
+                    await self.holds_tokens_until.wait()
         if self.broken_tokens:
             await answer(send, 503, {"error": "temporarily_unavailable"})
             return True

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.config import load_config
+from mcp_hub.hub import Hub
+from mcp_hub.upstream import agreement
 from tests.credentials.authority import CLIENT, SECRET, Authority, authority
 from tests.credentials.file_keyring import BACKEND
 from tests.credentials.signing import COMMAND, command, configured, kept_files, login
@@ -267,3 +270,20 @@ async def test_what_a_hub_remembers_of_a_refusal_does_not_undo_a_login_of_the_sa
             refused, _ = await asyncio.gather(many(client, "x"), login(config))
             assert len(refused) == MANY
             assert await client.text("a__effect", {"word": "after"}) == "after done"
+
+
+async def test_a_server_is_not_asked_in_another_era_because_its_token_takes_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two handshakes at once would leave a session behind that belongs to neither."""
+    monkeypatch.setattr(agreement, "PROBE_WAIT", 0.05)
+    async with authority() as server:
+        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
+        config = load_config(configured(tmp_path, {"a": entry(server, **given)}))
+        server.holds_tokens_until = asyncio.Event()
+        async with Hub(config) as hub, asyncio.timeout(COMMAND):
+            await hub.upstreams["a"].tried.wait()
+            assert hub.upstreams["a"].error is None
+        assert set(server.methods[:2]) == {"server/discover"}
+        assert server.asked["token client_credentials"] == 1
+        assert not server.holds_tokens_until.is_set()
