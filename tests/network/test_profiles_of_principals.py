@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from mcp_hub import hub as hubs
+from mcp_hub.catalog import Route
 from mcp_hub.catalogs import Whom
 from mcp_hub.config import load_config
+from mcp_hub.era import Envelope
 from mcp_hub.errors import HEADER_MISMATCH, UnknownName
-from mcp_hub.kinds import TOOLS, Kind
+from mcp_hub.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.policy import Call
 from mcp_hub.principals import ANONYMOUS, Principal
 from mcp_hub.serve.callers import Caller
 from mcp_hub.upstream.lists import Lists
@@ -244,8 +247,34 @@ async def test_the_header_rules_of_a_hidden_tool_say_nothing_of_it(tmp_path: Pat
             assert hidden["error"]["code"] == -32602
 
 
+@pytest.mark.parametrize(
+    ("method", "kind", "name"),
+    [
+        ("tools/call", TOOLS, "echo"),
+        ("tools/call", TOOLS, "listed by nobody"),
+        ("tasks/get", TOOLS, "echo"),
+        ("prompts/get", PROMPTS, "greet"),
+        ("resources/read", RESOURCES, "fake://c/one"),
+        ("resources/subscribe", RESOURCES, "fake://c/one"),
+        ("completion/complete", TEMPLATES, "fake://c/item/{id}"),
+    ],
+)
+async def test_who_knows_the_way_is_refused_all_the_same(tmp_path: Path, method: str, kind: Kind, name: str) -> None:
+    record = tmp_path / "record"
+    path = write_config(tmp_path, servers(record), profiles=PROFILES)
+    async with hubs.Hub(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+        await hub.settled_catalog()
+        alice = Principal("alice", "analyst")
+        for caller in (alice, Caller(alice, lambda message: None)):
+            call = Call(method, name, Route("c", kind, name), {}, "handshake", Envelope(), caller)
+            with pytest.raises(UnknownName):
+                await hub.act(call)
+            assert call.refused_by == "not in profile 'analyst'"
+    assert reached(record) == []
+
+
 def test_a_profile_that_is_not_there_shows_nothing() -> None:
-    from mcp_hub.catalog import Item, Route
+    from mcp_hub.catalog import Item
     from mcp_hub.config.models import Config, Server
     from mcp_hub.policy.access import Access
 
