@@ -79,9 +79,8 @@ class Run:
         before = self.rss()
         everybody = await opened(self.port, "handshake", count)
         with_connection = (self.rss() - before) / count / 1024
-        for client in everybody:
-            await client.post("ping", None, 1)
-        after_ping = (self.rss() - before) / count / 1024
+        self.count(await calling(everybody, self.options.calls, "up__echo"), count * self.options.calls)
+        after_calls = (self.rss() - before) / count / 1024
         for client in everybody:
             client.writer.write(client._head.replace("POST", "GET").encode() + client.session.encode() + b"\r\n")
             await client.reader.readuntil(b"\r\n\r\n")
@@ -89,7 +88,7 @@ class Run:
         await closed(everybody)
         alone = (self.rss() - before) / count / 1024
         self.row("memory of an idle session with its connection", f"{with_connection:.1f} KiB", "bound: 60 KiB")
-        self.row("the same after a request", f"{after_ping:.1f} KiB", "bound: 60 KiB")
+        self.row(f"the same after {self.options.calls} calls", f"{after_calls:.1f} KiB", "bound: 60 KiB")
         self.row("the same with its standing stream open", f"{standing:.1f} KiB", "")
         self.row("after the connections have closed", f"{alone:.1f} KiB", "sessions stay for 30 min; memory is reused")
 

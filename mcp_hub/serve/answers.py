@@ -108,7 +108,7 @@ class Answers:
             return
         finally:
             gone.cancel()
-            if resumable is not None and log is not None and reply.started:
+            if resumable is not None and log is not None and reply.streams:
                 self._leave(resumable.streams, log, task, request_id)
             else:
                 # In the modern era a closed stream is how a request is cancelled. In the handshake era it is not, says
@@ -118,12 +118,13 @@ class Answers:
     def _leave(self, streams: Streams, log: EventLog, task: asyncio.Task[Any], request_id: RequestId | None) -> None:
         """The connection of a stream has ended, before its answer or with it: its client may come back."""
         if log.done:
-            streams.leave(log, _nothing, REMEMBERED)
+            streams.leave(log, None, REMEMBERED)
             return
         streams.leave(log, task.cancel)
-        task.add_done_callback(lambda _: None if log.done else self._end(log, task, request_id))
+        task.add_done_callback(lambda _: None if log.done else self._end(streams, log, task, request_id))
 
-    def _end(self, log: EventLog, task: asyncio.Task[Any], request_id: RequestId | None) -> None:
+    def _end(self, streams: Streams, log: EventLog, task: asyncio.Task[Any], request_id: RequestId | None) -> None:
+        streams.leave_be(log)
         if not task.cancelled():
             log.end(_answer(task, request_id))
         log.done = True
@@ -194,10 +195,6 @@ def _answer(task: asyncio.Task[Any], request_id: RequestId | None) -> Any:
 def _patience(reply: Reply, primes: EventLog | None) -> float:
     """Seconds of silence until something is written: soon a place to come back to, later a sign of life."""
     return PRIME_AFTER if primes is not None and not reply.started else KEEP_ALIVE
-
-
-def _nothing() -> None:
-    pass
 
 
 def _drop(message: Message) -> None:

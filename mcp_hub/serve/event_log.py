@@ -120,15 +120,20 @@ class Streams:
         log = self.standing if int(number) == 0 else self._logs.get(int(number))
         return (log, int(event)) if log is not None else None
 
-    def leave(self, log: EventLog, give_up: Callable[[], object], seconds: float = RESUME_WITHIN) -> None:
+    def leave(self, log: EventLog, give_up: Callable[[], object] | None, seconds: float = RESUME_WITHIN) -> None:
         """Nobody reads a stream any more. `give_up()` is called if nobody comes back in time, or room is needed."""
         self._logs[log.number] = log
         self._logs.move_to_end(log.number)
-        self._given_up[log.number] = give_up
+        if give_up is not None:
+            self._given_up[log.number] = give_up
         self._set_timer(log.number, seconds)
         self._total.left(self, log)
         while len(self._logs) > MAX_STREAMS:
             self.forget(next(iter(self._logs)))
+
+    def leave_be(self, log: EventLog) -> None:
+        """Its call has ended: there is nothing to give up but the stream, and the call's own result is not kept."""
+        self._given_up.pop(log.number, None)
 
     def left_again(self, log: EventLog) -> None:
         """Whoever came back to a stream is gone too."""

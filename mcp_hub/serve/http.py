@@ -93,6 +93,8 @@ class Reply:
         self._send = send
         self._abort = abort
         self.started = False
+        self.streams = False
+        """Whether what was started is an event stream."""
         self.extra: HeaderLines = []
         """Lines that whatever is answered carries."""
 
@@ -118,7 +120,7 @@ class Reply:
 
     async def start(self, headers: HeaderLines | None = None) -> None:
         """Begin an event stream."""
-        self.started = True
+        self.started = self.streams = True
         lines = [
             (b"content-type", EVENTS),
             (b"cache-control", b"no-cache, no-transform"),

@@ -165,6 +165,30 @@ async def test_what_the_hub_says_unasked_meanwhile_is_there_when_the_client_come
             assert [(await standing.event())[1] for _ in range(2)] == changed
 
 
+async def test_of_an_answer_that_was_no_stream_nothing_is_kept() -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        for number in range(3):
+            answer = await fetch(served, "POST", "/mcp", session, call("echo", {"text": "x"}, number))
+            assert answer.headers["content-type"] == "application/json"
+        (kept,) = served.app.streamable.handshake.sessions._sessions.values()
+        assert len(kept.streams._logs) == len(kept.streams._given_up) == len(kept.streams._timers) == 0
+
+
+async def test_of_a_call_that_has_ended_its_stream_is_kept_and_not_its_result() -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        await lost(served, session)
+        (kept,) = served.app.streamable.handshake.sessions._sessions.values()
+        async with asyncio.timeout(HANG_BOUND):
+            while not kept.streams._given_up:
+                await asyncio.sleep(0)
+            served.dispatcher.release.set()
+            while not [log for log in kept.streams._logs.values() if log.done]:
+                await asyncio.sleep(0)
+        assert kept.streams._given_up == {}
+
+
 async def test_what_is_kept_is_bounded() -> None:
     given_up: list[int] = []
     streams = Streams(Total())
