@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
+from mcp_hub.cli.listening import FIXED, Listening
 from mcp_hub.config import Loaded, read_config
 from mcp_hub.config.files import ConfigFiles
 from mcp_hub.config.models import Config
@@ -23,7 +24,7 @@ log = logging.getLogger("mcp_hub")
 
 BEGIN: Final = 1.0
 """Seconds after the start until the files are watched; nothing of it is needed for the first answers."""
-LATER: Final = ("listen", "call_log", "cache_dir", "watch")
+LATER: Final = ("call_log", "cache_dir", "watch")
 """Settings of the file that take effect at the next start only."""
 MAX_SAID: Final = 4000
 
@@ -47,6 +48,8 @@ class Reloading:
         self._select = select
         self._say = say
         self._told = told
+        self.listening: Listening | None = None
+        """The network side, where there is one."""
         self._done = asyncio.Event()
         """Nothing is being loaded."""
         self.loaded_at = time.time()
@@ -96,6 +99,7 @@ class Reloading:
         try:
             loaded = await asyncio.to_thread(_read, path)
             selection = self._select(loaded.config)
+            listen = self.listening.wanted(loaded.config) if self.listening is not None else self._hub.config.listen
         except ConfigError as error:
             self._refuse(path, error)
             return False
@@ -104,17 +108,21 @@ class Reloading:
             self._say(f"mcp-hub: warning: {printable(warning, MAX_SAID)}")
         before, self._loaded, self.refused = self._loaded.config, loaded, None
         former = self._hub.generation
-        config = loaded.config.model_copy(update={"listen": former.config.listen})
-        for name in LATER:
-            if getattr(before, name) != getattr(loaded.config, name):
-                self._say(
-                    f"mcp-hub: warning: {path.name}: a change of {name} takes effect when the hub is started again"
-                )
+        config = loaded.config.model_copy(update={"listen": listen})
+        changed = [name for name in LATER if getattr(before, name) != getattr(loaded.config, name)]
+        fixed = FIXED if self.listening is not None else ()
+        changed += [
+            f"listen.{name}" for name in fixed if getattr(before.listen, name) != getattr(loaded.config.listen, name)
+        ]
+        for name in changed:
+            self._say(f"mcp-hub: warning: {path.name}: a change of {name} takes effect when the hub is started again")
         try:
             generation = await self._hub.renew(config, selection)
         except ConfigError as error:
             self._refuse(path, error)
             return False
+        if self.listening is not None:
+            self.listening.take(listen)
         self.loaded_at = time.time()
         old, new = former.upstreams, generation.upstreams
         parts = [

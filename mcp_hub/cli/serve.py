@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from mcp_hub.cli import FAILED, OK
+from mcp_hub.cli.listening import Listening
+from mcp_hub.cli.reloading import Reloading
 from mcp_hub.cli.selecting import add_selection_arguments, chosen
 from mcp_hub.cli.signals import Signals
 from mcp_hub.cli.startup import add_config_arguments, keep_secret, load_with_files, make_hub, recording, run_loop
@@ -127,10 +129,11 @@ async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) 
         async with (
             make_hub(config, chosen(options, config), records) as hub,
             _required(hub, signals.stop, records) as missing,
-            _attended(options, loaded, hub, signals, records) as status,
+            _attended(options, loaded, hub, signals, records) as (status, reloading),
         ):
             quotas = Quotas(listen)
             app = App(Dispatcher(hub, quotas), listen, sse=options.sse, verifier=verifier, quotas=quotas)
+            reloading.listening = Listening(app, listen, lambda config: _listen(config, options))
 
             def ready(bases: list[str]) -> None:
                 status.serving = bases
@@ -160,9 +163,8 @@ async def _verifier(config: Config) -> Verifier | None:
 @contextlib.asynccontextmanager
 async def _attended(
     options: argparse.Namespace, loaded: Loaded, hub: Hub, signals: Signals, records: Records
-) -> AsyncIterator[Status]:
+) -> AsyncIterator[tuple[Status, Reloading]]:
     """While the block runs, the hub follows its file and tells `mcp-hub status` how it is."""
-    from mcp_hub.cli.reloading import Reloading
     from mcp_hub.status_socket import telling
 
     status, stalls = Status(hub), Stalls()
@@ -174,7 +176,7 @@ async def _attended(
         return status.facts()
 
     async with reloading.running(signals.again), telling(facts), stalls.watched():
-        yield status
+        yield status, reloading
 
 
 @contextlib.asynccontextmanager

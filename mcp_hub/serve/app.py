@@ -55,6 +55,8 @@ class App:
         self._dispatcher = dispatcher
         self._gate = gate if gate is not None else Gate(listen)
         self._resource = ProtectedResource(listen, listen.verify) if listen.verify is not None else None
+        self._verifier = verifier
+        self._quotas = quotas
         self._admission = Admission(self._gate, verifier, self._resource)
         self.streamable = Streamable(dispatcher, listen.max_body, quotas)
         self.sse = SseConnections(dispatcher, listen.max_body, quotas) if sse else None
@@ -139,6 +141,19 @@ class App:
     async def _metadata(self, request: Request, reply: Reply) -> None:
         if self._resource is not None and await _is_read(request, reply):
             await reply.json(200, self._resource.document(request.port))
+
+    def take(self, listen: Listen) -> None:
+        """Go over to other tokens, principals, names and limits. Sessions of those who lose their place end."""
+        before, self._gate = self._gate.principals, Gate(listen)
+        if self._resource is not None and listen.verify is not None:
+            self._resource = ProtectedResource(listen, listen.verify)
+        self._admission = Admission(self._gate, self._verifier, self._resource)
+        self._quotas.take(listen)
+        gone = before - self._gate.principals
+        if gone:
+            self.streamable.handshake.sessions.close_of(gone)
+            if self.sse is not None:
+                self.sse.close_of(gone)
 
     # --- the end -----------------------------------------------------------------------------------------------
 

@@ -38,6 +38,10 @@ class Quotas:
         self._sessions: Counter[Principal] = Counter()
         self._buckets: OrderedDict[Principal, Bucket] = OrderedDict()
 
+    def take(self, listen: Listen) -> None:
+        """Other limits from now on."""
+        self._listen = listen
+
     def _of(self, principal: Principal) -> CallerLimits | None:
         if self._listen is None:
             return None

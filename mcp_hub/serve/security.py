@@ -84,6 +84,8 @@ class Gate:
     def __init__(self, listen: Listen, tokens: Mapping[bytes, str] | None = None) -> None:
         known = tokens.items() if tokens is not None else _principals_of(listen)
         self._tokens = {token: name if isinstance(name, Principal) else Principal(name) for token, name in known}
+        self.principals = frozenset((principal, principal.profile) for principal in self._tokens.values())
+        """Those who have a token here, each with its profile."""
         self._authenticates = bool(self._tokens) or listen.verify is not None
         self._scheme = b"http" if listen.tls is None else b"https"
         named = (*listen.public_host, *listen.allowed_hosts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.serve.callers import Caller
@@ -96,6 +96,12 @@ class Sessions:
         if not session.ended:
             self._quotas.close_session(session.caller.principal)
         session.end()
+
+    def close_of(self, gone: Collection[tuple[str, str | None]]) -> None:
+        """End the sessions of principals, each with its profile."""
+        for session in list(self._sessions.values()):
+            if (session.caller.principal, session.caller.principal.profile) in gone:
+                self.close(session)
 
     def close_all(self) -> None:
         """End every session; the listener goes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, quote
 
@@ -108,6 +109,14 @@ class SseConnections:
     async def drained(self) -> None:
         """Return when nothing runs for any client; not bounded in time."""
         await asyncio.gather(*(connection.duplex.drained() for connection in self._connections.values()))
+
+    def close_of(self, gone: Collection[tuple[str, str | None]]) -> None:
+        """End the streams of principals, each with its profile."""
+        for connection in self._connections.values():
+            principal = connection.duplex.caller.principal
+            if (principal, principal.profile) in gone:
+                connection.duplex.caller.cancel_all()
+                connection.end()
 
     def close_all(self) -> None:
         """End every stream once what waits has been written."""

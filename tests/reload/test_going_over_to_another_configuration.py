@@ -209,11 +209,10 @@ async def test_clients_of_a_network_keep_their_sessions(tmp_path: Path, era: str
 
 
 async def test_what_cannot_change_while_the_hub_runs_is_said(tmp_path: Path) -> None:
-    async with hub(tmp_path, {"a": fake()}, watch=False) as client:
-        await client.text("a__pid")
-        await changed(client, tmp_path, {"a": fake()}, watch=False, listen={"port": 9999})
-        assert b"a change of listen" in client.stderr
-        assert b"every server keeps its process" in client.stderr
+    async with network_hub(tmp_path / "hub", {"a": fake()}, watch=False) as (process, _):
+        await changed(process, tmp_path / "hub", {"a": fake()}, watch=False, listen={"port": 9999})
+        assert b"a change of listen.port takes effect when the hub is started again" in process.stderr
+        assert b"every server keeps its process" in process.stderr
 
 
 async def test_a_terminal_that_closes_ends_the_hub_that_was_started_in_it(tmp_path: Path) -> None:
