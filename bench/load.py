@@ -156,7 +156,8 @@ async def main(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as directory:
         tight = fake("--record", str(Path(directory, "record")), limits={"at_once": 2, "waiting": 0})
         servers = {"up": fake(), "slow": fake("--hang-if", str(Path(directory, "hang"))), "tight": tight}
-        async with network_hub(Path(directory), servers) as (process, base):
+        listen = {"limits": {"sessions": 10_000, "calls": 8192}}  # all of them are the one anonymous principal
+        async with network_hub(Path(directory), servers, listen=listen) as (process, base):
             run = Run(int(base.rpartition(":")[2]), psutil.Process(process.process.pid), Path(directory), options)
             print("| what | figure | |\n|---|---|---|")
             warm: list[Client] = [*await opened(run.port, "handshake", WARM), *await opened(run.port, "modern", WARM)]
