@@ -40,7 +40,7 @@ async def test_the_third_of_the_three_is_refused_whatever_their_order(tmp_path: 
             assert await outcome(client, last, calls[last]) == "permission_denied"
             for name in (*(one for one in calls if one != last), "plain__echo"):
                 assert await outcome(client, name, calls.get(name, ECHO)) == "ok"
-            assert '"policy":"flow"' in (client.stderr.decode())
+            await client.until(lambda: b'"policy":"flow"' in client.stderr)
 
 
 async def test_tools_without_a_label_and_other_modes_refuse_nothing(tmp_path: Path) -> None:

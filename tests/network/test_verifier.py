@@ -22,6 +22,8 @@ from tests.network.issuer import AUDIENCE, CLIENT, Issuer, issuing, unsigned, wi
 pytestmark = pytest.mark.anyio
 
 NOW = time.time()
+DAY = 86_400
+"""Far from when this module was imported, however long the tests before took."""
 """When the module was read; all that is relative to it is minutes away."""
 
 
@@ -78,7 +80,7 @@ BAD: dict[str, Callable[[Issuer], str]] = {
     "an end that is true": lambda issuer: issuer.token(exp=True),
     "an end that never comes": lambda issuer: issuer.token(exp=math.inf),
     "an end that is no number": lambda issuer: issuer.token(exp=math.nan),
-    "not begun": lambda issuer: issuer.token(nbf=int(NOW) + 3600),
+    "not begun": lambda issuer: issuer.token(nbf=int(NOW) + DAY),
     "a beginning that is a text": lambda issuer: issuer.token(nbf="soon"),
     "another issuer": lambda issuer: issuer.token(iss="https://evil.example"),
     "no issuer": lambda issuer: issuer.token(iss=None),
@@ -216,7 +218,7 @@ async def test_the_endpoint_is_asked_as_the_client_of_the_configuration() -> Non
     [
         ({"active": True, "sub": "ann", "scope": "use"}, "let in"),
         ({"active": True, "client_id": "program", "scope": "use"}, "let in"),
-        ({"active": True, "sub": "ann", "scope": "use", "exp": NOW + 600}, "let in"),
+        ({"active": True, "sub": "ann", "scope": "use", "exp": NOW + DAY}, "let in"),
         ({"active": True, "sub": "ann", "scope": "other"}, "scope"),
         ({"active": True, "sub": "ann"}, "scope"),
         ({"active": False, "sub": "ann", "scope": "use"}, "invalid"),
@@ -227,7 +229,7 @@ async def test_the_endpoint_is_asked_as_the_client_of_the_configuration() -> Non
         ({"active": True, "sub": "ann", "scope": "use", "exp": NOW - 1}, "invalid"),
         ({"active": True, "sub": "ann", "scope": "use", "exp": 0}, "invalid"),
         ({"active": True, "sub": "ann", "scope": "use", "exp": "2099"}, "invalid"),
-        ({"active": True, "sub": "ann", "scope": "use", "nbf": NOW + 3600}, "invalid"),
+        ({"active": True, "sub": "ann", "scope": "use", "nbf": NOW + DAY}, "invalid"),
         ({"active": True, "sub": "ann", "scope": "use", "iss": "https://evil.example"}, "invalid"),
     ],
 )
