@@ -56,7 +56,7 @@ class Generation:
 
     async def run(self, call: Call) -> Json:
         """One call through the rules. What it needs of this generation stays until it has ended."""
-        with self.calls.one(), self.upstreams[call.route.upstream].calls.one():
+        with self.calls, self.upstreams[call.route.upstream].calls:
             return await self.rules.chain.run(call)
 
     def listed_tool(self, route: Route) -> Json | None:

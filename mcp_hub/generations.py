@@ -83,10 +83,15 @@ class Generations:
             former = self.now
             coming = await asyncio.to_thread(self._make, former.number + 1, config, selection, former.upstreams)
             fresh = [u for id, u in coming.upstreams.items() if former.upstreams.get(id) is not u]
-            for upstream in fresh:
-                upstream.start()
-                upstream.wake()
-            await _tried([upstream for upstream in fresh if not upstream.server.lazy], RENEW_WAIT)
+            try:
+                for upstream in fresh:
+                    upstream.start()
+                    upstream.wake()
+                await _tried([upstream for upstream in fresh if not upstream.server.lazy], RENEW_WAIT)
+            except BaseException:  # the hub ends meanwhile: nobody else knows of them
+                for upstream in fresh:
+                    self._retiring.upstream(upstream)
+                raise
             self.now = coming
             for server in config.servers:
                 upstream, before = coming.upstreams[server.id], former.upstreams.get(server.id)

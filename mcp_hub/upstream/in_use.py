@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 
 
 class InUse:
-    """How many calls need something."""
+    """How many calls need something: each enters it, as often as there are calls at once."""
 
     def __init__(self) -> None:
         self.count = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
-    @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
-        """One more while the block runs."""
+    def __enter__(self) -> None:
         self.count += 1
         self._idle.clear()
-        try:
-            yield
-        finally:
-            self.count -= 1
-            if not self.count:
-                self._idle.set()
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
+        if not self.count:
+            self._idle.set()
 
     async def ended(self, seconds: float) -> bool:
         """Whether all of them have ended within so many seconds."""
