@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from mcp_hub.config.ownership import refuse_foreign
 from mcp_hub.errors import ConfigError
+from mcp_hub.file_stamps import stamp
 from mcp_hub.pinning import PARTS, Pinned
 from mcp_hub.text import printable
 
@@ -102,13 +102,7 @@ class PinWatch:
     def __init__(self, path: Path, changed: Callable[[Pins], None]) -> None:
         self._path = path
         self._changed = changed
-        self._seen = self._stamp()
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        with contextlib.suppress(OSError, ValueError):
-            status = self._path.stat()
-            return status.st_mtime_ns, status.st_size, status.st_ino
-        return None
+        self._seen = stamp(path)
 
     async def run(self) -> None:
         """Look for ever."""
@@ -118,10 +112,10 @@ class PinWatch:
 
     def look(self) -> None:
         """Look once."""
-        stamp = self._stamp()
-        if stamp == self._seen:
+        now = stamp(self._path)
+        if now == self._seen:
             return
-        self._seen = stamp
+        self._seen = now
         try:
             pins = read_pins(self._path)
         except ConfigError as error:
