@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import re
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.config.models import Server
+from mcp_hub.wire import http_stream
 from mcp_hub.wire.authorization import Authorization
 from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.wire.http import EVENTS, JSON, HttpClient, Unreachable, content_type, is_json
+from mcp_hub.wire.http_stream import Stream
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
 from mcp_hub.wire.sse import EventTooLarge, SseEvent, SseParser
 
@@ -28,10 +28,6 @@ VERSION: Final = "MCP-Protocol-Version"
 
 RESUMES: Final = 5
 """Attempts in a row to resume a broken answer that bring no event."""
-FIRST_DELAY: Final = 1.0
-"""Seconds before a stream is opened again, if the upstream named no `retry`; doubled while nothing comes."""
-LEAST_DELAY: Final = 0.05
-MAX_DELAY: Final = 30.0
 LINGER: Final = 1.0
 """Seconds a stream has to end by itself behind its answer, so that its connection can be used again."""
 END_SESSION: Final = 2.0
@@ -43,22 +39,6 @@ _SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
 
 class _Unreadable(LinkError):
     """An answer that is no JSON."""
-
-
-@dataclass(slots=True)
-class _Stream:
-    """What one stream of events, over all its connections, is for and how far it came. No `request`: standing."""
-
-    request: RequestId | None
-    answered: bool = False
-    last_event_id: str | None = None
-    retry: int | None = None
-    arrived: int = 0
-
-    def delay(self, fruitless: int) -> float:
-        """Seconds before the next connection, with jitter upwards: `retry` is the least an upstream accepts."""
-        first = FIRST_DELAY if self.retry is None else max(self.retry / 1000, LEAST_DELAY)
-        return min(first * 2.0 ** min(fruitless, 16), MAX_DELAY) * (1 + random.random() / 4)
 
 
 class HttpLink:
@@ -149,7 +129,7 @@ class HttpLink:
             raise
 
     async def _request(self, request_id: RequestId, body: bytes, headers: dict[str, str], *, begins: bool) -> None:
-        stream = _Stream(request_id)
+        stream = Stream(request_id)
         try:
             response = await self._http.request("POST", self._http.url, headers, body)
             self._gone = None
@@ -167,14 +147,14 @@ class HttpLink:
                 del self._requests[request_id]
             self._tell_if_lost()
 
-    def _fail(self, stream: _Stream, error: LinkError) -> None:
+    def _fail(self, stream: Stream, error: LinkError) -> None:
         if isinstance(error, Unreachable) and self._gone is None:
             self._gone = LinkLost(str(error), executed=False)
         if not stream.answered and self._lost is None and self._receiver is not None:
             stream.answered = True
             self._receiver.failed(stream.request, error)
 
-    async def _answer(self, response: ClientResponse, stream: _Stream, headers: dict[str, str], begins: bool) -> None:
+    async def _answer(self, response: ClientResponse, stream: Stream, headers: dict[str, str], begins: bool) -> None:
         if not 200 <= response.status < 300:
             error, body = await self._http.refusal(response, headers.get(SESSION))
             if type(error) is LinkError and error.retry_after is None and self._is_error_answer(body, stream):
@@ -199,7 +179,7 @@ class HttpLink:
             raise LinkError(f"its {SESSION} is not 1 to 1024 visible ASCII characters", status=response.status)
         self._session_id = given
 
-    def _is_error_answer(self, body: bytes, stream: _Stream) -> bool:
+    def _is_error_answer(self, body: bytes, stream: Stream) -> bool:
         """Take an HTTP error's body as the answer if it is a JSON-RPC error about this request."""
         try:
             value = decode(body)
@@ -210,7 +190,7 @@ class HttpLink:
             self._receive(value, stream)
         return stream.answered
 
-    async def _events_of(self, response: ClientResponse, stream: _Stream, headers: dict[str, str]) -> None:
+    async def _events_of(self, response: ClientResponse, stream: Stream, headers: dict[str, str]) -> None:
         fruitless = 0
         while True:
             arrived = stream.arrived
@@ -231,7 +211,7 @@ class HttpLink:
                     if fruitless >= RESUMES:
                         raise ended from None
 
-    async def _resume(self, stream: _Stream, headers: dict[str, str]) -> ClientResponse:
+    async def _resume(self, stream: Stream, headers: dict[str, str]) -> ClientResponse:
         said = {**headers, "Accept": EVENTS, "Last-Event-ID": stream.last_event_id or ""}
         del said["Content-Type"]
         response = await self._http.request("GET", self._http.url, said)
@@ -241,7 +221,7 @@ class HttpLink:
         text = f"the stream of the answer broke off and cannot be resumed (HTTP {response.status})"
         raise LinkError(text, status=response.status)
 
-    async def _follow(self, response: ClientResponse, stream: _Stream) -> LinkError | None:
+    async def _follow(self, response: ClientResponse, stream: Stream) -> LinkError | None:
         """Take in events until the stream ends (None), breaks (why), or has answered its request.
 
         Raises FrameTooLarge and _Unreadable, on a request's own stream.
@@ -265,7 +245,7 @@ class HttpLink:
             response.close()
         return None
 
-    def _feed(self, parser: SseParser, chunk: bytes, stream: _Stream) -> None:
+    def _feed(self, parser: SseParser, chunk: bytes, stream: Stream) -> None:
         while True:
             try:
                 events = parser.feed(chunk)
@@ -283,12 +263,12 @@ class HttpLink:
             log.warning("a message on the standing stream is larger than max_frame and was left out")
             chunk = b""
 
-    def _event(self, event: SseEvent, stream: _Stream) -> None:
+    def _event(self, event: SseEvent, stream: Stream) -> None:
         stream.arrived += 1
         if event.event == "message" and is_json(event.data):
             self._take(event.data, stream)
 
-    def _take(self, data: bytes, stream: _Stream) -> None:
+    def _take(self, data: bytes, stream: Stream) -> None:
         """Take in one JSON text. Raises LinkError when it cannot be read and may be the answer."""
         try:
             value = decode(data)
@@ -302,7 +282,7 @@ class HttpLink:
             if isinstance(message, dict):
                 self._receive(message, stream)
 
-    def _receive(self, message: Message, stream: _Stream) -> None:
+    def _receive(self, message: Message, stream: Stream) -> None:
         if stream.request is not None and "method" not in message:
             given = message.get("id")
             if given is None and message.get("error") is not None:
@@ -324,7 +304,7 @@ class HttpLink:
         self._standing = self._start(self._stand(self._headers(headers)))
 
     async def _stand(self, headers: dict[str, str]) -> None:
-        stream = _Stream(None)
+        stream = Stream(None)
         opened, fruitless = False, 0
         loop = asyncio.get_running_loop()
         headers["Accept"] = EVENTS
@@ -350,7 +330,7 @@ class HttpLink:
                 log.debug("the standing stream could not be opened: %s", error)
                 if error.status is not None:
                     return  # it redirects elsewhere
-            fruitless = 0 if stream.arrived > arrived or loop.time() - began > MAX_DELAY else fruitless + 1
+            fruitless = 0 if stream.arrived > arrived or loop.time() - began > http_stream.MAX_DELAY else fruitless + 1
             await asyncio.sleep(stream.delay(max(fruitless - 1, 0)))
 
     def _stands_after(self, status: int, *, opened: bool) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mcp_hub.wire import http_client
+from mcp_hub.wire import http_client, http_stream
 from mcp_hub.wire.link import LinkError, LinkLost
 from tests.wire.scripted_http import (
     NOTE,
@@ -85,7 +85,7 @@ async def test_a_stream_with_event_ids_is_resumed_where_it_broke_off(clean):
 
 
 async def test_resuming_ends_when_nothing_comes_any_more(monkeypatch):
-    monkeypatch.setattr(http_client, "MAX_DELAY", 0.01)
+    monkeypatch.setattr(http_stream, "MAX_DELAY", 0.01)
 
     async def script(request: Request, reply: Reply) -> None:
         await reply.stream()
@@ -113,7 +113,7 @@ async def test_an_unreadable_answer_on_a_stream_is_not_asked_for_again():
 
 
 async def test_a_stream_that_cannot_be_resumed_may_have_been_executed(monkeypatch):
-    monkeypatch.setattr(http_client, "MAX_DELAY", 0.01)
+    monkeypatch.setattr(http_stream, "MAX_DELAY", 0.01)
 
     async def script(request: Request, reply: Reply) -> None:
         if request.method == "GET":
@@ -161,7 +161,7 @@ async def test_a_ping_on_the_standing_stream_arrives_and_can_be_answered():
 
 @pytest.mark.parametrize("status", [400, 404, 405, 501])
 async def test_a_standing_stream_that_is_not_offered_is_no_failure(status, monkeypatch):
-    monkeypatch.setattr(http_client, "MAX_DELAY", 0.01)
+    monkeypatch.setattr(http_stream, "MAX_DELAY", 0.01)
     refused = asyncio.Event()
 
     async def script(request: Request, reply: Reply) -> None:

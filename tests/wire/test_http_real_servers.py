@@ -190,7 +190,7 @@ async def test_a_restarted_server_no_longer_knows_the_session():
 
 @pytest.mark.parametrize("kind", ["sdk http", "sdk sse"])
 async def test_a_server_that_stops_loses_the_link(kind, monkeypatch):
-    monkeypatch.setattr("mcp_hub.wire.http_client.FIRST_DELAY", 0.01)
+    monkeypatch.setattr("mcp_hub.wire.http_stream.FIRST_DELAY", 0.01)
     async with served(APPS[kind]()) as port:
         talk = Talk(kind, port)
         async with asyncio.timeout(PATIENCE):
