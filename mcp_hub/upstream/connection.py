@@ -102,6 +102,7 @@ class Upstream:
         self.presence = Presence(changed)
         self.listing = Listing(server, kept, lambda: self._session, changed)
         self.lists = self.listing.lists
+        self._health = Health(self._well, self.listing.refresh_all)
         self._words = Words(server)
         self._dialer = dialer
         self._session: Session | None = None
@@ -160,8 +161,11 @@ class Upstream:
 
     def renew(self, server: Server) -> None:
         """Go on under an entry whose connection is the same: its rules and names are others."""
+        changed = server.health != self.server.health
         self.server = self.listing.server = server
         self._words.renew(server)
+        if changed and self._session is not None:
+            self._health.follow(self._session, server.health)
 
     @property
     def session(self) -> Session | None:
@@ -214,12 +218,11 @@ class Upstream:
             self._wake.set()
 
     async def _until_lost(self, session: Session) -> None:
-        health = Health(self.server.health, session, self._well, self.listing.refresh_all)
-        watching = asyncio.get_running_loop().create_task(health.watch())
+        self._health.follow(session, self.server.health)
         try:
             await session.lost.wait()
         finally:
-            watching.cancel()
+            self._health.stop()
             self._session = None
             if isinstance(session.loss, SessionLost):
                 await session.peer.quiet(PARTING)  # the others are told the same, and may be sent again

@@ -20,40 +20,38 @@ JITTER: Final = 0.1
 
 
 class Health:
-    """Watches one session. `well(False)` is told of the first sign of trouble, `well(True)` when it has passed.
+    """Watches one session at a time. `well(False)` is told of the first sign of trouble, `well(True)` when it is over.
 
     `list_again()` asks for the lists once more where announcements of changes cannot be relied on.
     """
 
-    def __init__(
-        self, rules: Rules, session: Session, well: Callable[[bool], None], list_again: Callable[[], None]
-    ) -> None:
-        self._rules = rules
-        self._session = session
+    def __init__(self, well: Callable[[bool], None], list_again: Callable[[], None]) -> None:
         self._well = well
         self._list_again = list_again
+        self._tasks: list[asyncio.Task[None]] = []
 
-    async def watch(self) -> None:
-        """Run until cancelled, or until the session is found dead."""
-        async with asyncio.TaskGroup() as group:
-            if self._rules.ping is not None and self._question is not None:
-                group.create_task(self._ping(self._rules.ping))
-            if self._rules.relist is not None:
-                group.create_task(self._relist(self._rules.relist))
+    def follow(self, session: Session, rules: Rules) -> None:
+        """Watch this session from now on, by these rules."""
+        self.stop()
+        loop = asyncio.get_running_loop()
+        if rules.ping is not None and (question := _question(session)) is not None:
+            self._tasks.append(loop.create_task(self._ping(session, question, rules.ping)))
+        if rules.relist is not None:
+            self._tasks.append(loop.create_task(self._relist(session, rules.relist)))
 
-    @property
-    def _question(self) -> str | None:
-        """What a server is asked only to hear something. Modern servers over HTTP have no connection that may die."""
-        if self._session.era == "handshake":
-            return "ping"
-        return eras.DISCOVER if self._session.transport == "stdio" else None
+    def stop(self) -> None:
+        """Watch nothing any more."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
 
-    async def _ping(self, every: float) -> None:
-        peer, missed = self._session.peer, 0
-        while not self._session.lost.is_set():
+    async def _ping(self, session: Session, question: str, every: float) -> None:
+        peer, missed = session.peer, 0
+        while not session.lost.is_set():
             heard = peer.heard
             await asyncio.sleep(_spread(every))
-            if (self._session.busy and not peer.owes) or peer.heard != heard or await self._answers(every):
+            quiet = peer.heard == heard and (peer.owes or not session.busy)
+            if not quiet or await _answers(session, question, every):
                 if missed:
                     self._well(True)
                 missed = 0
@@ -61,24 +59,32 @@ class Health:
             missed += 1
             self._well(False)
             if missed >= MISSED:
-                self._session.end(LinkLost(f"it did not answer {MISSED} pings in a row, {every:g} s each"))
+                session.end(LinkLost(f"it did not answer {MISSED} pings in a row, {every:g} s each"))
 
-    async def _answers(self, within: float) -> bool:
-        """Whether anything comes back: an error is an answer, and a failed transport tells of itself."""
-        try:
-            async with asyncio.timeout(within):
-                await self._session.request(self._question or "ping", {})
-        except TimeoutError:
-            return False
-        except (ProtocolError, LinkError):
-            pass
-        return True
-
-    async def _relist(self, every: float) -> None:
-        while not self._session.lost.is_set():
+    async def _relist(self, session: Session, every: float) -> None:
+        while not session.lost.is_set():
             await asyncio.sleep(_spread(every))
-            if not self._session.announces_changes:
+            if not session.announces_changes:
                 self._list_again()
+
+
+def _question(session: Session) -> str | None:
+    """What a server is asked only to hear something. Modern servers over HTTP have no connection that may die."""
+    if session.era == "handshake":
+        return "ping"
+    return eras.DISCOVER if session.transport == "stdio" else None
+
+
+async def _answers(session: Session, question: str, within: float) -> bool:
+    """Whether anything comes back: an error is an answer, and a failed transport tells of itself."""
+    try:
+        async with asyncio.timeout(within):
+            await session.request(question, {})
+    except TimeoutError:
+        return False
+    except (ProtocolError, LinkError):
+        pass
+    return True
 
 
 def _spread(seconds: float) -> float:

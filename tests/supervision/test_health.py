@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.fakes.client import PATIENCE, StdioClient, fake, hub, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -125,3 +125,20 @@ async def test_health_can_be_switched_off_for_a_server(tmp_path: Path) -> None:
             for _ in range(200):
                 await client.text("good__echo", {"text": "x"})
         assert '"ping"' not in record.read_text()
+
+
+async def test_other_settings_of_health_count_without_a_new_process(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+
+    def servers(health: object) -> dict[str, object]:
+        return {"up": fake("--record", str(record), health=health)}
+
+    async with hub(tmp_path, servers("off"), watch=False) as client:
+        pid = await client.text("up__pid")
+        write_config(tmp_path, servers({"ping": "50ms"}), watch=False)
+        client.process.send_signal(signal.SIGHUP)
+        await client.until(lambda: b"every server keeps its process" in client.stderr)
+        async with asyncio.timeout(PATIENCE):
+            while '"ping"' not in record.read_text():
+                await client.request("ping")
+        assert await client.text("up__pid") == pid
