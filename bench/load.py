@@ -164,8 +164,8 @@ async def main(options: argparse.Namespace) -> int:
             await calling(warm, options.calls, "up__echo")
             await closed(warm)
             await run.idle()
-            for era in ("handshake", "modern"):
-                await run.many(era)  # type: ignore[arg-type]
+            await run.many("handshake")
+            await run.many("modern")
             await run.overload()
             await run.beside("nothing: the noise of the machine", run.nothing)
             await run.beside(f"{WAITING} that wait for a server that hangs", run.slow_server)

@@ -48,7 +48,7 @@ ALLOWED = {
     "builtin": {"pure", "wire", "local"},
     "records": {"pure"},
     "chain": {"pure", "config", "policy"},
-    "pin_file": {"pure", "config"},
+    "pin_file": {"pure", "config", "file_stamps"},
     "bridge": {"pure"},
     "own_servers": {"pure", "config", "policy", "upstream", "builtin"},
     "catalogs": {"pure", "upstream"},

@@ -23,6 +23,11 @@ from tests.chaos.world import World, world
 CALLERS = 8
 RECOVERY = 60.0
 """Seconds everything has to come back once nobody disturbs any more; a bound, not a figure."""
+WARM = 1000
+"""Calls before the first look."""
+IDLE = 6.0
+"""Seconds until connections to servers that nobody uses are closed (KEEP_ALIVE of the hub, 4 s)."""
+LOOK = 0.1
 GROWTH = 48 * 2**20
 """Bytes of memory the hub may need more than before: what its allocator keeps of the largest messages."""
 NEEDS = ("calls", "descriptors", "children", "tasks")
@@ -58,8 +63,9 @@ async def chaos(seconds: float, seed: int, directory: Path) -> Report:
     account = Account()
     async with world(directory) as one:
         await _recovered(one)
-        await _called(one, account, seed, asyncio.sleep(3.0))  # until connections and caches are there
-        before = await _settled(one, None)
+        await _called(one, account, seed, _answered(account, WARM))  # until connections and caches are there
+        await asyncio.sleep(IDLE)
+        before = await one.facts()
         monkey = Monkey(one, seed)
         await _called(one, account, seed + 1, monkey.rage(seconds))
         one.calm()
@@ -96,20 +102,25 @@ async def _recovered(one: World) -> None:
             while names:
                 servers = (await one.facts())["servers"]
                 names = {server["server"] for server in servers if server["state"] != "ready"}
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(LOOK)
     over.set()
     await running
     if names:
         raise RuntimeError(f"not back after {RECOVERY:g} s: {', '.join(sorted(names))}")
 
 
-async def _settled(one: World, before: dict[str, Any] | None) -> dict[str, Any]:
+async def _answered(account: Account, number: int) -> None:
+    while len(account.outcomes) < number:
+        await asyncio.sleep(LOOK)
+
+
+async def _settled(one: World, before: dict[str, Any]) -> dict[str, Any]:
     """The facts once the hub needs no more than before, or as they are when it had its time."""
     now = await one.facts()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(RECOVERY if before is not None else 10.0):
-            while before is None or any(now[what] > before[what] for what in NEEDS):
-                await asyncio.sleep(0.2)
+        async with asyncio.timeout(RECOVERY):
+            while any(now[what] > before[what] for what in NEEDS):
+                await asyncio.sleep(LOOK)
                 now = await one.facts()
     return now
 
