@@ -88,8 +88,6 @@ def echo(era: Era, name: str) -> Request:
     return call(era, name, {"text": NUMBER})
 
 
-INITIALIZE = request(
-    "handshake", "initialize", {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": INFO}
-)
+INITIALIZE = request("handshake", "initialize", {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": INFO})
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 INITIALIZED_HEADERS = f"MCP-Protocol-Version: {HANDSHAKE}\r\n".encode()
