@@ -62,8 +62,8 @@ def options(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cells", type=_several("cell", BY_NAME), help="client-server, for example http-stdio")
     parser.add_argument("--eras", type=_several("era", ERAS))
     parser.add_argument("--rows", help="those of direct, hub, sdk, fastmcp and the peers that are to be measured")
-    parser.add_argument("--peer", type=_peer, action="append", default=[], metavar="NAME=COMMAND",
-                        help="another proxy; {config} (mcpServers), {transport}, {port} and {era} are replaced")  # fmt: skip
+    peers = "another proxy; {config} (mcpServers), {transport}, {port} and {era} are replaced in its command"
+    parser.add_argument("--peer", type=_peer, action="append", default=[], metavar="NAME=COMMAND", help=peers)
     parser.add_argument("--repeat", type=int, help="repetitions, of which the median counts")
     parser.add_argument("--seconds", type=float, help="the length of one timed stretch")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the directory that is written to")

@@ -42,7 +42,12 @@ class Actor:
         """It has failed, so it has no more turns."""
 
     def tool(self, original: str) -> str:
+        """Its name for a tool, that of the first server which has it. Raises Lost."""
         return tool(self.names, original)
+
+    def last_tool(self, original: str) -> str:
+        """The same of the last server. Raises Lost."""
+        return tool(self.names[::-1], original)
 
 
 class Cast:
@@ -52,13 +57,13 @@ class Cast:
         self.plan = plan
         self.sheet = sheet
         self.scene = scene
+        self.era: Era = "modern" if scene.era == "modern" else "handshake"
         self.actors: list[Actor] = []
 
     @contextlib.contextmanager
     def at_work(self, upstreams: int = 1, tools: int = 5) -> Iterator[Cast]:
         """With all rows started at the same time."""
-        era: Era = "modern" if self.scene.era == "modern" else "handshake"
-        with Stage(self.scene.cell, era, upstreams, tools).opened() as stage, contextlib.ExitStack() as stack:
+        with Stage(self.scene.cell, self.era, upstreams, tools).opened() as stage, contextlib.ExitStack() as stack:
             started = []
             for row in self.plan.rows:
                 with self.noting(row.name):

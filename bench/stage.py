@@ -81,6 +81,10 @@ class Stage:
         command, *arguments = _upstream("stdio", self.era, self.tools)
         return {f"s{n}": {"command": command, "args": arguments} for n in range(self.upstreams)}
 
+    def kept(self, row: Row) -> Path:
+        """Where a row keeps what it keeps from one start to the next."""
+        return self.directory / row.name
+
     def start(self, row: Row) -> Running:
         """Start a row. Raises Lost when it cannot be reached."""
         return Running(self, row)
@@ -102,8 +106,7 @@ class Running:
             self._spawn(_upstream("stdio", stage.era, stage.tools * stage.upstreams))
 
     def _spawn(self, argv: Sequence[str]) -> None:
-        # What it keeps, it keeps here: a second start of the same row finds it.
-        kept = self.stage.directory / self.row.name
+        kept = self.stage.kept(self.row)
         own = {f"XDG_{name}_HOME": str(kept / name.lower()) for name in ("CACHE", "STATE", "CONFIG", "DATA")}
         with (self.stage.directory / f"{self.row.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -160,6 +163,11 @@ class Running:
             if time.perf_counter() > end:
                 raise Lost(f"{len(names)} of {wanted} tools after {patience:g} s{self._last_words()}")
             time.sleep(0.01)
+
+    def part(self, conversation: Conversation) -> None:
+        """End one client of several."""
+        self._conversations.remove(conversation)
+        conversation.close()
 
     def pids(self) -> list[int]:
         """The proxy's processes; none for direct, where there is no proxy."""

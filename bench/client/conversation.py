@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from bench.client.connection import Lost
-from bench.client.messages import INITIALIZE, INITIALIZED, INITIALIZED_HEADERS, Era, Request, request
+from bench.client.messages import INITIALIZE, INITIALIZED, INITIALIZED_HEADERS, Era, Request, is_answer, request
 
 PATIENCE = 60.0
 """Seconds of silence after which an answer counts as lost; a bound against hangs."""
@@ -53,8 +53,7 @@ class Conversation(ABC):
             answers = []
             for descriptor, _ in self.epoll.poll(left):
                 for message in self.arrived(descriptor):
-                    # Notifications and questions are nobody's here; an answer has no method.
-                    if b'"method"' not in message[:200] or b'"result"' in message[:200]:
+                    if is_answer(message):
                         answers.append(message)
             if answers:
                 return answers

@@ -26,28 +26,43 @@ class Flood:
 
 
 def flood(
-    conversation: Conversation, request: Request, in_flight: int, seconds: float, most: int | None = None
+    conversation: Conversation,
+    request: Request,
+    in_flight: int,
+    seconds: float,
+    most: int | None = None,
+    beside: Request | None = None,
 ) -> Flood:
-    """Keep so many in flight for so many seconds, or until `most` were sent; then wait for the last. Each answer is
-    checked. Raises Lost, BadAnswer.
+    """Keep so many in flight for so many seconds, or until `most` were sent; then wait for the last. One of `beside`
+    is in flight all the time too, and not timed. Each answer is checked. Raises Lost, BadAnswer.
     """
     clock = time.perf_counter
     latencies: list[float] = []
     began: dict[int, float] = {}
+    slow = conversation.start(beside) if beside is not None else None
     start = clock()
     end = start + seconds
     left = most if most is not None else 1 << 62
-    for _ in range(min(in_flight, left)):
+
+    def begin() -> None:
+        nonlocal left
+        # Before the request is made, so that what it takes to write counts too.
         now = clock()
         began[conversation.start(request)] = now
         left -= 1
-    while began:
+
+    for _ in range(min(in_flight, left)):
+        begin()
+    ended = start
+    while began or slow is not None:
         for answer in conversation.wait():
             now = clock()
-            latencies.append(now - began.pop(request.check(answer)))
+            number = request.check(answer)
+            if number == slow:
+                slow = conversation.start(beside) if beside is not None and now < end else None
+                continue
+            latencies.append(now - began.pop(number))
+            ended = now
             if now < end and left > 0:
-                # Before the request is made, so that what it takes to write counts too.
-                now = clock()
-                began[conversation.start(request)] = now
-                left -= 1
-    return Flood(latencies, clock() - start)
+                begin()
+    return Flood(latencies, ended - start)

@@ -59,6 +59,11 @@ class Request:
         return number
 
 
+def is_answer(message: bytes) -> bool:
+    """Whether it is no notification and no question, which are nobody's here; an answer has no method."""
+    return b'"method"' not in message[:200] or b'"result"' in message[:200]
+
+
 def _bytes(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode().replace(b"%", b"%%")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.measures import calls, lists, results
+from bench.measures import calls, clients, line, lists, memory, results, start
 from bench.plan import Cast
 from bench.table import Table
 
@@ -21,4 +21,8 @@ MEASURES = {
     "calls": Measure(calls.TABLE, calls.measure),
     "lists": Measure(lists.TABLE, lists.measure),
     "results": Measure(results.TABLE, results.measure),
+    "start": Measure(start.TABLE, start.measure),
+    "memory": Measure(memory.TABLE, memory.measure),
+    "clients": Measure(clients.TABLE, clients.measure),
+    "line": Measure(line.TABLE, line.measure),
 }
