@@ -68,6 +68,11 @@ def post(port: int, path: str, headers: bytes, body: bytes) -> bytes:
     )
 
 
+def delete(port: int, path: str, headers: bytes) -> bytes:
+    """A DELETE of a session as bytes."""
+    return b"DELETE %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%b\r\n" % (path.encode(), port, headers)
+
+
 def get(port: int, path: str) -> bytes:
     """A GET of an event stream as bytes."""
     return b"GET %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: text/event-stream\r\n\r\n" % (path.encode(), port)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import select
 import time
-from dataclasses import dataclass
 
-from bench.client.connection import Connection, Lost, post
+from bench.client.connection import Connection, Lost, delete, post
 from bench.client.flood import Flood
+from bench.client.http import IDLE
 from bench.client.messages import INITIALIZE, INITIALIZED, INITIALIZED_HEADERS, Era, Request, echo, is_answer
 from bench.client.responses import Response
+
+PARTING = 5.0
+"""Seconds the end of all sessions may take."""
 
 
 def descriptors(count: int) -> None:
@@ -22,12 +26,45 @@ def descriptors(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
-@dataclass(slots=True)
 class _Member:
-    connection: Connection
-    session: bytes = b""
-    asked: int = 0
-    began: float = 0.0
+    """One client: its session, and its connection, which is made again when it was idle for long."""
+
+    def __init__(self, port: int, epoll: select.epoll, everybody: dict[int, _Member]) -> None:
+        self._port = port
+        self._epoll = epoll
+        self._everybody = everybody
+        self.session = b""
+        self.asked = 0
+        self.calls = 0
+        self.began = 0.0
+        self.waits = False
+        self._connect()
+
+    def _connect(self) -> None:
+        self.connection = Connection(self._port)
+        self._epoll.register(self.connection, select.EPOLLIN)
+        self._everybody[self.connection.fileno()] = self
+
+    def send(self, data: bytes) -> None:
+        """Send what will be answered. Raises Lost."""
+        if time.perf_counter() - self.connection.used > IDLE:
+            self.connection.close()
+            self._connect()
+        self.waits = True
+        self.connection.send(data)
+
+    def received(self) -> list[Response]:
+        """Raises Lost when the end of the connection is the end of an answer too."""
+        try:
+            found = self.connection.received()
+        except Lost:
+            if self.waits:
+                raise
+            self._epoll.unregister(self.connection)
+            self.connection.used = 0.0  # so that the next request has another one
+            return []
+        self.waits = self.waits and not found
+        return found
 
 
 class Crowd:
@@ -38,39 +75,29 @@ class Crowd:
         self._era = era
         self._call = echo(era, tool)
         self._epoll = select.epoll()
-        self._members: dict[int, _Member] = {}
+        self._members: list[_Member] = []
+        self._by_descriptor: dict[int, _Member] = {}
         self._count = count
 
     def open(self, within: float) -> None:
         """Connect all of them and, in the handshake era, shake hands. Raises Lost, BadAnswer."""
-        for _ in range(self._count):
-            connection = Connection(self._port)
-            self._members[connection.fileno()] = _Member(connection)
-            self._epoll.register(connection, select.EPOLLIN)
+        self._members = [_Member(self._port, self._epoll, self._by_descriptor) for _ in range(self._count)]
         if self._era == "modern":
             return
-        for answer, member in self._exchange(INITIALIZE, within):
-            member.session = b"Mcp-Session-Id: %b\r\n" % answer.session if answer.session else b""
-        for member in self._members.values():
-            headers = INITIALIZED_HEADERS + member.session
-            member.connection.send(post(self._port, "/mcp", headers, INITIALIZED))
-        self._gather(within)
-
-    def _exchange(self, request: Request, within: float) -> list[tuple[Response, _Member]]:
-        """One request of everybody, and everybody's answer."""
-        for member in self._members.values():
-            self._ask(member, request)
-        answers = self._gather(within)
-        for response, _ in answers:
+        for member in self._members:
+            self._ask(member, INITIALIZE)
+        for response, member in self._gather(within):
             for message in filter(is_answer, response.messages):
-                request.check(message)
-        return answers
+                INITIALIZE.check(message)
+            member.session = b"Mcp-Session-Id: %b\r\n" % response.session if response.session else b""
+        for member in self._members:
+            member.send(post(self._port, "/mcp", INITIALIZED_HEADERS + member.session, INITIALIZED))
+        self._gather(within)
 
     def _ask(self, member: _Member, request: Request) -> None:
         member.asked += 1
         member.began = time.perf_counter()
-        body = request.body(member.asked)
-        member.connection.send(post(self._port, "/mcp", request.headers + member.session, body))
+        member.send(post(self._port, "/mcp", request.headers + member.session, request.body(member.asked)))
 
     def _gather(self, within: float) -> list[tuple[Response, _Member]]:
         """A response for each. Raises Lost."""
@@ -88,8 +115,8 @@ class Crowd:
         while (left := end - time.perf_counter()) > 0:
             found = []
             for descriptor, _ in self._epoll.poll(left):
-                member = self._members[descriptor]
-                for response in member.connection.received():
+                member = self._by_descriptor[descriptor]
+                for response in member.received():
                     if response.status >= 300:
                         said = b" ".join(response.messages)[:300].decode(errors="replace")
                         raise Lost(f"HTTP status {response.status}: {said}")
@@ -102,8 +129,8 @@ class Crowd:
         """Everybody calls so many times in a row; what is not answered in time is not there. Raises Lost, BadAnswer."""
         start = time.perf_counter()
         latencies: list[float] = []
-        first = {descriptor: member.asked for descriptor, member in self._members.items()}
-        for member in self._members.values():
+        for member in self._members:
+            member.calls = 1
             self._ask(member, self._call)
         while len(latencies) < calls * self._count:
             arrived = self._arrived(start + within)
@@ -115,13 +142,25 @@ class Crowd:
                     if self._call.check(message) != member.asked:
                         raise Lost("a client was answered what another one had asked")
                 latencies.append(now - member.began)
-                if member.asked - first[member.connection.fileno()] < calls:
+                if member.calls < calls:
+                    member.calls += 1
                     self._ask(member, self._call)
         if not latencies:
             raise Lost(f"no call was answered within {within:g} s")
         return Flood(latencies, time.perf_counter() - start)
 
     def close(self) -> None:
-        for member in self._members.values():
+        """End all sessions, and wait a moment for that: sessions count against bounds."""
+        asked = []
+        for member in self._members:
+            if member.session:
+                with contextlib.suppress(Lost, OSError):
+                    member.send(delete(self._port, "/mcp", INITIALIZED_HEADERS + member.session))
+                    asked.append(member)
+        with contextlib.suppress(Lost, OSError):
+            end, left = time.perf_counter() + PARTING, len(asked)
+            while left > 0 and (arrived := self._arrived(end)):
+                left -= len(arrived)
+        for member in self._members:
             member.connection.close()
         self._epoll.close()

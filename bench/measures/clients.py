@@ -19,8 +19,8 @@ WITHIN = 20.0
 TABLE = Table(
     title="Clients",
     what=f"{CLIENTS:,} clients over HTTP, each with a session and a connection of its own, call {CALLS} times in a "
-    f"row, all at the same time. Answered: of the {CLIENTS * CALLS:,} calls, within {WITHIN:g} s. Opening: seconds until "
-    "all of them are connected and have shaken hands.",
+    f"row, all at once. Answered: of the {CLIENTS * CALLS:,} calls, within {WITHIN:g} s. Opening: seconds until all of "
+    "them are connected and have shaken hands.",
     columns=(
         ("opening, s", "open", 2),
         ("answered", "answered", 0),

@@ -11,7 +11,7 @@ from bench.client.messages import NUMBER, Request, call, echo
 from bench.plan import Actor, Cast
 from bench.table import Table
 
-SLEEP = 2.0
+SLEEP, SLEEP_SMALL = 2.0, 0.3
 LONG = 16 * 2**20
 LONG_SMALL = 2**20
 
@@ -40,11 +40,11 @@ TABLE = Table(
 
 def measure(cast: Cast) -> None:
     """All figures of one scene."""
-    long = LONG_SMALL if cast.plan.small else LONG
+    long, seconds = (LONG_SMALL, SLEEP_SMALL) if cast.plan.small else (LONG, SLEEP)
     with cast.at_work(upstreams=2):
         for _, actor in cast.turns():
             with cast.noting(actor.row):
-                sleep = call(cast.era, actor.tool("sleep"), {"seconds": SLEEP, "text": NUMBER})
+                sleep = call(cast.era, actor.tool("sleep"), {"seconds": seconds, "text": NUMBER})
                 heavy = call(cast.era, actor.last_tool("big"), {"bytes": long})
                 _beside(cast, actor, "alone", None)
                 _beside(cast, actor, "sleep", sleep)

@@ -13,7 +13,7 @@ from bench.stage import Stage
 from bench.table import Table
 
 SIZES = (1, 10, 50)
-SMALL = (1, 3)
+SMALL = (3,)
 KEEPS_NOTHING = (DIRECT, SDK, FASTMCP)
 """Rows whose second start is as the first."""
 CELLS: tuple[Cell, ...] = (STDIO_STDIO, STDIO_HTTP)
