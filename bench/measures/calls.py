@@ -48,7 +48,7 @@ def measure(cast: Cast) -> None:
 def _stretch(cast: Cast, actor: Actor, in_flight: int) -> float:
     """One timed stretch; calls a second."""
     request = echo(actor.conversation.era, actor.tool("echo"))
-    flood(actor.conversation, request, in_flight, cast.plan.seconds / 4, most=max(WARM, in_flight))
+    flood(actor.conversation, request, in_flight, cast.plan.seconds / 8, most=max(WARM, in_flight))
     before = processor_seconds(actor.pids)
     found = flood(actor.conversation, request, in_flight, cast.plan.seconds)
     spent = processor_seconds(actor.pids) - before

@@ -32,16 +32,17 @@ TABLE = Table(
     ratios=(("calls/s ×", "rate"), ("p99 ×", "p99")),
     cells=(HTTP_STDIO,),
     small_cells=(HTTP_STDIO,),
+    eras=("handshake",),
     possible=(HTTP_STDIO, HTTP_HTTP),
 )
 
 
 def measure(cast: Cast) -> None:
-    """All figures of one scene, one row after the other, once for each repetition but at most twice."""
+    """All figures of one scene, one row after the other, once: there are enough clients for a median."""
     count = SMALL if cast.plan.small else CLIENTS
     descriptors(count + 100)
     with cast.at_work():
-        for _, actor in cast.turns(min(2, cast.plan.repeat)):
+        for _, actor in cast.turns(1):
             with cast.noting(actor.row):
                 before = resident(actor.pids)
                 began = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from bench.cells import HTTP_HTTP, HTTP_STDIO, STDIO_STDIO
+from bench.cells import HTTP_STDIO, STDIO_STDIO
 from bench.client.flood import flood
 from bench.client.messages import NUMBER, Request, call, echo
 from bench.plan import Actor, Cast
@@ -32,7 +32,7 @@ TABLE = Table(
         (f"{part} {heading}", f"{part} {figure}", 2) for heading, figure in SCENES for part in ("p50", "p99", "max")
     ),
     ratios=(),
-    cells=(STDIO_STDIO, HTTP_STDIO, HTTP_HTTP),
+    cells=(STDIO_STDIO, HTTP_STDIO),
     small_cells=(HTTP_STDIO,),
     eras=("handshake",),
 )

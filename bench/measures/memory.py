@@ -17,7 +17,7 @@ UPSTREAMS, SMALL = 10, 2
 SETTLE = 1.0
 """Seconds of nothing before a process is called idle."""
 WARM, CALLS = 1_000, 9_000
-LONGEST = 15.0
+LONGEST = 8.0
 """Seconds for the calls of one row; a slow one has fewer."""
 IN_FLIGHT = 8
 MEBI = 2**20
