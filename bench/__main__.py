@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -113,6 +114,7 @@ def main() -> int:
     if not wanted:
         print("scripts/bench: none of these measures has one of these cells", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     for count, scene in enumerate(wanted, 1):
         passed = time.perf_counter() - began
         print(f"{passed:4.0f} s  {count}/{len(wanted)}  {scene.measure}, {scene.cell}, {scene.era}", file=sys.stderr)
