@@ -14,6 +14,7 @@ import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, cast
 
 from mcp_hub.builtin.settings import VARIABLE
@@ -32,6 +33,7 @@ MAX_SECONDS: Final = 86_400
 _DRAIN: Final = 0.5
 """Seconds for what is still in the pipes of ended programs."""
 _POLL: Final = 0.02
+_HAS_MARKS: Final = Path("/proc/self/environ").exists()
 
 
 @dataclass(frozen=True)
@@ -158,29 +160,43 @@ class Executions:
         """Everything that is left of it: SIGTERM, then SIGKILL; then its outputs are closed, whoever holds them."""
         transport = program.transport
         groups = {transport.get_pid()} if transport is not None else set()
-        if await _left(groups, mark, signal.SIGTERM, TERM_GRACE):
-            await _left(groups, mark, signal.SIGKILL, KILL_WAIT)
+        if reaper.signal_all(groups, mark, signal.SIGTERM):
+            await _gone(groups, mark, TERM_GRACE)
+            await _killed(groups, mark)
         if transport is not None:
             await _within(_DRAIN, program.heard)
             transport.close()
 
     async def close(self) -> None:
         """End all programs at once."""
-        await _left(set(), self._mark, signal.SIGKILL, KILL_WAIT)
+        await _killed(set(), self._mark)
         await asyncio.gather(*self._ending, return_exceptions=True)
 
 
-async def _left(groups: set[int], mark: str, number: signal.Signals, grace: float) -> bool:
-    """Send the signal; whether anything is left of the groups and the marked after so many seconds."""
+async def _killed(groups: set[int], mark: str) -> None:
     loop = asyncio.get_running_loop()
-    end = loop.time() + grace
-    there = reaper.signal_all(groups, mark, number)
-    while there and loop.time() < end:
+    end = loop.time() + KILL_WAIT
+    while reaper.signal_all(groups, mark, signal.SIGKILL) and loop.time() < end:
+        if await _gone(groups, mark, _POLL):  # or something was started meanwhile
+            return
+
+
+async def _gone(groups: set[int], mark: str, seconds: float) -> bool:
+    """Whether none of them is left after so many seconds at most."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while _any_left(groups, mark):
+        if loop.time() >= end:
+            return False
         await asyncio.sleep(_POLL)
-        there = any(map(reaper.group_alive, groups)) or bool(reaper.marked(mark))
-        if there and number == signal.SIGKILL:
-            reaper.signal_all(groups, mark, number)  # what was being started meanwhile
-    return there
+    return True
+
+
+def _any_left(groups: set[int], mark: str) -> bool:
+    """What is dead and waits to be collected counts as a member of its group, but carries no mark any more."""
+    if _HAS_MARKS:
+        return bool(reaper.marked(mark))
+    return any(map(reaper.group_alive, groups))
 
 
 async def _within(seconds: float, event: asyncio.Event) -> bool:
