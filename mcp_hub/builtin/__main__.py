@@ -22,15 +22,16 @@ def main() -> None:
     """Serve until stdin ends, close what is open, then leave, whatever still runs."""
     stdin, stdout = claim()  # before anything of a library's can print
     from mcp_hub.builtin.settings import VARIABLE, Settings
-    from mcp_hub.local.registry import mark_of
-    from mcp_hub.local.schema import LocalTool
-    from mcp_hub.local.server import LocalServer
 
     name = sys.argv[1] if len(sys.argv) == 2 else ""
     if name not in NAMES:
         sys.exit(f"usage: python -m mcp_hub.builtin {'|'.join(NAMES)}")
     if name in OF_THIS_MACHINE and VARIABLE not in os.environ:
         sys.exit(f"'{name}' is started by the hub only: write an entry with 'builtin: {name}'")
+    from mcp_hub.local.registry import mark_of
+    from mcp_hub.local.schema import LocalTool
+    from mcp_hub.local.server import LocalServer
+
     module = import_module(f"mcp_hub.builtin.{name}")
     try:
         functions: Sequence[Callable[..., Any]] = module.tools(Settings.from_environ(os.environ))

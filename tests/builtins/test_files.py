@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.builtin import regular_files
@@ -269,6 +269,9 @@ LEADS = st.sampled_from(["/", "", "//", "/workspace/", "/workspace/sub/", "/user
 
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(PARTS | st.text(max_size=4), max_size=5), lead=LEADS)
+@example(parts=["..", "outside", "secret.txt"], lead="/workspace/")
+@example(parts=["sub", "..", "..", "outside", "secret.txt"], lead="/internal/../workspace/")
+@example(parts=["out", "secret.txt"], lead="/userinput/")
 def test_no_path_leads_out(maze: Tree, parts: list[str], lead: str) -> None:
     laid(maze)
     path = lead + "/".join(parts)
