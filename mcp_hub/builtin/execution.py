@@ -115,6 +115,7 @@ class Executions:
         self._mark = environ.get(reaper.MARK) or f"{secrets.token_hex(8)}:"
         self._environ = {name: value for name, value in environ.items() if name != VARIABLE}
         self._numbers = itertools.count(1)
+        self._groups: set[int] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
     async def run(self, argv: Sequence[str], seconds: float, what: str) -> Outcome:
@@ -126,6 +127,7 @@ class Executions:
         program = _Program()
         try:
             transport = await self._start(argv, program, mark, what)
+            self._groups.add(transport.get_pid())
             timed_out = not await _within(seconds, program.exited)
             if not timed_out:
                 await _within(LINGER, program.heard)
@@ -164,12 +166,13 @@ class Executions:
             await _gone(groups, mark, TERM_GRACE)
             await _killed(groups, mark)
         if transport is not None:
+            self._groups -= groups
             await _within(_DRAIN, program.heard)
             transport.close()
 
     async def close(self) -> None:
         """End all programs at once."""
-        await _killed(set(), self._mark)
+        await _killed(set(self._groups), self._mark)
         await asyncio.gather(*self._ending, return_exceptions=True)
 
 
