@@ -24,6 +24,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "loosening",
     "pinning",
     "principals",
+    "raw_text_policy",
     "redaction",
     "resource_uris",
     "screening",
@@ -32,6 +33,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "tasks",
     "url_rules",
     "urls",
+    "virtual_paths",
 }
 """Import nothing above themselves and do no I/O."""
 

@@ -79,6 +79,10 @@ class Dispatcher:
             self._methods[kind.act_method] = partial(self._act, kind)
         hub.catalogs.watch(self._catalog_changed)
 
+    def over_network(self) -> None:
+        """Its callers are on a network. Raises ConfigError if the hub has servers that must not be there."""
+        self.hub.over_network()
+
     def join(self, caller: Caller) -> None:
         """`caller` can be notified from now on."""
         self.callers.add(caller)
