@@ -239,3 +239,33 @@ def test_without_groups_nothing_of_them_is_imported() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
     assert Config().groups == ()
+
+
+async def test_a_program_may_switch_before_the_hub_runs(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    config = load_config(write_config(tmp_path, {"a": fake()}, groups=GROUPS, state_file=str(state)))
+    hub = Hub(config)
+    await asyncio.to_thread(hub.groups.update, "sums", True)
+    assert json.loads(state.read_text())["groups"] == {"sums": True}
+    async with hub, asyncio.timeout(PATIENCE):
+        await hub.settled_catalog()
+        assert "a__add" in names(hub)
+
+
+async def test_a_state_that_cannot_be_written_disturbs_nobody(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    async with running(tmp_path, groups=GROUPS, state_file=str(tmp_path / "file" / "state.json")) as hub:
+        hub.groups.update("sums", active=True)
+        assert await call(hub, "a__add", {"a": 1, "b": 1}) == "2"
+
+
+def test_the_example_of_the_documentation_can_be_loaded(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "groups.md").read_text()
+    example = text.split("```yaml\n")[1].split("```")[0]
+    config = tmp_path / "servers.yaml"
+    config.write_text(f"servers:\n  playwright: {{command: x}}\n  chrome-dev: {{command: x}}\n{example}")
+    config.chmod(0o600)
+    assert [(group.name, group.active) for group in load_config(config).groups] == [
+        ("browser", False),
+        ("numbers", True),
+    ]
