@@ -34,6 +34,7 @@ from mcp_hub.config.rules import (
     Screen,
     ToolRules,
     ToolSet,
+    Tracing,
     Validation,
     Web,
 )
@@ -205,6 +206,7 @@ class Config(Frozen):
     web: Web = Web()
     fallback: Fallback = Fallback()
     call_log: CallLog = CallLog()
+    tracing: Tracing = Tracing(enabled=False)
     tool_sets: tuple[ToolSet, ...] = ()
     profiles: tuple[Profile, ...] = ()
     flows: Flows = Flows()

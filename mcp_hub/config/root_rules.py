@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
@@ -11,7 +12,7 @@ from pydantic import BaseModel
 from mcp_hub.config.fields import Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.rule_fields import by_mode, read_model
-from mcp_hub.config.rules import CallLog, Fallback, Flows, Guard, Pins, Profile, Screen, ToolSet, Web
+from mcp_hub.config.rules import CallLog, Fallback, Flows, Guard, Pins, Profile, Screen, ToolSet, Tracing, Web
 from mcp_hub.config.variables import Scope
 
 N = TypeVar("N", bound=BaseModel)
@@ -20,10 +21,13 @@ _OFF: Final[Mapping[str, dict[str, Any]]] = {
     "guard": {"huggingface": False},
     "fallback": {"tools": []},
     "call_log": {"enabled": False},
+    "tracing": {"enabled": False},
     "pins": {"mode": "off"},
     "flows": {"mode": "off"},
     "screen": {"mode": "off"},
 }
+INSTALL_TRACING: Final = "pip install 'mcp-hub[otel]'"
+_TRACING_NEEDS: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 _WEB_KEYS: Final = ("docintel_endpoint", "allow_addresses")
 """Keys that people look for beside the fallback."""
 
@@ -53,6 +57,9 @@ def read_root_rules(
         log = Given({"file": log.value}, log.at)
     if log is not None and isinstance(log.value, dict) and isinstance(log.value.get("file"), str):
         log = Given({**log.value, "file": scope.path(log.value["file"])}, log.at)
+    tracing = given.get("tracing")
+    if tracing is not None and isinstance(tracing.value, str) and tracing.value != "off":
+        tracing = Given({"endpoint": tracing.value}, tracing.at)
     pins, screen = by_mode(given.get("pins")), by_mode(given.get("screen"))
     if pins is not None and isinstance(pins.value, dict) and isinstance(pins.value.get("file"), str):
         pins = Given({**pins.value, "file": scope.path(pins.value["file"])}, pins.at)
@@ -64,11 +71,22 @@ def read_root_rules(
         ("pins", Pins, pins),
         ("flows", Flows, by_mode(given.get("flows"))),
         ("screen", Screen, screen),
+        ("tracing", Tracing, tracing),
     ):
         if item is not None and item.value is not None:
             found[name] = read_model(model, item.value, item.at, findings, _OFF.get(name))
     _check_profiles(found, given, findings)
+    if (wanted := found.get("tracing")) is not None and wanted.enabled and not can_trace():
+        findings.warning(("tracing",), f"has no effect: the packages it needs are missing; run: {INSTALL_TRACING}")
     return {name: value for name, value in found.items() if value is not None}
+
+
+def can_trace() -> bool:
+    """Whether the packages of the extra `otel` are installed; asks without importing them."""
+    try:
+        return all(find_spec(name) is not None for name in _TRACING_NEEDS)
+    except ModuleNotFoundError:
+        return False
 
 
 def _first(given: Mapping[str, Given], *names: str) -> Given | None:

@@ -1,0 +1,148 @@
+"""Spans on their way to a collector, by OpenTelemetry: the extra `otel`, imported by a thread where it is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.config.root_rules import INSTALL_TRACING
+from mcp_hub.config.rules import Tracing as Settings
+from mcp_hub.policy.spans import TRACE_CONTEXT, Attributes
+from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+log = logging.getLogger("mcp_hub")
+
+MAX_WAITING: Final = 2048
+"""Spans that wait to be sent; of more, the oldest are dropped."""
+BATCH: Final = 256
+EVERY: Final = 2.0
+"""Seconds between two sendings, unless a batch is full before."""
+SEND_WITHIN: Final = 10.0
+"""Seconds one sending may take, repeated attempts included."""
+FLUSH_WITHIN: Final = 2.0
+"""Seconds the end may wait for a collector: whoever started a hub ends it by force soon after."""
+MAX_CARRIER: Final = 512
+"""Characters of a member of a trace context; the specification wants no more to be passed on."""
+
+
+class Tracing:
+    """Opened by `start` or the first call, by a thread: nobody else waits for its imports.
+
+    `provider` is one of somebody's who runs the hub as a library; it is used as it is, and never shut down.
+    """
+
+    def __init__(self, settings: Settings, provider: trace.TracerProvider | None = None) -> None:
+        self.settings = settings
+        self._given = provider
+        self._opening: asyncio.Task[_Tracer | None] | None = None
+        self._close: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Begin to open it. Idempotent."""
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(asyncio.to_thread(self._open), name="tracing")
+
+    async def tracer(self) -> _Tracer | None:
+        """What makes spans; None where the packages are missing."""
+        self.start()
+        assert self._opening is not None
+        return await asyncio.shield(self._opening)
+
+    def _open(self) -> _Tracer | None:
+        try:
+            return _Tracer(self._given if self._given is not None else self._own())
+        except ImportError as error:
+            log.warning("tracing has no effect: %s; run: %s", error, INSTALL_TRACING)
+        except Exception:
+            log.exception("tracing has no effect: it could not be set up")
+        return None
+
+    def _own(self) -> TracerProvider:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        settings = self.settings
+        exporter = OTLPSpanExporter(
+            endpoint=settings.traces_url,
+            headers={name: secret.get_secret_value() for name, secret in settings.headers.items()} or None,
+            timeout=SEND_WITHIN,
+        )
+        attributes = {"service.version": VERSION}
+        name = settings.service_name or (None if os.environ.get("OTEL_SERVICE_NAME") else "mcp-hub")
+        if name is not None:
+            attributes["service.name"] = name
+        provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
+        processor = BatchSpanProcessor(
+            exporter, max_queue_size=MAX_WAITING, schedule_delay_millis=EVERY * 1000, max_export_batch_size=BATCH
+        )
+        provider.add_span_processor(processor)
+
+        def close() -> None:
+            ending = threading.Thread(target=provider.shutdown, name="mcp-hub-spans", daemon=True)
+            ending.start()
+            ending.join(FLUSH_WITHIN)
+            if ending.is_alive():
+                exporter.shutdown()  # type: ignore[no-untyped-call]  # ends the wait before another attempt; the threads are daemons
+
+        self._close = close
+        return provider
+
+    async def close(self) -> None:
+        """Send what is left, as far as `FLUSH_WITHIN` allows. Idempotent; never raises."""
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return
+        await asyncio.gather(opening, return_exceptions=True)
+        close, self._close = self._close, None
+        if close is not None:
+            await asyncio.gather(asyncio.to_thread(close), return_exceptions=True)
+
+
+class _Tracer:
+    def __init__(self, provider: trace.TracerProvider) -> None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._tracer = provider.get_tracer("mcp-hub", VERSION)
+        self._context = TraceContextTextMapPropagator()
+
+    def begin(self, name: str, meta: Mapping[str, Any]) -> _Span:
+        carrier = {
+            key: value for key in TRACE_CONTEXT if isinstance(value := meta.get(key), str) and len(value) <= MAX_CARRIER
+        }
+        return _Span(self._tracer.start_span(name, self._context.extract(carrier)), self._context.inject)
+
+
+class _Span:
+    def __init__(self, span: trace.Span, inject: Callable[..., None]) -> None:
+        from opentelemetry.trace import set_span_in_context
+
+        self._span = span
+        self.carrier: dict[str, str] = {}
+        inject(self.carrier, set_span_in_context(span))
+        self.recording = span.is_recording()
+
+    def tell(self, attributes: Attributes) -> None:
+        self._span.set_attributes(attributes)
+
+    def end(self, error: tuple[str, str, str] | None) -> None:
+        from opentelemetry.trace import Status, StatusCode
+
+        if error is None:
+            self._span.set_status(Status(StatusCode.OK))
+        else:
+            code, kind, text = error
+            self._span.set_attribute("error.type", code)
+            # Not record_exception: its stack trace would quote what nobody has looked through.
+            self._span.add_event("exception", {"exception.type": kind or code, "exception.message": text})
+            self._span.set_status(Status(StatusCode.ERROR, text))
+        self._span.end()
