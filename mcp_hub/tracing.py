@@ -6,8 +6,9 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
 from mcp_hub.config.root_rules import INSTALL_TRACING
 from mcp_hub.config.rules import Tracing as Settings
@@ -31,6 +32,10 @@ FLUSH_WITHIN: Final = 2.0
 """Seconds the end may wait for a collector: whoever started a hub ends it by force soon after."""
 MAX_CARRIER: Final = 512
 """Characters of a member of a trace context; the specification wants no more to be passed on."""
+
+
+_TALKATIVE: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
+"""Loggers of a line for each attempt that fails and each span that is dropped."""
 
 
 class Tracing:
@@ -68,11 +73,30 @@ class Tracing:
     def _own(self) -> TracerProvider:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
         settings = self.settings
-        exporter = OTLPSpanExporter(
+        for talkative in _TALKATIVE:
+            if (logger := logging.getLogger(talkative)).level == logging.NOTSET:
+                logger.setLevel(logging.CRITICAL)
+
+        class Exporter(OTLPSpanExporter):
+            """One that says once that it fails; a collector that is away is nobody's news for ever."""
+
+            fails = False
+
+            def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+                result = super().export(spans)
+                if (result is not SpanExportResult.SUCCESS) is not self.fails:
+                    self.fails = not self.fails
+                    if self.fails:
+                        log.warning("spans cannot be sent to %s; they are dropped meanwhile", _shown(settings))
+                    else:
+                        log.warning("spans can be sent to %s again", _shown(settings))
+                return result
+
+        exporter = Exporter(
             endpoint=settings.traces_url,
             headers={name: secret.get_secret_value() for name, secret in settings.headers.items()} or None,
             timeout=SEND_WITHIN,
@@ -92,6 +116,7 @@ class Tracing:
             ending.start()
             ending.join(FLUSH_WITHIN)
             if ending.is_alive():
+                log.warning("not all spans could be sent to %s before the end", _shown(settings))
                 exporter.shutdown()  # type: ignore[no-untyped-call]  # ends the wait before another attempt; the threads are daemons
 
         self._close = close
@@ -108,18 +133,27 @@ class Tracing:
             await asyncio.gather(asyncio.to_thread(close), return_exceptions=True)
 
 
+def _shown(settings: Settings) -> str:
+    parts = urlsplit(settings.traces_url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
+
+
 class _Tracer:
     def __init__(self, provider: trace.TracerProvider) -> None:
+        from opentelemetry.context import get_current
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._tracer = provider.get_tracer("mcp-hub", VERSION)
+        self._current = get_current
         self._context = TraceContextTextMapPropagator()
 
     def begin(self, name: str, meta: Mapping[str, Any]) -> _Span:
         carrier = {
             key: value for key in TRACE_CONTEXT if isinstance(value := meta.get(key), str) and len(value) <= MAX_CARRIER
         }
-        return _Span(self._tracer.start_span(name, self._context.extract(carrier)), self._context.inject)
+        # What is current is a span of the program that runs the hub, and nothing under `serve`.
+        parent = self._context.extract(carrier, self._current())
+        return _Span(self._tracer.start_span(name, parent), self._context.inject)
 
 
 class _Span:
