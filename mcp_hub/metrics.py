@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -126,8 +126,3 @@ def code_word(verdict: str, code: str | int | None) -> str:
     if code is None:
         return verdict if verdict in (OK, TOOL_ERROR) else OTHER
     return _OF_PEERS.get(code, _OF_RPC)
-
-
-def failed(calls: Iterable[tuple[Series, int]]) -> int:
-    """How many of them were not `ok`."""
-    return sum(count for series, count in calls if series.code != OK)
