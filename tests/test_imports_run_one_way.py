@@ -18,6 +18,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "asking",
     "extensions",
     "instructions",
+    "formats",
     "known_uris",
     "log_levels",
     "long_results",
@@ -67,7 +68,8 @@ ALLOWED = {
     "stalls": set(),
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"}
     | {"status", "status_socket", "stalls", "pin_file", "credentials"},
-    "__init__": {"pure", "config", "local", "hub"},
+    "toolkit": {"pure", "config", "hub"},
+    "__init__": {"pure", "config", "local", "hub", "toolkit"},
     "__main__": {"cli"},
 }
 """Which layers a layer may import besides itself."""

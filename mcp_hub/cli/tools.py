@@ -6,38 +6,43 @@ import argparse
 import sys
 from typing import Any
 
+from mcp_hub import formats
 from mcp_hub.cli import OK
 from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
 from mcp_hub.cli.selecting import add_selection_arguments, chosen
 from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
 from mcp_hub.config.models import Config
+from mcp_hub.formats import FORMATS, Format
 from mcp_hub.kinds import TOOLS
 from mcp_hub.policy.selection import Selection
-from mcp_hub.text import printable
+from mcp_hub.text import json_escaped, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub tools [--config F] [--json] [--profile P] [--tool-set S] [--tag T]`."""
+    """`mcp-hub tools [--config F] [--json | --format FORMAT] [--profile P] [--tool-set S] [--tag T]`."""
     add_config_arguments(parser)
     add_selection_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="the whole definitions as JSON")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="the whole definitions as JSON, like --format json")
+    text = "definitions for OpenAI's or Anthropic's interface, a prompt for a model without either, or all as JSON"
+    shown.add_argument("--format", choices=FORMATS, help=text)
 
 
 def run(options: argparse.Namespace) -> int:
     """List the tools as they are now, of a server that is not there those that were kept; stderr says which."""
     config = load(options, quiet=True)
-    return run_loop(_tools(config, chosen(options, config), as_json=options.json))
+    return run_loop(_tools(config, chosen(options, config), "json" if options.json else options.format))
 
 
-async def _tools(config: Config, selection: Selection, *, as_json: bool) -> int:
+async def _tools(config: Config, selection: Selection, format: Format | None) -> int:
     async with make_hub(config, selection) as hub:
         await outcomes(hub)
         entries = [hub.catalog.entry(TOOLS, name) for name in hub.catalog.names(TOOLS)]
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
     tools = [entry for entry in entries if entry is not None]
-    if as_json:
-        print(json_text(tools))
+    if format is not None:
+        print(_formatted(tools, format))
     else:
         width = max((len(tool["name"]) for tool in tools), default=0)
         for tool in tools:
@@ -47,6 +52,13 @@ async def _tools(config: Config, selection: Selection, *, as_json: bool) -> int:
     for server, problem in problems.items():
         print(f"{server}: not there: {printable(problem, 2000)}", file=sys.stderr)
     return OK
+
+
+def _formatted(tools: list[dict[str, Any]], format: Format) -> str:
+    if format == "prompt":
+        return json_escaped(formats.prompt(tools), keep="\n")
+    made = {"openai": formats.openai_tools, "anthropic": formats.anthropic_tools}
+    return json_text(made[format](tools) if format in made else tools)
 
 
 def _first_line(tool: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ from mcp_hub.config.rules import (
     Health,
     Label,
     Limits,
+    OutputStrategy,
     PinMode,
     Pins,
     PostProcess,
@@ -207,6 +208,7 @@ class Config(Frozen):
     fallback: Fallback = Fallback()
     call_log: CallLog = CallLog()
     tracing: Tracing = Tracing(enabled=False)
+    output_strategy: OutputStrategy = OutputStrategy()
     tool_sets: tuple[ToolSet, ...] = ()
     profiles: tuple[Profile, ...] = ()
     flows: Flows = Flows()

@@ -12,7 +12,19 @@ from pydantic import BaseModel
 from mcp_hub.config.fields import Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.rule_fields import by_mode, read_model
-from mcp_hub.config.rules import CallLog, Fallback, Flows, Guard, Pins, Profile, Screen, ToolSet, Tracing, Web
+from mcp_hub.config.rules import (
+    CallLog,
+    Fallback,
+    Flows,
+    Guard,
+    OutputStrategy,
+    Pins,
+    Profile,
+    Screen,
+    ToolSet,
+    Tracing,
+    Web,
+)
 from mcp_hub.config.variables import Scope
 
 N = TypeVar("N", bound=BaseModel)
@@ -72,6 +84,7 @@ def read_root_rules(
         ("flows", Flows, by_mode(given.get("flows"))),
         ("screen", Screen, screen),
         ("tracing", Tracing, tracing),
+        ("output_strategy", OutputStrategy, given.get("output_strategy")),
     ):
         if item is not None and item.value is not None:
             found[name] = read_model(model, item.value, item.at, findings, _OFF.get(name))

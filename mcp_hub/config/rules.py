@@ -167,6 +167,15 @@ class CallLog(Frozen):
     """Whether a redacted, shortened copy of the arguments is in it."""
 
 
+class OutputStrategy(Frozen):
+    """How a model is told of tools, for ToolFormatter; the hub itself speaks to no model."""
+
+    function_calling: bool = True
+    """Whether a model's own function calling is used where it has it."""
+    fallback_to_structured_output: bool = True
+    """Whether a prompt takes its place where it has none."""
+
+
 class Tracing(Frozen):
     """Spans of calls, sent to a collector by OTLP over HTTP."""
 
