@@ -152,9 +152,6 @@ def test_several_calls_keep_their_order_in_every_vendors_message(wanted: Any) ->
     }
     named = [{"name": name, "args": arguments, "id": f"c{n}"} for n, (name, arguments) in enumerate(wanted)]
     langchain = {"content": "", "tool_calls": named}
-        "content": "",
-        "tool_calls": [{"name": n, "args": a, "id": f"c{i}"} for i, (n, a) in enumerate(wanted)],
-    }
     expected = [ToolCall(name, arguments, f"c{n}") for n, (name, arguments) in enumerate(wanted)]
     if wanted:
         assert formats.calls_in(openai) == formats.calls_in({"choices": [{"message": openai}]}) == expected
