@@ -49,17 +49,17 @@ class Tracing:
         self._given = provider
         self._opening: asyncio.Task[_Tracer | None] | None = None
         self._close: Callable[[], None] | None = None
+        self._closed = False
 
     def start(self) -> None:
-        """Begin to open it. Idempotent."""
-        if self._opening is None:
+        """Begin to open it. Idempotent; does nothing once it is closed."""
+        if self._opening is None and not self._closed:
             self._opening = asyncio.get_running_loop().create_task(asyncio.to_thread(self._open), name="tracing")
 
     async def tracer(self) -> _Tracer | None:
-        """What makes spans; None where the packages are missing."""
+        """What makes spans; None where the packages are missing, or it is closed."""
         self.start()
-        assert self._opening is not None
-        return await asyncio.shield(self._opening)
+        return await asyncio.shield(self._opening) if self._opening is not None else None
 
     def _open(self) -> _Tracer | None:
         try:
@@ -124,6 +124,7 @@ class Tracing:
 
     async def close(self) -> None:
         """Send what is left, as far as `FLUSH_WITHIN` allows. Idempotent; never raises."""
+        self._closed = True
         opening, self._opening = self._opening, None
         if opening is None:
             return
