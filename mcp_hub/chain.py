@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config
@@ -26,12 +26,14 @@ from mcp_hub.policy.retry import Retry
 from mcp_hub.policy.screen import Screen
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.shape_result import Function, ShapeResult
-from mcp_hub.policy.spans import Spans, Tracer
 from mcp_hub.policy.trace import Labels, Measure, Trace
 from mcp_hub.policy.validate import Validate
 from mcp_hub.redaction import Redaction
 
-MakesTracer = Callable[[], Awaitable[Tracer | None]]
+if TYPE_CHECKING:
+    from mcp_hub.policy.spans import Spans, Tracer
+
+MakesTracer = Callable[[], Awaitable["Tracer | None"]]
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,11 @@ def make_rules(
     guard, breaker = UrlGuard(config.guard, browsers), Breaker(servers)
     redaction = Redaction(secrets_of(config))
     trace = Trace(record, redaction, arguments=config.call_log.arguments, labels=labels, measure=measure)
-    spans = Spans(tracer, redaction, labels, listed, arguments=config.tracing.arguments) if tracer is not None else None
+    spans: Spans | None = None
+    if tracer is not None:
+        from mcp_hub.policy.spans import Spans
+
+        spans = Spans(tracer, redaction, labels, listed, arguments=config.tracing.arguments)
     shaping = (ShapeResult(servers, long_results, run_function, listed), FilterResults(config.guard))
     chain = Chain(
         (

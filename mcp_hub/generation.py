@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub import names
 from mcp_hub.catalog import Route
@@ -16,11 +16,13 @@ from mcp_hub.own_servers import OwnServers
 from mcp_hub.pin_file import PinWatch
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.selection import Selection, strangers
-from mcp_hub.tracing import Tracing
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.in_use import InUse
 from mcp_hub.upstream.states import THERE
+
+if TYPE_CHECKING:
+    from mcp_hub.tracing import Tracing
 
 log = logging.getLogger("mcp_hub")
 

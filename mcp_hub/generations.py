@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.chain import make_rules
 from mcp_hub.config.models import Config, Server
@@ -27,12 +27,14 @@ from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.trace import Labels
 from mcp_hub.relay import Relay
 from mcp_hub.tasks import TaskIds
-from mcp_hub.tracing import Tracing
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.wire.children import Children
+
+if TYPE_CHECKING:
+    from mcp_hub.tracing import Tracing
 
 RENEW_WAIT: Final = 10.0
 """Seconds a new generation waits for the upstreams it has to start before it takes over."""
@@ -189,6 +191,8 @@ class Generations:
         """That of the generation in force, if it is set up in the same way."""
         if not config.tracing.enabled and self._lasting.tracer_provider is None:
             return None
+        from mcp_hub.tracing import Tracing
+
         same = self._tracing is not None and self._tracing.settings == config.tracing
         return self._tracing if same else Tracing(config.tracing, self._lasting.tracer_provider)
 

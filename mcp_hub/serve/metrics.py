@@ -22,7 +22,7 @@ def metrics_page(dispatcher: Dispatcher, principal: Principal) -> bytes:
     shown = _shown(dispatcher, principal)
     info = Family("mcp_hub", "info", "What this is.")
     info.add(1, {"version": VERSION}, "_info")
-    families = [info, *_calls(dispatcher, shown), *_servers(dispatcher, shown)]
+    families = [info, *_calls(dispatcher, shown), *_servers(dispatcher, shown, whole=principal.profile is None)]
     if principal.profile is None:
         clients = Family("mcp_hub_clients", "gauge", "Clients with a session or a connection.")
         clients.add(len(dispatcher.callers))
@@ -70,7 +70,7 @@ def _calls(dispatcher: Dispatcher, shown: Shown) -> list[Family]:
     return [calls, durations]
 
 
-def _servers(dispatcher: Dispatcher, shown: Shown) -> list[Family]:
+def _servers(dispatcher: Dispatcher, shown: Shown, *, whole: bool) -> list[Family]:
     hub = dispatcher.hub
     state = Family("mcp_hub_server_state", "stateset", "Where each server stands.")
     breaker = Family("mcp_hub_server_breaker", "stateset", "Whether calls go to it.")
@@ -84,6 +84,7 @@ def _servers(dispatcher: Dispatcher, shown: Shown) -> list[Family]:
         state.add_state(str(upstream.state), [str(one) for one in type(upstream.state)], labels)
         breaker.add_state(str(hub.rules.breaker.state(id)), [str(one) for one in Breaker], labels)
         running.add(upstream.calls.count, labels)
-        tools.add(len(upstream.lists.items.get(TOOLS, ())), labels)
+        if whole:  # it counts what a profile hides
+            tools.add(len(upstream.lists.items.get(TOOLS, ())), labels)
         starts.add(upstream.starts, labels, "_total")
     return [state, breaker, running, tools, starts]

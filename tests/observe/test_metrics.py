@@ -107,7 +107,8 @@ async def test_what_calls_came_to_is_counted_and_told_to_those_who_may_know(tmp_
     assert calls(few, "ok") == 2
     assert "other" not in {value for samples in few.values() for labels in samples for _, value in labels}
     assert {dict(labels)["tool"] for labels in few["mcp_hub_calls_total"]} == {"echo"}
-    assert "mcp_hub_clients" not in few
+    assert not {"mcp_hub_clients", "mcp_hub_server_tools"} & set(few)
+    assert of(all_of_it, "mcp_hub_server_tools", server="up") > 10
     assert [answer.status_code for answer in answers] == [401, 401, 405]
     counted = {(one["server"], one["tool"], one["code"]): one["count"] for one in facts["metrics"]["calls"]}
     assert counted["up", "echo", "ok"] == 2
