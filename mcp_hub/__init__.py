@@ -9,13 +9,15 @@ if TYPE_CHECKING:
     from mcp_hub.config import load_config
     from mcp_hub.hub import Hub
     from mcp_hub.local.registry import tool
+    from mcp_hub.local.response import ToolResponse
     from mcp_hub.version import VERSION as __version__
 
-__all__ = ["Hub", "__version__", "load_config", "tool"]
+__all__ = ["Hub", "ToolResponse", "__version__", "load_config", "tool"]
 
 _HOMES: Final = {
     "Hub": ("mcp_hub.hub", "Hub"),
     "load_config": ("mcp_hub.config", "load_config"),
+    "ToolResponse": ("mcp_hub.local.response", "ToolResponse"),
     "tool": ("mcp_hub.local.registry", "tool"),
     "__version__": ("mcp_hub.version", "VERSION"),
 }

@@ -16,6 +16,7 @@ ROOT = Path(mcp_hub.__file__).parent
 PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_headers", "version"} | {
     "address_rules",
     "asking",
+    "extended_schemas",
     "extensions",
     "instructions",
     "known_uris",
@@ -30,6 +31,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "search_results",
     "spellings",
     "tasks",
+    "titles",
     "url_rules",
     "urls",
 }
