@@ -12,19 +12,20 @@ if TYPE_CHECKING:
     from mcp_hub.local.response import ToolResponse
     from mcp_hub.version import VERSION as __version__
 
-__all__ = ["Hub", "ToolResponse", "__version__", "load_config", "tool"]
-
 _HOMES: Final = {
-    "Hub": ("mcp_hub.hub", "Hub"),
-    "load_config": ("mcp_hub.config", "load_config"),
-    "ToolResponse": ("mcp_hub.local.response", "ToolResponse"),
-    "tool": ("mcp_hub.local.registry", "tool"),
-    "__version__": ("mcp_hub.version", "VERSION"),
+    "Hub": "mcp_hub.hub",
+    "ToolResponse": "mcp_hub.local.response",
+    "load_config": "mcp_hub.config",
+    "tool": "mcp_hub.local.registry",
 }
+"""The module of each public name."""
+
+__all__ = ["Hub", "ToolResponse", "__version__", "load_config", "tool"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("mcp_hub.version").VERSION
     if name not in _HOMES:
         raise AttributeError(f"module 'mcp_hub' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(_HOMES[name]), name)
