@@ -7,22 +7,38 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from mcp_hub.config import load_config
-    from mcp_hub.hub import Hub
+    from mcp_hub.errors import HubError
     from mcp_hub.local.registry import tool
+    from mcp_hub.toolkit.clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
+    from mcp_hub.toolkit.hub import Hub
     from mcp_hub.version import VERSION as __version__
 
-__all__ = ["Hub", "__version__", "load_config", "tool"]
-
 _HOMES: Final = {
-    "Hub": ("mcp_hub.hub", "Hub"),
-    "load_config": ("mcp_hub.config", "load_config"),
-    "tool": ("mcp_hub.local.registry", "tool"),
-    "__version__": ("mcp_hub.version", "VERSION"),
+    "Hub": "mcp_hub.toolkit.hub",
+    "HttpStatefulClient": "mcp_hub.toolkit.clients",
+    "HttpStatelessClient": "mcp_hub.toolkit.clients",
+    "HubError": "mcp_hub.errors",
+    "StdIOStatefulClient": "mcp_hub.toolkit.clients",
+    "load_config": "mcp_hub.config",
+    "tool": "mcp_hub.local.registry",
 }
+"""The module of each public name."""
+
+__all__ = [
+    "HttpStatefulClient",
+    "HttpStatelessClient",
+    "Hub",
+    "HubError",
+    "StdIOStatefulClient",
+    "__version__",
+    "load_config",
+    "tool",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("mcp_hub.version").VERSION
     if name not in _HOMES:
         raise AttributeError(f"module 'mcp_hub' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(_HOMES[name]), name)

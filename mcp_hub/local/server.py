@@ -147,19 +147,29 @@ class LocalServer:
         except WrongArguments as error:
             self._answer(request_id, "tools/call", failed("invalid_parameters", tool.name, str(error)), modern)
             return
-        future: Future[Any]
-        if tool.is_async:
-            future = asyncio.run_coroutine_threadsafe(tool.function(*positional, **keywords), self._loop)
-        else:
-            context = contextvars.copy_context()
-            future = self._pool.submit(context.run, tool.function, *positional, **keywords)
+        future = self._start(tool, positional, keywords, params)
         self._running[request_id] = future
-        future.add_done_callback(lambda done: self._finished(request_id, tool, done, modern))
+        future.add_done_callback(lambda done: self._finished(request_id, tool, done, params, modern))
 
-    def _finished(self, request_id: RequestId, tool: LocalTool, done: Future[Any], modern: bool) -> None:
+    def _start(
+        self, tool: LocalTool, positional: list[Any], keywords: dict[str, Any], params: dict[str, Any]
+    ) -> Future[Any]:
+        """Begin a call of a function with arguments that fit it. `params` are those of the request."""
+        if tool.is_async:
+            return asyncio.run_coroutine_threadsafe(tool.function(*positional, **keywords), self._loop)
+        context = contextvars.copy_context()
+        return self._pool.submit(context.run, tool.function, *positional, **keywords)
+
+    def _finished(
+        self, request_id: RequestId, tool: LocalTool, done: Future[Any], params: dict[str, Any], modern: bool
+    ) -> None:
         if self._running.pop(request_id, None) is None or done.cancelled():
             return  # cancelled: nobody waits for it
-        self._answer(request_id, "tools/call", result_of(tool, done), modern)
+        self._answer(request_id, "tools/call", self._outcome(tool, done, params), modern)
+
+    def _outcome(self, tool: LocalTool, done: Future[Any], params: dict[str, Any]) -> dict[str, Any]:
+        """What a finished function has come to, as a result."""
+        return result_of(tool, done)
 
     def _answer(self, request_id: RequestId, method: str, result: dict[str, Any], modern: bool) -> None:
         shaped = eras.result_for("modern" if modern else "handshake", "handshake", method, result)
