@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from mcp_hub.config import load_config
     from mcp_hub.errors import HubError
     from mcp_hub.local.registry import tool
+    from mcp_hub.local.response import ToolResponse
     from mcp_hub.toolkit.clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
     from mcp_hub.toolkit.hub import Hub
     from mcp_hub.version import VERSION as __version__
@@ -18,6 +19,7 @@ _HOMES: Final = {
     "HttpStatefulClient": "mcp_hub.toolkit.clients",
     "HttpStatelessClient": "mcp_hub.toolkit.clients",
     "HubError": "mcp_hub.errors",
+    "ToolResponse": "mcp_hub.local.response",
     "StdIOStatefulClient": "mcp_hub.toolkit.clients",
     "load_config": "mcp_hub.config",
     "tool": "mcp_hub.local.registry",
@@ -30,6 +32,7 @@ __all__ = [
     "Hub",
     "HubError",
     "StdIOStatefulClient",
+    "ToolResponse",
     "__version__",
     "load_config",
     "tool",

@@ -16,6 +16,7 @@ ROOT = Path(mcp_hub.__file__).parent
 PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_headers", "version"} | {
     "address_rules",
     "asking",
+    "extended_schemas",
     "extensions",
     "instructions",
     "known_uris",
@@ -30,6 +31,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "search_results",
     "spellings",
     "tasks",
+    "titles",
     "url_rules",
     "urls",
 }
@@ -64,7 +66,8 @@ ALLOWED = {
     "stalls": set(),
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"}
     | {"status", "status_socket", "stalls", "pin_file", "credentials"},
-    "__init__": {"pure", "config", "local", "hub"},
+    "toolkit": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "local", "records", "serve"},
+    "__init__": {"pure", "config", "local", "toolkit"},
     "__main__": {"cli"},
 }
 """Which layers a layer may import besides itself."""

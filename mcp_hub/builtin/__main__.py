@@ -20,8 +20,8 @@ def main() -> None:
     """Serve until stdin ends, close what is open, then leave, whatever still runs."""
     stdin, stdout = claim()  # before anything of a library's can print
     from mcp_hub.builtin.settings import Settings
+    from mcp_hub.local.functions import LocalTool
     from mcp_hub.local.registry import mark_of
-    from mcp_hub.local.schema import LocalTool
     from mcp_hub.local.server import LocalServer
 
     name = sys.argv[1] if len(sys.argv) == 2 else ""

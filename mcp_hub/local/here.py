@@ -9,15 +9,15 @@ import asyncio
 import contextvars
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mcp_hub.local.functions import LocalTool
 from mcp_hub.local.results import ToolResult
-from mcp_hub.local.schema import LocalTool
-from mcp_hub.local.server import LocalServer
+from mcp_hub.local.running import Running
+from mcp_hub.local.server import Answer, LocalServer
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import LinkLost, Receiver, RequestId
 
@@ -33,6 +33,8 @@ class Direct:
     loop: asyncio.AbstractEventLoop | None = None
     """On which an async function runs; None: on one of its own, as its caller's is blocked or has none."""
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    on_chunk: Callable[[Any, bool], None] | None = None
+    """Gets every chunk and whether others may follow, on `loop` if there is one."""
     value: Any = None
     """What the function returned."""
     result: dict[str, Any] | None = None
@@ -46,6 +48,7 @@ class FunctionServer(LocalServer):
         super().__init__({}, [], -1, -1, name="mcp-hub functions")
         self._changing = threading.Lock()
         self._direct: dict[str, Direct] = {}
+        self._of: dict[Running, Direct] = {}
         self._deliver: Callable[[Message], None] | None = None
         self._serving = False
 
@@ -84,7 +87,7 @@ class FunctionServer(LocalServer):
         """After a fork, where no thread of it is left."""
         self._changing = threading.Lock()
         self._loop, self._serving = asyncio.new_event_loop(), False
-        self._running, self._direct, self._deliver = {}, {}, None
+        self._running, self._direct, self._of, self._deliver = {}, {}, {}, None
 
     def attach(self, deliver: Callable[[Message], None] | None) -> None:
         """Where its messages go, from any thread."""
@@ -105,29 +108,29 @@ class FunctionServer(LocalServer):
         if deliver is not None:
             deliver({"jsonrpc": "2.0", **message})
 
-    def _direct_of(self, params: dict[str, Any]) -> Direct | None:
+    def _begin(self, running: Running, answer: Answer, params: dict[str, Any]) -> None:
         meta = params.get("_meta")
-        return self._direct.get(str(meta.get(DIRECT))) if isinstance(meta, dict) else None
-
-    def _start(
-        self, tool: LocalTool, positional: list[Any], keywords: dict[str, Any], params: dict[str, Any]
-    ) -> Future[Any]:
-        direct = self._direct_of(params)
+        direct = self._direct.get(str(meta.get(DIRECT))) if isinstance(meta, dict) else None
         context = direct.context.copy() if direct is not None else contextvars.copy_context()
-        if not tool.is_async:
-            return _in_thread(lambda: context.run(tool.function, *positional, **keywords))
-        if direct is not None and direct.loop is None:
-            return _in_thread(lambda: context.run(asyncio.run, tool.function(*positional, **keywords)))
-        loop = direct.loop if direct is not None and direct.loop is not None else self._own_loop()
-        running = tool.function(*positional, **keywords)
+        if direct is not None:
+            self._of[running] = direct
+
+        def work() -> Coroutine[Any, Any, None]:
+            return self._on_loop(running, answer, running.tool.chunks(running.call))
+
+        if direct is not None and direct.loop is None and running.tool.is_async:
+            # Its caller waits for it: perhaps in the very loop that other functions run on.
+            threading.Thread(target=context.run, args=(asyncio.run, work()), name="function", daemon=True).start()
+            return
+        theirs = direct.loop if direct is not None and running.tool.is_async else None
+        loop, working = theirs or self._own_loop(), work()
         try:
             # A loop runs what it is told in the context it is told it in.
-            return context.run(asyncio.run_coroutine_threadsafe, running, loop)
-        except RuntimeError as error:  # it has ended, and with it whoever waited
-            running.close()
-            failed: Future[Any] = Future()
-            failed.set_exception(error)
-            return failed
+            running.works(context.run(asyncio.run_coroutine_threadsafe, working, loop))
+        except RuntimeError as error:  # the loop has ended, and with it whoever waited
+            working.close()
+            self._of.pop(running, None)
+            self._finished(running, answer, error)
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         with self._changing:
@@ -136,17 +139,41 @@ class FunctionServer(LocalServer):
                 threading.Thread(target=self._loop.run_forever, name="mcp-hub functions", daemon=True).start()
         return self._loop
 
-    def _outcome(self, tool: LocalTool, done: Future[Any], params: dict[str, Any]) -> dict[str, Any]:
-        direct = self._direct_of(params)
-        result = super()._outcome(tool, done, params)
-        if direct is not None and done.exception() is None:
-            direct.value = done.result()
-            if result.get("isError") and not isinstance(
-                direct.value, ToolResult
-            ):  # nothing JSON can say, but its caller gets the value itself
+    async def _on_loop(self, running: Running, answer: Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
+        direct = self._of.get(running)
+        try:
+            async with aclosing(stream):
+                async for chunk, more in stream:
+                    running.heard(chunk, more)
+                    if direct is not None:
+                        _tell(direct, chunk, more)
+        except BaseException as error:  # also sys.exit, which would end the loop
+            self._finished(running, answer, error)
+        else:
+            self._finished(running, answer)
+        finally:
+            self._of.pop(running, None)
+
+    def _outcome(self, running: Running, error: BaseException | None) -> dict[str, Any]:
+        direct = self._of.get(running)
+        result = super()._outcome(running, error)
+        if direct is not None and error is None:
+            direct.value = running.last
+            if result.get("isError") and not isinstance(direct.value, ToolResult):
+                # Nothing JSON can say, but its caller gets the value itself.
                 result = {"content": [{"type": "text", "text": str(direct.value)}]}
             direct.result = result
         return result
+
+
+def _tell(direct: Direct, chunk: Any, more: bool) -> None:
+    if direct.on_chunk is None:
+        return
+    if direct.loop is None:
+        direct.on_chunk(chunk, more)
+        return
+    with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+        direct.loop.call_soon_threadsafe(direct.on_chunk, chunk, more)
 
 
 class FunctionLink:
@@ -190,19 +217,3 @@ class FunctionLink:
     def last_words(self) -> tuple[str, ...]:
         """What functions print is the program's own."""
         return ()
-
-
-def _in_thread(work: Callable[[], Any]) -> Future[Any]:
-    """The outcome of `work`, in a daemon thread of its own: one that never ends keeps nobody, not even the process."""
-    done: Future[Any] = Future()
-
-    def run() -> None:
-        if not done.set_running_or_notify_cancel():
-            return
-        try:
-            done.set_result(work())
-        except BaseException as error:  # sys.exit too ends the call, and not the thread alone
-            done.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
-
-    threading.Thread(target=run, name="mcp-hub function", daemon=True).start()
-    return done

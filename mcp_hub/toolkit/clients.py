@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, ClassVar, Final, Literal
 
 from mcp_hub.errors import CallError
-from mcp_hub.toolkit.blocks import blocks
+from mcp_hub.local.response import response_of
 from mcp_hub.toolkit.hub import Hub
 from mcp_hub.toolkit.objects import McpObject, objects
 
@@ -43,11 +43,7 @@ class MCPToolFunction:
         """
         async with asyncio.timeout(self.execution_timeout):
             result = await self._client.call(self.name, kwargs)
-        if not self.wrap_tool_result:
-            return result
-        from mcp_hub.local.response import ToolResponse
-
-        return ToolResponse(content=blocks(result), metadata=result.get("_meta"))
+        return response_of(result) if self.wrap_tool_result else result
 
 
 class MCPClientBase:

@@ -14,13 +14,16 @@ from mcp_hub.config import config_of, default_path, load_config
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import CallError, ConfigError, to_wire
 from mcp_hub.kinds import TOOLS
+from mcp_hub.local.functions import LocalTool
 from mcp_hub.local.here import Direct
-from mcp_hub.local.schema import LocalTool
 from mcp_hub.toolkit.portal import Portal
 from mcp_hub.toolkit.running import Outcome, Running, ServerTools, ToolCard
 
 Json = dict[str, Any]
 T = TypeVar("T")
+
+Cards = list[ToolCard]
+Listed = list[ServerTools]
 
 FUNCTIONS: Final = "local"
 """Id of the server whose tools are functions of the program; with underscores behind it where there is one already."""
@@ -102,19 +105,19 @@ class Hub:
 
     # --- tools -------------------------------------------------------------------------------------------------
 
-    async def list(self, server: str | None = None) -> List[ToolCard]:
+    async def list(self, server: str | None = None) -> Cards:
         """The tools that may be called, of all servers that are there or of one, in the order of the configuration."""
         return _cards(await self.listed(server))
 
-    def list_sync(self, server: str | None = None) -> List[ToolCard]:
+    def list_sync(self, server: str | None = None) -> Cards:
         """`list` for code without a loop."""
         return _cards(self.listed_sync(server))
 
-    async def listed(self, server: str | None = None) -> List[ServerTools]:
+    async def listed(self, server: str | None = None) -> Listed:
         """The tools by server, and the errors of those that are not there."""
         return await self._portal.wait(lambda: self._running.listed(server))
 
-    def listed_sync(self, server: str | None = None) -> List[ServerTools]:
+    def listed_sync(self, server: str | None = None) -> Listed:
         """`listed` for code without a loop."""
         return self._portal.run(lambda: self._running.listed(server))
 
@@ -297,7 +300,7 @@ def _with_functions_of(before: Config, config: Config) -> Config:
     return _with_functions(config) if any(server.functions for server in before.servers) else config
 
 
-def _cards(listed: list[ServerTools]) -> List[ToolCard]:
+def _cards(listed: Listed) -> Cards:
     return [card for one in listed for card in one.tools]
 
 

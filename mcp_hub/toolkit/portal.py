@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, which any code can hand work to: without a loop, in one, in one after another."""
+"""An event loop in a thread of its own, to which any code hands work: without a loop, in one, in one after another."""
 
 from __future__ import annotations
 

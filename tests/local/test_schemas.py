@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from mcp_hub import tool
+from mcp_hub.local.functions import LocalTool, WrongArguments
 from mcp_hub.local.registry import mark_of
-from mcp_hub.local.schema import LocalTool, WrongArguments
 
 
 class Color(enum.Enum):
@@ -115,7 +115,7 @@ def test_texts_in_annotated_describe_a_parameter_and_stand_above_the_docstring()
             a: from the docstring
         """
 
-    assert properties(f)["a"] == {"type": "integer", "minimum": 0, "default": 3, "description": "left;side"}
+    assert properties(f)["a"] == {"type": "integer", "minimum": 0, "default": 3, "description": "left;side;Default: 3"}
 
 
 def test_types_become_schemas() -> None:
@@ -188,9 +188,9 @@ def test_arguments_that_do_not_fit_are_explained(arguments: dict[str, Any], said
 def test_arguments_arrive_as_the_types_the_function_asked_for() -> None:
     def f(first: int, /, color: Color, point: Point, ratio: float = 0.5) -> None: ...
 
-    positional, keywords = made(f).bind({"first": 1, "color": "blue", "point": {"x": 2}, "ratio": 1})
-    assert positional == [1]
-    assert keywords == {"color": Color.BLUE, "point": Point(x=2), "ratio": 1.0}
+    call = made(f).bind({"first": 1, "color": "blue", "point": {"x": 2}, "ratio": 1})
+    assert call.positional == [1]
+    assert call.keywords == {"color": Color.BLUE, "point": Point(x=2), "ratio": 1.0}
 
 
 def test_a_function_no_schema_can_be_made_of_is_a_type_error() -> None:
