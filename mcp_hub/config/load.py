@@ -17,7 +17,7 @@ from mcp_hub.config.document import HOW_TO_CREATE, Document, read_document
 from mcp_hub.config.entry import Reading, local_tools, read_entry
 from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Finding, Findings, KeyPath
-from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS
+from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS, ROOTS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
 from mcp_hub.config.models import Config, OnConflict, Server
 from mcp_hub.config.oauth import TokenStore
@@ -77,7 +77,8 @@ def config_of(tree: Mapping[str, Any], *, environ: Mapping[str, str] = os.enviro
 
     `literal`: no variables are looked for. Warnings go to the log `mcp_hub.config`. Raises ConfigError.
     """
-    document = Document(Path.cwd() / "configuration", dict(tree), {}, (), (), lambda at: None)
+    given = dict(tree) if any(root in tree for root in ROOTS) else {"servers": {}, **tree}
+    document = Document(Path.cwd() / "configuration", given, {}, (), (), lambda at: None)
     loaded = _read(document, environ, None, literal=literal)
     for warning in loaded.warnings:
         log.warning("%s", warning)

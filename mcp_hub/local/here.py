@@ -86,7 +86,8 @@ class FunctionServer(LocalServer):
     def begin_anew(self) -> None:
         """After a fork, where no thread of it is left."""
         self._changing = threading.Lock()
-        self._loop, self._serving = asyncio.new_event_loop(), False
+        self.__dict__.pop("_loop", None)
+        self._serving = False
         self._running, self._direct, self._of, self._deliver = {}, {}, {}, None
 
     def attach(self, deliver: Callable[[Message], None] | None) -> None:
@@ -136,8 +137,14 @@ class FunctionServer(LocalServer):
         with self._changing:
             if not self._serving:
                 self._serving = True
-                threading.Thread(target=self._loop.run_forever, name="mcp-hub functions", daemon=True).start()
+                threading.Thread(target=_live, args=(self._loop,), name="mcp-hub functions", daemon=True).start()
         return self._loop
+
+    def close(self) -> None:
+        """End the async functions that run on a loop of its own; what runs elsewhere is its caller's."""
+        with self._changing:
+            if self._serving:
+                self._loop.call_soon_threadsafe(self._loop.stop)
 
     async def _on_loop(self, running: Running, answer: Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
         direct = self._of.get(running)
@@ -164,6 +171,16 @@ class FunctionServer(LocalServer):
                 result = {"content": [{"type": "text", "text": str(direct.value)}]}
             direct.result = result
         return result
+
+
+def _live(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    loop.close()
 
 
 def _tell(direct: Direct, chunk: Any, more: bool) -> None:

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from mcp_hub import era as eras
@@ -62,7 +63,6 @@ class LocalServer:
         self._stdout = stdout
         self._writing = threading.Lock()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
-        self._loop = asyncio.new_event_loop()
         self._running: dict[RequestId, Running] = {}
         self._methods: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "initialize": self._initialize,
@@ -70,6 +70,11 @@ class LocalServer:
             eras.DISCOVER: self._discover,
             "tools/list": self._list,
         }
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """That of the async functions."""
+        return asyncio.new_event_loop()
 
     def serve(self) -> None:
         """Read until the end of the input. Functions that still run are the process's to abandon."""

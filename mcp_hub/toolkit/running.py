@@ -134,6 +134,7 @@ class Running:
         """Stop every server. Never raises."""
         if self._hub is not None:
             await self._hub.close()
+        self.functions.close()
         if self._records is not None:
             await asyncio.to_thread(self._records.close)
 
