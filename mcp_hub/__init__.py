@@ -7,20 +7,36 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from mcp_hub.config import load_config
-    from mcp_hub.hub import Hub
+    from mcp_hub.errors import HubError
     from mcp_hub.local.registry import tool
     from mcp_hub.local.response import ToolResponse
+    from mcp_hub.toolkit.clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
+    from mcp_hub.toolkit.hub import Hub
     from mcp_hub.version import VERSION as __version__
 
 _HOMES: Final = {
-    "Hub": "mcp_hub.hub",
+    "Hub": "mcp_hub.toolkit.hub",
+    "HttpStatefulClient": "mcp_hub.toolkit.clients",
+    "HttpStatelessClient": "mcp_hub.toolkit.clients",
+    "HubError": "mcp_hub.errors",
     "ToolResponse": "mcp_hub.local.response",
+    "StdIOStatefulClient": "mcp_hub.toolkit.clients",
     "load_config": "mcp_hub.config",
     "tool": "mcp_hub.local.registry",
 }
 """The module of each public name."""
 
-__all__ = ["Hub", "ToolResponse", "__version__", "load_config", "tool"]
+__all__ = [
+    "HttpStatefulClient",
+    "HttpStatelessClient",
+    "Hub",
+    "HubError",
+    "StdIOStatefulClient",
+    "ToolResponse",
+    "__version__",
+    "load_config",
+    "tool",
+]
 
 
 def __getattr__(name: str) -> Any:

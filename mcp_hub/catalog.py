@@ -99,6 +99,10 @@ class Catalog:
         found = self._index[kind].get(exposed)
         return found.wire if found is not None else None
 
+    def exposed(self, route: Route) -> str | None:
+        """The name under which a route is known; None if it is not listed."""
+        return self._exposed.get(route)
+
     def resolve(self, kind: Kind, exposed: str) -> Route | None:
         """Where an exposed name leads; a resource's URI may also match a listed template. None: there is no such."""
         entry = self._index[kind].get(exposed)

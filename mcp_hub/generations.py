@@ -28,7 +28,7 @@ from mcp_hub.relay import Relay
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
-from mcp_hub.upstream.dial import Dialer
+from mcp_hub.upstream.dial import Dialer, Functions
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.wire.children import Children
 
@@ -50,6 +50,7 @@ class Lasting:
     long_results: LongResults
     task_ids: Callable[[], TaskIds]
     lists_changed: Callable[[], None]
+    functions: Functions | None = None
 
 
 class Generations:
@@ -123,7 +124,13 @@ class Generations:
     def _make(self, number: int, config: Config, selection: Selection, former: Mapping[str, Upstream]) -> Generation:
         """A generation that takes over those of the former upstreams whose entry still means the same process."""
         lasting = self._lasting
-        dialer = Dialer(lasting.children, lasting.environ, partial(built_in_settings, config), SignIns(config).of)
+        dialer = Dialer(
+            lasting.children,
+            lasting.environ,
+            partial(built_in_settings, config),
+            SignIns(config).of,
+            lasting.functions,
+        )
 
         def connect(server: Server, made_from: tuple[Any, ...]) -> Upstream:
             return Upstream(

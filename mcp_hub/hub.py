@@ -29,7 +29,7 @@ from mcp_hub.principals import profile_of
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
-from mcp_hub.upstream.dial import Dialer
+from mcp_hub.upstream.dial import Dialer, Functions
 from mcp_hub.version import VERSION
 from mcp_hub.wire.children import Children
 
@@ -51,7 +51,7 @@ class Hub:
     """`async with Hub(config) as hub:` runs the upstreams; `act` carries one call out.
 
     One loop, one hub. `kept` is where catalogs are kept between runs, `record` gets a record of every call; None for
-    nowhere. Raises ConfigError for pins that cannot be read.
+    nowhere. `functions` leads to those of the program the hub runs in. Raises ConfigError for pins that cannot be read.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Hub:
         selection: Selection = EVERYTHING,
         one_client: bool = False,
         record: Callable[[Json], None] | None = None,
+        functions: Functions | None = None,
     ) -> None:
         self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
         self.children = Children()
@@ -81,6 +82,7 @@ class Hub:
             self._long_results,
             lambda: self._task_ids,
             lambda: self.catalogs.changed(),
+            functions,
         )
         self._generations = Generations(lasting, config, selection)
         self.catalogs = Catalogs(self.info)

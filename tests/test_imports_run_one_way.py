@@ -66,7 +66,8 @@ ALLOWED = {
     "stalls": set(),
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"}
     | {"status", "status_socket", "stalls", "pin_file", "credentials"},
-    "__init__": {"pure", "config", "local", "hub"},
+    "toolkit": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "local", "records", "serve"},
+    "__init__": {"pure", "config", "local", "toolkit"},
     "__main__": {"cli"},
 }
 """Which layers a layer may import besides itself."""

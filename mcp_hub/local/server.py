@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from mcp_hub import era as eras
@@ -36,7 +37,7 @@ _CAPABILITIES: Final[dict[str, Any]] = {"tools": {}}
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class Answer:
     """Which request is to be answered, and how."""
 
     id: RequestId
@@ -62,7 +63,6 @@ class LocalServer:
         self._stdout = stdout
         self._writing = threading.Lock()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
-        self._loop = asyncio.new_event_loop()
         self._running: dict[RequestId, Running] = {}
         self._methods: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "initialize": self._initialize,
@@ -70,6 +70,11 @@ class LocalServer:
             eras.DISCOVER: self._discover,
             "tools/list": self._list,
         }
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """That of the async functions."""
+        return asyncio.new_event_loop()
 
     def serve(self) -> None:
         """Read until the end of the input. Functions that still run are the process's to abandon."""
@@ -160,13 +165,17 @@ class LocalServer:
             self._answer(request_id, "tools/call", failed("invalid_parameters", tool.name, str(error)), modern)
             return
         running = self._running[request_id] = Running(tool, bound, params, self._send)
-        answer = _Answer(request_id, modern)
+        self._begin(running, Answer(request_id, modern), params)
+
+    def _begin(self, running: Running, answer: Answer, params: dict[str, Any]) -> None:
+        """Start a call with arguments that fit. `params` are those of the request."""
+        tool, bound = running.tool, running.call
         if tool.is_async:
             self._go_on(running, answer, execution.chunks(lambda: tool.start(bound), asynchronous=True))
         else:
             self._pool.submit(contextvars.copy_context().run, self._in_thread, running, answer)
 
-    def _in_thread(self, running: Running, answer: _Answer) -> None:
+    def _in_thread(self, running: Running, answer: Answer) -> None:
         """A sync function in a thread of the pool; what it returns may have to go on on the loop."""
         tool, call = running.tool, running.call
 
@@ -185,10 +194,10 @@ class LocalServer:
         else:
             self._go_on(running, answer, execution.on_loop(rest))
 
-    def _go_on(self, running: Running, answer: _Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
+    def _go_on(self, running: Running, answer: Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
         running.works(asyncio.run_coroutine_threadsafe(self._on_loop(running, answer, stream), self._loop))
 
-    async def _on_loop(self, running: Running, answer: _Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
+    async def _on_loop(self, running: Running, answer: Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
         try:
             async with aclosing(stream):
                 async for chunk, more in stream:
@@ -198,13 +207,16 @@ class LocalServer:
         else:
             self._finished(running, answer)
 
-    def _finished(self, running: Running, answer: _Answer, error: BaseException | None = None) -> None:
+    def _finished(self, running: Running, answer: Answer, error: BaseException | None = None) -> None:
         if self._running.get(answer.id) is not running:
             return  # cancelled: nobody waits for it
         del self._running[answer.id]
+        self._answer(answer.id, "tools/call", self._outcome(running, error), answer.modern)
+
+    def _outcome(self, running: Running, error: BaseException | None) -> dict[str, Any]:
+        """What a call has come to, as a result."""
         name = running.tool.name
-        result = result_of(name, running.last) if error is None else failure_of(name, error)
-        self._answer(answer.id, "tools/call", result, answer.modern)
+        return result_of(name, running.last) if error is None else failure_of(name, error)
 
     def _answer(self, request_id: RequestId, method: str, result: dict[str, Any], modern: bool) -> None:
         shaped = eras.result_for("modern" if modern else "handshake", "handshake", method, result)
