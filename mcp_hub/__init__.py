@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mcp_hub.local.response import ToolResponse
     from mcp_hub.toolkit.clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
     from mcp_hub.toolkit.hub import Hub
+    from mcp_hub.toolkit.toolkit import Toolkit
     from mcp_hub.version import VERSION as __version__
 
 _HOMES: Final = {
@@ -19,6 +20,7 @@ _HOMES: Final = {
     "HttpStatefulClient": "mcp_hub.toolkit.clients",
     "HttpStatelessClient": "mcp_hub.toolkit.clients",
     "HubError": "mcp_hub.errors",
+    "Toolkit": "mcp_hub.toolkit.toolkit",
     "ToolResponse": "mcp_hub.local.response",
     "StdIOStatefulClient": "mcp_hub.toolkit.clients",
     "load_config": "mcp_hub.config",
@@ -33,6 +35,7 @@ __all__ = [
     "HubError",
     "StdIOStatefulClient",
     "ToolResponse",
+    "Toolkit",
     "__version__",
     "load_config",
     "tool",

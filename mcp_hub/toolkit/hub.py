@@ -148,9 +148,14 @@ class Hub:
         arguments: Mapping[str, Any] | None = None,
         *,
         on_progress: Callable[[Json], None] | None = None,
+        on_chunk: Callable[[Any, bool], None] | None = None,
     ) -> Outcome:
-        """`call` for facades: the outcome has the error as it was raised, and what a function itself returned."""
-        direct = Direct(asyncio.get_running_loop())
+        """`call` for facades: the outcome has the error as it was raised, and what a function itself returned.
+
+        `on_chunk(chunk, more)` is called in the running loop with each chunk of a function, and whether others may
+        follow.
+        """
+        direct = Direct(asyncio.get_running_loop(), on_chunk=on_chunk)
         act = partial(self._running.act, server, tool, arguments or {}, on_progress=on_progress, direct=direct)
         return await self._portal.wait(act)
 
@@ -192,6 +197,10 @@ class Hub:
         """Go over to another configuration; nothing that runs fails. Functions stay. Raises ConfigError."""
         renewed = _config(config)
         await self._portal.wait(partial(self._running.change, lambda before: _with_functions_of(before, renewed)))
+
+    def change_sync(self, edit: Callable[[Config], Config]) -> None:
+        """Go over to what `edit` makes of the configuration in force. Raises ConfigError; then nothing has changed."""
+        self._portal.run(partial(self._running.change, edit))
 
     @property
     def functions(self) -> str | None:

@@ -1,0 +1,83 @@
+"""What a toolkit knows of its tools and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from mcp_hub.local.extension import Extension
+from mcp_hub.local.functions import LocalTool
+from mcp_hub.toolkit.clients import MCPToolFunction
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from mcp_hub.toolkit.streams import ToolStream
+
+Json = dict[str, Any]
+Source = Literal["function", "mcp_server", "function_group"]
+
+BASIC: Final = "basic"
+
+
+@dataclass
+class ToolGroup:
+    """Tools that are switched on and off together; `notes` say how they are to be used."""
+
+    name: str
+    active: bool
+    description: str
+    notes: str | None = None
+
+
+@dataclass
+class RegisteredToolFunction:
+    """One tool under the name models know it by."""
+
+    name: str
+    group: str
+    source: Source
+    original_func: Callable[..., Any]
+    json_schema: Json
+    """As models are told of it, without what an extended model adds."""
+    preset_kwargs: Json
+    original_name: str | None = None
+    """Before it was renamed."""
+    extended_model: type[BaseModel] | None = None
+    mcp_name: str | None = None
+    postprocess_func: Callable[..., Any] | None = None
+    begin: Callable[[Json], ToolStream] | None = field(default=None, repr=False)
+    """Takes the block of a call."""
+    local: LocalTool | None = field(default=None, repr=False)
+    """How the hub has it, if it is a function."""
+
+    @property
+    def remote(self) -> MCPToolFunction | None:
+        """The tool of an MCP server it stands for."""
+        return self.original_func if isinstance(self.original_func, MCPToolFunction) else None
+
+    @property
+    def extended_json_schema(self) -> Json:
+        """With the fields of the extended model. Raises ValueError where the tool has one of its own of that name."""
+        if self.extended_model is None:
+            return self.json_schema
+        function = self.json_schema["function"]
+        merged = Extension(self.extended_model).merged(function["parameters"], self.name)
+        return {**self.json_schema, "function": {**function, "parameters": merged}}
+
+    def call(self, *, arguments: Json, stream_print: bool | None = None) -> ToolStream:
+        """The chunks of one call. Raises RuntimeError for a tool that was removed."""
+        if self.begin is None:
+            raise RuntimeError(f"'{self.name}' is not registered in a toolkit any more")
+        return self.begin({"type": "tool_use", "id": "", "name": self.name, "input": arguments})
+
+
+def schema_for_models(name: str, definition: Json) -> Json:
+    """The definition of a tool as models are told of functions."""
+    parameters = {key: one for key, one in definition["inputSchema"].items() if key != "additionalProperties"}
+    function: Json = {"name": name, "parameters": parameters}
+    description = definition.get("description")
+    if description and description != definition["name"]:  # which is what stands there if nothing is documented
+        function["description"] = description
+    return {"type": "function", "function": function}

@@ -1,0 +1,569 @@
+"""`mcp_hub.Toolkit`: the tools of an agent in groups, as AgentScope has them, on top of a hub."""
+
+from __future__ import annotations
+
+import glob
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.rules import Filter, ToolRules
+from mcp_hub.config.rules import ToolGroup as GroupSettings
+from mcp_hub.errors import InvalidParameters, ToolFailed
+from mcp_hub.local.extension import Extension
+from mcp_hub.local.functions import LocalTool, by_hand, postprocessed, tool_call, without_properties
+from mcp_hub.local.namesakes import Strategy, placed
+from mcp_hub.local.registry import Mark
+from mcp_hub.local.response import ToolResponse, response_of
+from mcp_hub.toolkit.clients import MCPClientBase, MCPToolFunction
+from mcp_hub.toolkit.hub import Hub
+from mcp_hub.toolkit.objects import McpObject
+from mcp_hub.toolkit.registered import BASIC, RegisteredToolFunction, ToolGroup, schema_for_models
+from mcp_hub.toolkit.skills import INSTRUCTION, TEMPLATE, AgentSkill, read_skill
+from mcp_hub.toolkit.streams import NoResponse, ToolStream, said, streamed
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+log = logging.getLogger("mcp_hub.toolkit")
+
+Json = dict[str, Any]
+Postprocess = Callable[[Json, ToolResponse], Any]
+
+RESET = "reset_equipped_tools"
+
+
+class Toolkit:
+    """Tools and groups of tools for an agent. Every call goes through the hub and its rules.
+
+    `hub` is one to share, or `config` what a hub of its own begins with: a file, what would stand in one, or nothing.
+    `raise_on_error`: what a tool raises is raised by the stream, instead of becoming a text.
+    """
+
+    def __init__(
+        self,
+        agent_skill_instruction: str | None = None,
+        agent_skill_template: str | None = None,
+        *,
+        config: Config | Mapping[str, Any] | str | Path | None = None,
+        hub: Hub | None = None,
+        raise_on_error: bool = False,
+    ) -> None:
+        self.tools: dict[str, RegisteredToolFunction] = {}
+        self.groups: dict[str, ToolGroup] = {}
+        self.skills: dict[str, AgentSkill] = {}
+        self.raise_on_error = raise_on_error
+        self._instruction = INSTRUCTION if agent_skill_instruction is None else agent_skill_instruction
+        self._template = TEMPLATE if agent_skill_template is None else agent_skill_template
+        self._own = hub is None
+        self._hub = Hub(config) if hub is None else hub
+        self._told: frozenset[str] = frozenset()
+        """Groups the hub has from here."""
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    @property
+    def hub(self) -> Hub:
+        """Where its functions are. `Hub.attach` sets it; the MCP clients that are registered move there too."""
+        return self._hub
+
+    @hub.setter
+    def hub(self, hub: Hub) -> None:
+        self._hub, self._own, self._told = hub, False, frozenset()
+        hub.attach(*self._clients())
+        self._tell()
+
+    def close(self) -> None:
+        """Close its hub, unless that is shared. MCP clients are closed by whoever has connected them."""
+        if self._own:
+            self._hub.close()
+
+    async def aclose(self) -> None:
+        """`close` for a coroutine."""
+        if self._own:
+            await self._hub.aclose()
+
+    async def __aenter__(self) -> Toolkit:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def serve(
+        self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None
+    ) -> None:
+        """Serve its tools, those of its MCP clients and its groups over MCP, as `Hub.serve` does."""
+        if self._own:
+            self.hub = self._hub
+        self._hub.serve(transport, host=host, port=port)
+
+    # --- groups ------------------------------------------------------------------------------------------------
+
+    def create_tool_group(
+        self, group_name: str, description: str, active: bool = False, notes: str | None = None
+    ) -> None:
+        """One more group. Raises ValueError for one that is there already, and for `basic`, which always is."""
+        if group_name in self.groups or group_name == BASIC:
+            raise ValueError(f"Tool group '{group_name}' is already registered in the toolkit.")
+        self.groups[group_name] = ToolGroup(group_name, active, description, notes)
+        self._tell()
+
+    def update_tool_groups(self, group_names: list[str], active: bool) -> None:
+        """Switch groups on or off; `basic` stays on, and of unknown ones nothing is said."""
+        for name in group_names:
+            if name == BASIC:
+                log.warning("The 'basic' tool group is always active, skipping it.")
+            elif name in self.groups:
+                self.groups[name].active = active
+        self._tell()
+
+    def remove_tool_groups(self, group_names: str | list[str]) -> None:
+        """Remove groups with their tools. Raises ValueError for `basic`, TypeError for what are no names."""
+        names = _names(group_names, "group_names")
+        if BASIC in names:
+            raise ValueError("Cannot remove the default 'basic' tool group.")
+        for name in [name for name, tool in self.tools.items() if tool.group in names]:
+            self._remove(name)
+        for name in names:
+            self.groups.pop(name, None)
+        self._tell()
+
+    def get_activated_notes(self) -> str:
+        """How the tools of the groups that are on are to be used."""
+        on = (group for group in self.groups.values() if group.active and group.notes)
+        return "\n".join(f"## About Tool Group '{group.name}'\n{group.notes}" for group in on)
+
+    get_tool_group_notes = get_activated_notes
+
+    def reset_equipped_tools(self, **kwargs: Any) -> ToolResponse:
+        """Choose appropriate tools to equip yourself with, so that you can
+        finish your task. Each argument in this function represents a group
+        of related tools, and the value indicates whether to activate the
+        group or not. Besides, the tool response of this function will
+        contain the precaution notes for using them, which you
+        **MUST pay attention to and follow**. You can also reuse this function
+        to check the notes of the tool groups.
+
+        Note this function will `reset` the tools, so that the original tools
+        will be removed first.
+        """
+        for name, value in kwargs.items():
+            if not isinstance(value, bool):
+                text = f"Invalid arguments: the argument {name} should be a bool value, but got {type(value)}."
+                return said(text)
+            if name not in self.groups:
+                known = ", ".join(f"'{one}'" for one in self.groups)
+                return said(
+                    f"Invalid arguments: there is no tool group '{name}'; there are: {known}. Nothing was changed."
+                )
+        wanted = [name for name, value in kwargs.items() if value]
+        for name, group in self.groups.items():
+            group.active = name in wanted
+        self._tell()
+        quoted = ", ".join(f"'{name}'" for name in wanted)
+        text = f"Now tool groups {quoted} are activated." if wanted else ""
+        notes = self.get_activated_notes()
+        if notes:
+            text += f" You MUST follow these notes to use these tools:\n<notes>{notes}</notes>"
+        return said(text or "All tool groups are now deactivated currently.")
+
+    # --- tools -------------------------------------------------------------------------------------------------
+
+    def register_tool_function(
+        self,
+        tool_func: Callable[..., Any],
+        group_name: str = BASIC,
+        preset_kwargs: dict[str, Any] | None = None,
+        func_description: str | None = None,
+        json_schema: Json | None = None,
+        include_long_description: bool = True,
+        include_var_positional: bool = False,
+        include_var_keyword: bool = False,
+        postprocess_func: Postprocess | None = None,
+        namesake_strategy: Strategy = "raise",
+        func_name: str | None = None,
+    ) -> None:
+        """Make a function, or a tool of an MCP client, a tool of the agent.
+
+        Raises ValueError for a group that is not there and a name that is taken (`namesake_strategy`), TypeError for
+        a json_schema that is none and a function no schema can be made of.
+        """
+        if group_name != BASIC and group_name not in self.groups:
+            raise ValueError(f"Tool group '{group_name}' not found.")
+        mark = Mark(
+            name=func_name,
+            description=func_description,
+            json_schema=json_schema,
+            preset=dict(preset_kwargs or {}),
+            postprocess=postprocess_func,
+            include_long_description=include_long_description,
+            include_var_positional=include_var_positional,
+            include_var_keyword=include_var_keyword,
+            convert=False,
+        )
+        tool = self._remote(tool_func, mark) if isinstance(tool_func, MCPToolFunction) else self._local(tool_func, mark)
+        tool.group = group_name
+        name = placed(tool.name, self.tools, namesake_strategy)
+        if name is None:
+            log.warning(
+                "A function with name '%s' is already registered in the toolkit. Skipping registration.", tool.name
+            )
+            return
+        if name != tool.name:
+            tool.original_name, tool.name = tool.name, name
+            tool.json_schema = {**tool.json_schema, "function": {**tool.json_schema["function"], "name": name}}
+        elif name in self.tools:
+            log.warning("A function with name '%s' is already registered in the toolkit. Overriding it.", name)
+            self._remove(name)
+        tool.begin = partial(self._begin, tool)
+        self.tools[name] = tool
+        self._tell()  # before the hub has the tool, so that it is in its group from the beginning
+        if tool.local is not None and not self._is_meta(tool):
+            tool.local.renamed(name)
+            first = self._hub.functions is None
+            self._hub.put_function(tool.local)
+            if first:
+                self._tell()
+
+    def _local(self, function: Callable[..., Any], mark: Mark) -> RegisteredToolFunction:
+        local = LocalTool(function, mark)
+        schema = schema_for_models(local.name, local.definition)
+        return RegisteredToolFunction(
+            local.name, BASIC, "function", local.original, schema, dict(local.preset), local=local,
+            postprocess_func=mark.postprocess,
+        )  # fmt: skip
+
+    def _remote(self, function: MCPToolFunction, mark: Mark) -> RegisteredToolFunction:
+        about = {**function.json_schema["function"], **(by_hand(mark.json_schema) or {})}
+        if mark.description:
+            about["description"] = mark.description
+        if mark.name:
+            about["name"] = mark.name
+        if mark.preset:
+            about["parameters"] = without_properties(about["parameters"], mark.preset)
+        return RegisteredToolFunction(
+            about["name"], BASIC, "mcp_server", function, {"type": "function", "function": about}, dict(mark.preset),
+            mcp_name=function.mcp_name, postprocess_func=mark.postprocess,
+        )  # fmt: skip
+
+    def remove_tool_function(self, tool_name: str, allow_not_exist: bool = True) -> None:
+        """Remove a tool. Raises ValueError for one that is not there, if that is not allowed."""
+        if tool_name in self.tools:
+            self._remove(tool_name)
+            self._tell()
+        elif not allow_not_exist:
+            raise ValueError(f"Tool function '{tool_name}' is not registered in the toolkit.")
+
+    def get_json_schemas(self, group_names: list[str] | None = None) -> list[Json]:
+        """The tools of the groups that are on, or of those that are named, as models are told of them."""
+        if RESET in self.tools and self._is_meta(self.tools[RESET]):
+            self.tools[RESET].extended_model = self._choice()
+        return [tool.extended_json_schema for tool in self.tools.values() if self._is_on(tool.group, group_names)]
+
+    def _choice(self) -> type[BaseModel]:
+        from pydantic import Field, create_model
+
+        fields: Json = {
+            name: (bool, Field(default=False, description=group.description)) for name, group in self.groups.items()
+        }
+        return create_model("_DynamicModel", **fields)
+
+    def set_extended_model(self, func_name: str, model: type[BaseModel] | None) -> None:
+        """Give a tool the fields of a model as further arguments, which the model checks; None: no longer.
+
+        The responses of such a tool have the checked fields as a JSON text in `metadata["response_msg"]`, unless it
+        says something there itself. Raises ValueError for an unknown tool and a field it has already, TypeError for
+        what is no model.
+        """
+        if model is not None:
+            Extension(model)
+        tool = self.tools.get(func_name)
+        if tool is None:
+            raise ValueError(f"Tool function '{func_name}' not found in the toolkit.")
+        if tool.local is not None:
+            tool.local.extend(model)
+        elif model is not None:
+            Extension(model).merged(tool.json_schema["function"]["parameters"], func_name)
+        tool.extended_model = model
+        if tool.local is not None and not self._is_meta(tool):
+            self._hub.put_function(tool.local)
+
+    # --- calls -------------------------------------------------------------------------------------------------
+
+    def call_tool_function(self, tool_call: Mapping[str, Any]) -> ToolStream:
+        """The chunks of one call, `{"type": "tool_use", "id", "name", "input"}`; the last one is complete.
+
+        `async for chunk in toolkit.call_tool_function(block)`, or with an `await` in front. What fails is a text.
+        Raises TypeError if a tool gives something else than ToolResponses.
+        """
+        return ToolStream(self._called(dict(tool_call)))
+
+    async def _called(self, block: Json) -> AsyncGenerator[Any, None]:
+        name = block["name"]
+        tool = self.tools.get(name)
+        if tool is None:
+            yield said(f"FunctionNotFoundError: Cannot find the function named {name}")
+        elif not self._is_on(tool.group):
+            yield said(
+                f"FunctionInactiveError: The function '{name}' is in the inactive group '{tool.group}'. "
+                "Activate the tool group by calling 'reset_equipped_tools' first to use this tool."
+            )
+        else:
+            async for chunk in self._begin(tool, block):
+                yield chunk
+
+    def _begin(self, tool: RegisteredToolFunction, block: Json) -> ToolStream:
+        return ToolStream(self._chunks(tool, block))
+
+    async def _chunks(self, tool: RegisteredToolFunction, block: Json) -> AsyncGenerator[Any, None]:
+        """Raises TypeError, and with `raise_on_error` what the tool raises."""
+        given = dict(block.get("input") or {})
+        act = partial(self._act_locally if tool.local is not None else self._act_remotely, tool, block, given)
+        stream = streamed(act)
+        try:
+            async for chunk in stream:
+                if isinstance(chunk, ToolResponse) and chunk.is_last and not self._is_meta(tool):
+                    _add_message(tool, given, chunk)
+                yield chunk
+        except NoResponse:
+            raise
+        except Exception as error:
+            if self.raise_on_error:
+                raise
+            yield said(f"Error: {error}")
+        finally:
+            await stream.aclose()
+
+    async def _act_locally(
+        self, tool: RegisteredToolFunction, block: Json, given: Json, heard: Callable[[Any, bool], None]
+    ) -> Any:
+        assert tool.local is not None
+        if self._is_meta(tool):
+            return self.reset_equipped_tools(**given)
+        before = tool_call.set(block)
+        try:
+            outcome = await self._hub.act(self._hub.functions or "", tool.name, given, on_chunk=heard)
+        finally:
+            tool_call.reset(before)
+        if outcome.error is not None:
+            raise outcome.error
+        result = outcome.result or {}
+        if result.get("isError"):
+            raise outcome.raised if isinstance(outcome.raised, Exception) else _error_of(result)
+        if not outcome.direct:  # a rule of the hub's has changed it
+            return response_of(result)
+        return ToolResponse([]) if outcome.value is None and tool.local.is_stream else outcome.value
+
+    async def _act_remotely(
+        self, tool: RegisteredToolFunction, block: Json, given: Json, heard: Callable[[Any, bool], None]
+    ) -> Any:
+        if dropped := sorted(tool.preset_kwargs.keys() & given.keys()):
+            log.warning("%s: what was sent for %s is dropped: it is preset", tool.name, ", ".join(dropped))
+        if tool.extended_model is not None:
+            Extension(tool.extended_model).checked(tool.name, given)
+        answer = await tool.original_func(**{**given, **tool.preset_kwargs})
+        if tool.postprocess_func is None or isinstance(answer, McpObject):
+            return answer
+        changed = await postprocessed(tool.postprocess_func, block, answer)
+        return answer if changed is None else changed
+
+    # --- MCP clients -------------------------------------------------------------------------------------------
+
+    async def register_mcp_client(
+        self,
+        mcp_client: MCPClientBase,
+        group_name: str = BASIC,
+        enable_funcs: list[str] | None = None,
+        disable_funcs: list[str] | None = None,
+        preset_kwargs_mapping: dict[str, dict[str, Any]] | None = None,
+        postprocess_func: Postprocess | None = None,
+        namesake_strategy: Strategy = "raise",
+        wrap_tool_result: bool = True,
+        execution_timeout: float | None = None,
+    ) -> None:
+        """Make the tools of an MCP client tools of the agent, all of them or only those that are enabled.
+
+        Raises RuntimeError for a client that has to be connected first, ValueError for names that are enabled and
+        disabled and for what `register_tool_function` raises it for, TypeError for what has the wrong type.
+        """
+        if getattr(mcp_client, "is_stateful", False) and not getattr(mcp_client, "is_connected", False):
+            raise RuntimeError("The MCP client is not connected to the server. Use the `connect()` method first.")
+        if group_name != BASIC and group_name not in self.groups:
+            raise ValueError(f"Tool group '{group_name}' not found.")
+        enabled = None if enable_funcs is None else _names(enable_funcs, "enable_funcs")
+        disabled = _names(disable_funcs or [], "disable_funcs")
+        if both := sorted({*(enabled or ())} & {*disabled}):
+            raise ValueError(f"The functions {both} are both in enable_funcs and in disable_funcs.")
+        if preset_kwargs_mapping is not None and not isinstance(preset_kwargs_mapping, dict):
+            raise TypeError(
+                f"The preset_kwargs_mapping must be a dictionary or None, but got {type(preset_kwargs_mapping)}."
+            )
+        names = [tool["name"] for tool in await mcp_client.list_tools()]
+        for name in names:
+            if (enabled is not None and name not in enabled) or name in disabled:
+                continue
+            function = await mcp_client.get_callable_function(name, wrap_tool_result, execution_timeout)
+            self.register_tool_function(
+                function,
+                group_name,
+                preset_kwargs=(preset_kwargs_mapping or {}).get(name),
+                postprocess_func=postprocess_func,
+                namesake_strategy=namesake_strategy,
+            )
+        if not self._own:
+            self._hub.attach(mcp_client)
+            self._tell()
+
+    async def remove_mcp_clients(self, client_names: str | list[str]) -> None:
+        """Remove all tools of these clients; the clients stay connected. Raises TypeError for what are no names."""
+        names = _names(client_names, "client_names")
+        removed = [name for name, tool in self.tools.items() if tool.mcp_name in names]
+        for name in removed:
+            self._remove(name)
+        self._tell()
+        log.info("Removed %d tool functions from %d MCP: %s", len(removed), len(names), ", ".join(removed))
+
+    remove_mcp_servers = remove_mcp_clients
+
+    # --- state and skills --------------------------------------------------------------------------------------
+
+    def state_dict(self) -> Json:
+        """`{"active_groups": [...]}`."""
+        return {"active_groups": [name for name, group in self.groups.items() if group.active]}
+
+    def load_state_dict(self, state_dict: Json, strict: bool = True) -> None:
+        """What `state_dict` gave: groups it does not name are off. Raises ValueError for what it cannot have given.
+
+        Other keys are an error too, unless `strict` is false.
+        """
+        active = state_dict.get("active_groups") if isinstance(state_dict, dict) else None
+        if not isinstance(active, list):
+            raise ValueError(
+                "The state_dict for toolkit must be a dictionary with active_groups key and its value must be a list, "
+                f"but got {type(state_dict)}."
+            )
+        if strict and list(state_dict) != ["active_groups"]:
+            raise ValueError(
+                f"Get additional keys in the state_dict: {list(state_dict)}, but only 'active_groups' is expected."
+            )
+        for name, group in self.groups.items():
+            group.active = name in active
+        self._tell()
+
+    def clear(self) -> None:
+        """Remove all tools and groups."""
+        for name in list(self.tools):
+            self._remove(name)
+        self.groups.clear()
+        self._tell()
+
+    def register_agent_skill(self, skill_dir: str) -> None:
+        """Tell the agent of the skill in a directory. Raises ValueError for one that is none or is known already."""
+        skill = read_skill(skill_dir)
+        if skill["name"] in self.skills:
+            raise ValueError(f"An agent skill with name '{skill['name']}' is already registered in the toolkit.")
+        self.skills[skill["name"]] = skill
+
+    def remove_agent_skill(self, name: str) -> None:
+        """Tell the agent of it no longer; nothing if there is none."""
+        self.skills.pop(name, None)
+
+    def get_agent_skill_prompt(self) -> str | None:
+        """What to tell the agent of its skills; None without one."""
+        if not self.skills:
+            return None
+        return "\n".join([self._instruction, *(self._template.format(**skill) for skill in self.skills.values())])
+
+    # --- what the hub knows ------------------------------------------------------------------------------------
+
+    def _is_on(self, group: str, named: Collection[str] | None = None) -> bool:
+        if named is not None:
+            return group in named
+        return group == BASIC or (group in self.groups and self.groups[group].active)
+
+    def _is_meta(self, tool: RegisteredToolFunction) -> bool:
+        """Whether it is the tool that switches groups: the hub has one of its own for its clients."""
+        return tool.original_func == self.reset_equipped_tools
+
+    def _remove(self, name: str) -> None:
+        tool = self.tools.pop(name)
+        tool.begin = None
+        if tool.local is not None and not self._is_meta(tool):
+            self._hub.remove_function(name)
+
+    def _clients(self) -> list[MCPClientBase]:
+        """The clients whose tools are registered."""
+        remote = [tool.remote.client for tool in self.tools.values() if tool.remote is not None]
+        return list({id(client): client for client in remote}.values())
+
+    def _tell(self) -> None:
+        """Have the hub know the groups, and which tools of the clients that are attached to it may be used."""
+        mine = {client.name for client in self._clients() if client.hub is self._hub}
+        if not (self.groups or self._told or mine):
+            return
+        told, groups = self._told, tuple(map(self._settings_of, self.groups.values()))
+        self._told = frozenset(self.groups)
+
+        def edit(config: Config) -> Config:
+            others = tuple(group for group in config.groups if group.name not in told | self._told)
+            servers = tuple(self._ruled(server) if server.id in mine else server for server in config.servers)
+            return config.model_copy(update={"groups": (*others, *groups), "servers": servers})
+
+        self._hub.change_sync(edit)
+
+    def _settings_of(self, group: ToolGroup) -> GroupSettings:
+        functions = self._hub.functions
+        members = [tool for tool in self.tools.values() if tool.group == group.name]
+        places = [
+            (functions, tool.name) if tool.remote is None else (tool.mcp_name, tool.remote.name) for tool in members
+        ]
+        return GroupSettings(
+            name=group.name,
+            description=group.description,
+            notes=group.notes,
+            active=group.active,
+            tools=tuple(f"{server}/{glob.escape(name)}" for server, name in places if server is not None),
+        )
+
+    def _ruled(self, server: Server) -> Server:
+        """The server of an attached client: what is not registered is not there, presets are preset."""
+        rules = dict(server.tools)
+        names = []
+        for tool in self.tools.values():
+            if tool.remote is None or tool.mcp_name != server.id:
+                continue
+            name = glob.escape(tool.remote.name)
+            names.append(name)
+            rules[name] = ToolRules(preset=tool.preset_kwargs) if tool.preset_kwargs else ToolRules()
+        filters = {**server.filters, "tools": Filter(allow=tuple(names))}
+        return server.model_copy(update={"filters": filters, "tools": rules})
+
+
+def _names(value: Any, what: str) -> list[str]:
+    names = [value] if isinstance(value, str) and what != "enable_funcs" and what != "disable_funcs" else value
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"The {what} must be a list of strings, but got {type(value)}.")
+    return names
+
+
+def _add_message(tool: RegisteredToolFunction, given: Json, chunk: ToolResponse) -> None:
+    """The fields of the extended model that were given, checked, where an agent looks for its final answer."""
+    model, metadata = tool.extended_model, chunk.metadata or {}
+    if model is None or "response_msg" in metadata:
+        return
+    names = Extension(model).names
+    message = model.model_validate({name: value for name, value in given.items() if name in names})
+    chunk.metadata = {**metadata, "response_msg": message.model_dump_json(by_alias=True)}
+
+
+def _error_of(result: Json) -> Exception:
+    text = response_of(result).content
+    said = "\n".join(str(block["text"]) for block in text if block["type"] == "text").removeprefix("Error: ")
+    code = result.get("_meta", {}).get("mcp-hub/error", {}).get("code")
+    return InvalidParameters(said) if code == "invalid_parameters" else ToolFailed(said)
