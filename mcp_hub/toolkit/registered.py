@@ -1,10 +1,10 @@
-"""What a toolkit knows of its tools and groups."""
+"""What a toolkit knows of its tools."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_hub.local.extension import Extension
 from mcp_hub.local.functions import LocalTool
@@ -17,18 +17,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Source = Literal["function", "mcp_server", "function_group"]
-
-BASIC: Final = "basic"
-
-
-@dataclass
-class ToolGroup:
-    """Tools that are switched on and off together; `notes` say how they are to be used."""
-
-    name: str
-    active: bool
-    description: str
-    notes: str | None = None
 
 
 @dataclass

@@ -100,7 +100,7 @@ async def streamed(act: Act) -> AsyncGenerator[Any, None]:
     yield last if last.is_last else dataclasses.replace(last, is_last=True)
 
 
-def said(text: str) -> ToolResponse:
+def response(text: str) -> ToolResponse:
     """A chunk that is one text."""
     return ToolResponse([{"type": "text", "text": text}])
 

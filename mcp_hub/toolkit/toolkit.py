@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from functools import partial
@@ -10,21 +9,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from mcp_hub.config.models import Config, Server
-from mcp_hub.config.rules import Filter, ToolRules
-from mcp_hub.config.rules import ToolGroup as GroupSettings
-from mcp_hub.errors import InvalidParameters, ToolFailed
+from mcp_hub.config.models import Config
 from mcp_hub.local.extension import Extension
-from mcp_hub.local.functions import LocalTool, by_hand, postprocessed, tool_call, without_properties
+from mcp_hub.local.functions import LocalTool, by_hand, without_properties
 from mcp_hub.local.namesakes import Strategy, placed
 from mcp_hub.local.registry import Mark
-from mcp_hub.local.response import ToolResponse, response_of
+from mcp_hub.local.response import ToolResponse
 from mcp_hub.toolkit.clients import MCPClientBase, MCPToolFunction
 from mcp_hub.toolkit.hub import Hub
-from mcp_hub.toolkit.objects import McpObject
-from mcp_hub.toolkit.registered import BASIC, RegisteredToolFunction, ToolGroup, schema_for_models
+from mcp_hub.toolkit.registered import RegisteredToolFunction, schema_for_models
 from mcp_hub.toolkit.skills import INSTRUCTION, TEMPLATE, AgentSkill, read_skill
-from mcp_hub.toolkit.streams import NoResponse, ToolStream, said, streamed
+from mcp_hub.toolkit.streams import ToolStream, response
+from mcp_hub.toolkit.told import with_tools
+from mcp_hub.toolkit.tool_calls import called
+from mcp_hub.toolkit.tool_groups import BASIC, ToolGroups
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -54,7 +52,7 @@ class Toolkit:
         raise_on_error: bool = False,
     ) -> None:
         self.tools: dict[str, RegisteredToolFunction] = {}
-        self.groups: dict[str, ToolGroup] = {}
+        self.groups = ToolGroups()
         self.skills: dict[str, AgentSkill] = {}
         self.raise_on_error = raise_on_error
         self._instruction = INSTRUCTION if agent_skill_instruction is None else agent_skill_instruction
@@ -109,18 +107,12 @@ class Toolkit:
         self, group_name: str, description: str, active: bool = False, notes: str | None = None
     ) -> None:
         """One more group. Raises ValueError for one that is there already, and for `basic`, which always is."""
-        if group_name in self.groups or group_name == BASIC:
-            raise ValueError(f"Tool group '{group_name}' is already registered in the toolkit.")
-        self.groups[group_name] = ToolGroup(group_name, active, description, notes)
+        self.groups.create(group_name, description, active, notes)
         self._tell()
 
     def update_tool_groups(self, group_names: list[str], active: bool) -> None:
         """Switch groups on or off; `basic` stays on, and of unknown ones nothing is said."""
-        for name in group_names:
-            if name == BASIC:
-                log.warning("The 'basic' tool group is always active, skipping it.")
-            elif name in self.groups:
-                self.groups[name].active = active
+        self.groups.switch(group_names, active)
         self._tell()
 
     def remove_tool_groups(self, group_names: str | list[str]) -> None:
@@ -136,8 +128,7 @@ class Toolkit:
 
     def get_activated_notes(self) -> str:
         """How the tools of the groups that are on are to be used."""
-        on = (group for group in self.groups.values() if group.active and group.notes)
-        return "\n".join(f"## About Tool Group '{group.name}'\n{group.notes}" for group in on)
+        return self.groups.notes()
 
     get_tool_group_notes = get_activated_notes
 
@@ -153,25 +144,9 @@ class Toolkit:
         Note this function will `reset` the tools, so that the original tools
         will be removed first.
         """
-        for name, value in kwargs.items():
-            if not isinstance(value, bool):
-                text = f"Invalid arguments: the argument {name} should be a bool value, but got {type(value)}."
-                return said(text)
-            if name not in self.groups:
-                known = ", ".join(f"'{one}'" for one in self.groups)
-                return said(
-                    f"Invalid arguments: there is no tool group '{name}'; there are: {known}. Nothing was changed."
-                )
-        wanted = [name for name, value in kwargs.items() if value]
-        for name, group in self.groups.items():
-            group.active = name in wanted
+        said = self.groups.reset(kwargs)
         self._tell()
-        quoted = ", ".join(f"'{name}'" for name in wanted)
-        text = f"Now tool groups {quoted} are activated." if wanted else ""
-        notes = self.get_activated_notes()
-        if notes:
-            text += f" You MUST follow these notes to use these tools:\n<notes>{notes}</notes>"
-        return said(text or "All tool groups are now deactivated currently.")
+        return response(said)
 
     # --- tools -------------------------------------------------------------------------------------------------
 
@@ -263,16 +238,8 @@ class Toolkit:
     def get_json_schemas(self, group_names: list[str] | None = None) -> list[Json]:
         """The tools of the groups that are on, or of those that are named, as models are told of them."""
         if RESET in self.tools and self._is_meta(self.tools[RESET]):
-            self.tools[RESET].extended_model = self._choice()
+            self.tools[RESET].extended_model = self.groups.choice()
         return [tool.extended_json_schema for tool in self.tools.values() if self._is_on(tool.group, group_names)]
-
-    def _choice(self) -> type[BaseModel]:
-        from pydantic import Field, create_model
-
-        fields: Json = {
-            name: (bool, Field(default=False, description=group.description)) for name, group in self.groups.items()
-        }
-        return create_model("_DynamicModel", **fields)
 
     def set_extended_model(self, func_name: str, model: type[BaseModel] | None) -> None:
         """Give a tool the fields of a model as further arguments, which the model checks; None: no longer.
@@ -308,9 +275,9 @@ class Toolkit:
         name = block["name"]
         tool = self.tools.get(name)
         if tool is None:
-            yield said(f"FunctionNotFoundError: Cannot find the function named {name}")
+            yield response(f"FunctionNotFoundError: Cannot find the function named {name}")
         elif not self._is_on(tool.group):
-            yield said(
+            yield response(
                 f"FunctionInactiveError: The function '{name}' is in the inactive group '{tool.group}'. "
                 "Activate the tool group by calling 'reset_equipped_tools' first to use this tool."
             )
@@ -319,59 +286,9 @@ class Toolkit:
                 yield chunk
 
     def _begin(self, tool: RegisteredToolFunction, block: Json) -> ToolStream:
-        return ToolStream(self._chunks(tool, block))
-
-    async def _chunks(self, tool: RegisteredToolFunction, block: Json) -> AsyncGenerator[Any, None]:
-        """Raises TypeError, and with `raise_on_error` what the tool raises."""
-        given = dict(block.get("input") or {})
-        act = partial(self._act_locally if tool.local is not None else self._act_remotely, tool, block, given)
-        stream = streamed(act)
-        try:
-            async for chunk in stream:
-                if isinstance(chunk, ToolResponse) and chunk.is_last and not self._is_meta(tool):
-                    _add_message(tool, given, chunk)
-                yield chunk
-        except NoResponse:
-            raise
-        except Exception as error:
-            if self.raise_on_error:
-                raise
-            yield said(f"Error: {error}")
-        finally:
-            await stream.aclose()
-
-    async def _act_locally(
-        self, tool: RegisteredToolFunction, block: Json, given: Json, heard: Callable[[Any, bool], None]
-    ) -> Any:
-        assert tool.local is not None
         if self._is_meta(tool):
-            return self.reset_equipped_tools(**given)
-        before = tool_call.set(block)
-        try:
-            outcome = await self._hub.act(self._hub.functions or "", tool.name, given, on_chunk=heard)
-        finally:
-            tool_call.reset(before)
-        if outcome.error is not None:
-            raise outcome.error
-        result = outcome.result or {}
-        if result.get("isError"):
-            raise outcome.raised if isinstance(outcome.raised, Exception) else _error_of(result)
-        if not outcome.direct:  # a rule of the hub's has changed it
-            return response_of(result)
-        return ToolResponse([]) if outcome.value is None and tool.local.is_stream else outcome.value
-
-    async def _act_remotely(
-        self, tool: RegisteredToolFunction, block: Json, given: Json, heard: Callable[[Any, bool], None]
-    ) -> Any:
-        if dropped := sorted(tool.preset_kwargs.keys() & given.keys()):
-            log.warning("%s: what was sent for %s is dropped: it is preset", tool.name, ", ".join(dropped))
-        if tool.extended_model is not None:
-            Extension(tool.extended_model).checked(tool.name, given)
-        answer = await tool.original_func(**{**given, **tool.preset_kwargs})
-        if tool.postprocess_func is None or isinstance(answer, McpObject):
-            return answer
-        changed = await postprocessed(tool.postprocess_func, block, answer)
-        return answer if changed is None else changed
+            return ToolStream(_one(partial(self.reset_equipped_tools, **dict(block.get("input") or {}))))
+        return ToolStream(called(self._hub, tool, block, raise_on_error=self.raise_on_error))
 
     # --- MCP clients -------------------------------------------------------------------------------------------
 
@@ -435,25 +352,14 @@ class Toolkit:
 
     def state_dict(self) -> Json:
         """`{"active_groups": [...]}`."""
-        return {"active_groups": [name for name, group in self.groups.items() if group.active]}
+        return self.groups.state_dict()
 
     def load_state_dict(self, state_dict: Json, strict: bool = True) -> None:
         """What `state_dict` gave: groups it does not name are off. Raises ValueError for what it cannot have given.
 
         Other keys are an error too, unless `strict` is false.
         """
-        active = state_dict.get("active_groups") if isinstance(state_dict, dict) else None
-        if not isinstance(active, list):
-            raise ValueError(
-                "The state_dict for toolkit must be a dictionary with active_groups key and its value must be a list, "
-                f"but got {type(state_dict)}."
-            )
-        if strict and list(state_dict) != ["active_groups"]:
-            raise ValueError(
-                f"Get additional keys in the state_dict: {list(state_dict)}, but only 'active_groups' is expected."
-            )
-        for name, group in self.groups.items():
-            group.active = name in active
+        self.groups.load_state_dict(state_dict, strict)
         self._tell()
 
     def clear(self) -> None:
@@ -483,9 +389,7 @@ class Toolkit:
     # --- what the hub knows ------------------------------------------------------------------------------------
 
     def _is_on(self, group: str, named: Collection[str] | None = None) -> bool:
-        if named is not None:
-            return group in named
-        return group == BASIC or (group in self.groups and self.groups[group].active)
+        return group in named if named is not None else self.groups.has_on(group)
 
     def _is_meta(self, tool: RegisteredToolFunction) -> bool:
         """Whether it is the tool that switches groups: the hub has one of its own for its clients."""
@@ -507,42 +411,13 @@ class Toolkit:
         mine = {client.name for client in self._clients() if client.hub is self._hub}
         if not (self.groups or self._told or mine):
             return
-        told, groups = self._told, tuple(map(self._settings_of, self.groups.values()))
-        self._told = frozenset(self.groups)
+        told, self._told = self._told | self.groups.keys(), frozenset(self.groups)
+        tools, groups, functions = tuple(self.tools.values()), tuple(self.groups.values()), self._hub.functions
+        self._hub.change_sync(lambda config: with_tools(config, tools, groups, told, functions, mine))
 
-        def edit(config: Config) -> Config:
-            others = tuple(group for group in config.groups if group.name not in told | self._told)
-            servers = tuple(self._ruled(server) if server.id in mine else server for server in config.servers)
-            return config.model_copy(update={"groups": (*others, *groups), "servers": servers})
 
-        self._hub.change_sync(edit)
-
-    def _settings_of(self, group: ToolGroup) -> GroupSettings:
-        functions = self._hub.functions
-        members = [tool for tool in self.tools.values() if tool.group == group.name]
-        places = [
-            (functions, tool.name) if tool.remote is None else (tool.mcp_name, tool.remote.name) for tool in members
-        ]
-        return GroupSettings(
-            name=group.name,
-            description=group.description,
-            notes=group.notes,
-            active=group.active,
-            tools=tuple(f"{server}/{glob.escape(name)}" for server, name in places if server is not None),
-        )
-
-    def _ruled(self, server: Server) -> Server:
-        """The server of an attached client: what is not registered is not there, presets are preset."""
-        rules = dict(server.tools)
-        names = []
-        for tool in self.tools.values():
-            if tool.remote is None or tool.mcp_name != server.id:
-                continue
-            name = glob.escape(tool.remote.name)
-            names.append(name)
-            rules[name] = ToolRules(preset=tool.preset_kwargs) if tool.preset_kwargs else ToolRules()
-        filters = {**server.filters, "tools": Filter(allow=tuple(names))}
-        return server.model_copy(update={"filters": filters, "tools": rules})
+async def _one(work: Callable[[], ToolResponse]) -> AsyncGenerator[Any, None]:
+    yield work()
 
 
 def _names(value: Any, what: str) -> list[str]:
@@ -550,20 +425,3 @@ def _names(value: Any, what: str) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"The {what} must be a list of strings, but got {type(value)}.")
     return names
-
-
-def _add_message(tool: RegisteredToolFunction, given: Json, chunk: ToolResponse) -> None:
-    """The fields of the extended model that were given, checked, where an agent looks for its final answer."""
-    model, metadata = tool.extended_model, chunk.metadata or {}
-    if model is None or "response_msg" in metadata:
-        return
-    names = Extension(model).names
-    message = model.model_validate({name: value for name, value in given.items() if name in names})
-    chunk.metadata = {**metadata, "response_msg": message.model_dump_json(by_alias=True)}
-
-
-def _error_of(result: Json) -> Exception:
-    text = response_of(result).content
-    said = "\n".join(str(block["text"]) for block in text if block["type"] == "text").removeprefix("Error: ")
-    code = result.get("_meta", {}).get("mcp-hub/error", {}).get("code")
-    return InvalidParameters(said) if code == "invalid_parameters" else ToolFailed(said)
