@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_hub.local.extension import Extension
-from mcp_hub.local.functions import LocalTool
+from mcp_hub.local.functions import LocalTool, by_hand, without_properties
+from mcp_hub.local.registry import Mark
 from mcp_hub.toolkit.clients import MCPToolFunction
+from mcp_hub.toolkit.tool_groups import BASIC
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -61,11 +63,41 @@ class RegisteredToolFunction:
         return self.begin({"type": "tool_use", "id": "", "name": self.name, "input": arguments})
 
 
-def schema_for_models(name: str, definition: Json) -> Json:
-    """The definition of a tool as models are told of functions."""
-    parameters = {key: one for key, one in definition["inputSchema"].items() if key != "additionalProperties"}
-    function: Json = {"name": name, "parameters": parameters}
-    description = definition.get("description")
-    if description and description != definition["name"]:  # which is what stands there if nothing is documented
-        function["description"] = description
-    return {"type": "function", "function": function}
+def of_function(function: Callable[..., Any], mark: Mark) -> RegisteredToolFunction:
+    """A function, or a partial of one. Raises TypeError where no schema can be made of it."""
+    local = LocalTool(function, mark)
+    parameters = {key: one for key, one in local.definition["inputSchema"].items() if key != "additionalProperties"}
+    about: Json = {"name": local.name, "parameters": parameters}
+    if local.definition["description"] != local.name:  # which is what stands there if nothing is documented
+        about["description"] = local.definition["description"]
+    return RegisteredToolFunction(
+        local.name,
+        BASIC,
+        "function",
+        local.original,
+        {"type": "function", "function": about},
+        dict(local.preset),
+        postprocess_func=mark.postprocess,
+        local=local,
+    )
+
+
+def of_remote(function: MCPToolFunction, mark: Mark) -> RegisteredToolFunction:
+    """A tool of an MCP server; what that says of its arguments is left as it is. Raises TypeError for a bad schema."""
+    about = {**function.json_schema["function"], **(by_hand(mark.json_schema) or {})}
+    if mark.description:
+        about["description"] = mark.description
+    if mark.name:
+        about["name"] = mark.name
+    if mark.preset:
+        about["parameters"] = without_properties(about["parameters"], mark.preset)
+    return RegisteredToolFunction(
+        about["name"],
+        BASIC,
+        "mcp_server",
+        function,
+        {"type": "function", "function": about},
+        dict(mark.preset),
+        mcp_name=function.mcp_name,
+        postprocess_func=mark.postprocess,
+    )

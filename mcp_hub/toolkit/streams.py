@@ -24,6 +24,14 @@ class NoResponse(TypeError):
     """A tool gave something that is no ToolResponse."""
 
 
+class ToolRaised(Exception):
+    """The tool itself raised `error`: what it said before stands."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 class ToolStream(AsyncGenerator[Any, None]):
     """What `call_tool_function` gives: iterated at once, or after an `await` that gives it again."""
 
@@ -48,7 +56,7 @@ class ToolStream(AsyncGenerator[Any, None]):
 
 
 async def streamed(act: Act) -> AsyncGenerator[Any, None]:
-    """The chunks of a call, the last of them marked so. Raises what the call raises, TypeError for what is no chunk.
+    """The chunks of a call, the last of them marked so. Raises what the call raises, NoResponse for what is no chunk.
 
     A chunk that says of itself that it is the last one is passed on when another follows or the call is over. A task
     that is cancelled while it waits for a chunk gets a last one that says so.
@@ -84,9 +92,11 @@ async def streamed(act: Act) -> AsyncGenerator[Any, None]:
                 else:
                     passed = chunk
                     yield passed
-        if not acting.cancelled() and acting.exception() is not None and held is not None:
-            yield held
         last = acting.result()
+    except ToolRaised as raised:
+        if held is not None:
+            yield held
+        raise raised.error from None
     except asyncio.CancelledError:
         acting.cancel()
         yield interrupted(held or passed)

@@ -15,7 +15,7 @@ from mcp_hub.local.response import ToolResponse, response_of
 from mcp_hub.toolkit.hub import Hub
 from mcp_hub.toolkit.objects import McpObject
 from mcp_hub.toolkit.registered import RegisteredToolFunction
-from mcp_hub.toolkit.streams import NoResponse, response, streamed
+from mcp_hub.toolkit.streams import NoResponse, ToolRaised, response, streamed
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -59,7 +59,7 @@ async def _through_the_hub(hub: Hub, tool: RegisteredToolFunction, block: Json, 
         raise outcome.error
     result = outcome.result or {}
     if result.get("isError"):
-        raise outcome.raised if isinstance(outcome.raised, Exception) else _error_of(result)
+        raise ToolRaised(outcome.raised) if isinstance(outcome.raised, Exception) else _error_of(result)
     if not outcome.direct:  # a rule of the hub's has changed it
         return response_of(result)
     nothing = outcome.value is None and tool.local is not None and tool.local.is_stream

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_hub.config.models import Config
 from mcp_hub.local.extension import Extension
-from mcp_hub.local.functions import LocalTool, by_hand, without_properties
 from mcp_hub.local.namesakes import Strategy, placed
 from mcp_hub.local.registry import Mark
 from mcp_hub.local.response import ToolResponse
 from mcp_hub.toolkit.clients import MCPClientBase, MCPToolFunction
 from mcp_hub.toolkit.hub import Hub
-from mcp_hub.toolkit.registered import RegisteredToolFunction, schema_for_models
+from mcp_hub.toolkit.registered import RegisteredToolFunction, of_function, of_remote
 from mcp_hub.toolkit.skills import INSTRUCTION, TEMPLATE, AgentSkill, read_skill
 from mcp_hub.toolkit.streams import ToolStream, response
 from mcp_hub.toolkit.told import with_tools
@@ -59,6 +58,8 @@ class Toolkit:
         self._template = TEMPLATE if agent_skill_template is None else agent_skill_template
         self._own = hub is None
         self._hub = Hub(config) if hub is None else hub
+        self._gathers = hub is not None or config is not None
+        """Whether its MCP clients move to the hub, so that its rules hold for them too."""
         self._told: frozenset[str] = frozenset()
         """Groups the hub has from here."""
 
@@ -71,7 +72,7 @@ class Toolkit:
 
     @hub.setter
     def hub(self, hub: Hub) -> None:
-        self._hub, self._own, self._told = hub, False, frozenset()
+        self._hub, self._own, self._gathers, self._told = hub, False, True, frozenset()
         hub.attach(*self._clients())
         self._tell()
 
@@ -97,8 +98,7 @@ class Toolkit:
         self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None
     ) -> None:
         """Serve its tools, those of its MCP clients and its groups over MCP, as `Hub.serve` does."""
-        if self._own:
-            self.hub = self._hub
+        self.hub = self._hub
         self._hub.serve(transport, host=host, port=port)
 
     # --- groups ------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Toolkit:
             include_var_keyword=include_var_keyword,
             convert=False,
         )
-        tool = self._remote(tool_func, mark) if isinstance(tool_func, MCPToolFunction) else self._local(tool_func, mark)
+        tool = of_remote(tool_func, mark) if isinstance(tool_func, MCPToolFunction) else of_function(tool_func, mark)
         tool.group = group_name
         name = placed(tool.name, self.tools, namesake_strategy)
         if name is None:
@@ -205,27 +205,6 @@ class Toolkit:
             self._hub.put_function(tool.local)
             if first:
                 self._tell()
-
-    def _local(self, function: Callable[..., Any], mark: Mark) -> RegisteredToolFunction:
-        local = LocalTool(function, mark)
-        schema = schema_for_models(local.name, local.definition)
-        return RegisteredToolFunction(
-            local.name, BASIC, "function", local.original, schema, dict(local.preset), local=local,
-            postprocess_func=mark.postprocess,
-        )  # fmt: skip
-
-    def _remote(self, function: MCPToolFunction, mark: Mark) -> RegisteredToolFunction:
-        about = {**function.json_schema["function"], **(by_hand(mark.json_schema) or {})}
-        if mark.description:
-            about["description"] = mark.description
-        if mark.name:
-            about["name"] = mark.name
-        if mark.preset:
-            about["parameters"] = without_properties(about["parameters"], mark.preset)
-        return RegisteredToolFunction(
-            about["name"], BASIC, "mcp_server", function, {"type": "function", "function": about}, dict(mark.preset),
-            mcp_name=function.mcp_name, postprocess_func=mark.postprocess,
-        )  # fmt: skip
 
     def remove_tool_function(self, tool_name: str, allow_not_exist: bool = True) -> None:
         """Remove a tool. Raises ValueError for one that is not there, if that is not allowed."""
@@ -333,7 +312,7 @@ class Toolkit:
                 postprocess_func=postprocess_func,
                 namesake_strategy=namesake_strategy,
             )
-        if not self._own:
+        if self._gathers:
             self._hub.attach(mcp_client)
             self._tell()
 
