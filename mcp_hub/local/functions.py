@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from mcp_hub.local.returns import output_schema
 from mcp_hub.titles import without_titles
 
 __all__ = ["Bound", "LocalTool", "WrongArguments"]
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
@@ -120,6 +123,9 @@ class LocalTool:
         Without `check` the function gets what there is, as it is.
         """
         given = {name: value for name, value in arguments.items() if name not in self.preset}
+        if len(given) != len(arguments):
+            names = ", ".join(sorted(self.preset.keys() & arguments.keys()))
+            log.warning("%s: what was sent for %s is dropped: it is preset", self.name, names)
         added: Json = {}
         if self._extension is not None:
             added = self._extension.checked(self.name, given) if check else {}
