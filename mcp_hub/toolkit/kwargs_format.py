@@ -99,10 +99,11 @@ def to_schema(kwargs: Mapping[str, Any], function: Callable[..., Any]) -> Json:
 
 def _property(written: Any) -> Json:
     kind, *texts = written if isinstance(written, tuple | list) else (written,)
+    origin: Any = get_origin(kind)
     found: Json = {}
     if isinstance(kind, type) and issubclass(kind, Enum):
         found["enum"] = [member.value for member in kind]
-    elif (origin := get_origin(kind)) in (Literal,):
+    elif origin is Literal:
         found["enum"] = list(get_args(kind))
     else:
         named = _JSON_TYPES.get(origin or kind) if isinstance(origin or kind, type | str) else None

@@ -15,6 +15,8 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_hub import PlaywrightSession, ToolManager, ToolManagerProtocol, with_timeout
 from mcp_hub.errors import ConfigError
 from tests.fakes.client import PATIENCE, fake, write_config
+from tests.tries.counted import counting
+from tests.tries.test_fallback import ALLOWED, site
 
 Json = dict[str, Any]
 HF = "https://huggingface.co/datasets/x/y"
@@ -212,22 +214,20 @@ def test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call(manager: To
 
 
 def test_the_fallback_is_told_step_by_step(tmp_path: Path) -> None:
-    url = {"type": "object", "properties": {"url": {"type": "string"}}}
-    lists = tmp_path / "lists.json"
-    lists.write_text(json.dumps({"tools": [{"name": "scrape", "inputSchema": url}]}))
-    switch = tmp_path / "hang"
-    log = TaskLog()
-    rules = {"servers": {"s": fake("--lists", str(lists), "--hang-if", str(switch), deadlines={"call": 30})}}
-    with ToolManager(config={**rules, "fallback": {"timeout": 1}}) as manager:
-        asyncio.run(manager.get_all_tool_definitions())
-        manager.set_task_log(log)
-        switch.touch()
-        answer = call(manager, "s", "scrape", {"url": "http://127.0.0.1:9/nothing"})
-    assert "error" in answer
-    assert (
-        log.names()[-3:] == ["Fallback Attempt", "Fallback Failed", "Tool Call Failed"]
-        or "Fallback Failed" in log.names()
-    )
+    async def scraped() -> tuple[Json, Json, list[str]]:
+        log = TaskLog()
+        config = {"servers": {"s": counting(tmp_path, *["die-after"] * 4)}, **ALLOWED}
+        async with site() as (base, _), ToolManager(config=config) as manager:
+            manager.set_task_log(log)
+            page = await manager.execute_tool_call("s", "scrape", {"url": f"{base}/page"})
+            none = await manager.execute_tool_call("s", "scrape", {"url": f"{base}/missing"})
+        return page, none, [name for name in log.names() if name.startswith("Fallback")]
+
+    page, none, steps = asyncio.run(scraped())
+    assert page["result"].startswith("# Title")
+    assert "MarkItDown" not in page["result"]
+    assert "error" in none
+    assert steps == ["Fallback Attempt", "Fallback Success", "Fallback Attempt", "Fallback Failed"]
 
 
 def test_playwright_is_one_session_that_is_made_when_it_is_first_used(manager: ToolManager) -> None:
