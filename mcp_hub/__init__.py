@@ -11,34 +11,74 @@ if TYPE_CHECKING:
     from mcp_hub.local.registry import tool
     from mcp_hub.local.response import ToolResponse
     from mcp_hub.toolkit.clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
+    from mcp_hub.toolkit.executor import ToolExecutor
     from mcp_hub.toolkit.hub import Hub
+    from mcp_hub.toolkit.manager import ToolManager
+    from mcp_hub.toolkit.playwright_session import PlaywrightSession
+    from mcp_hub.toolkit.protocols import (
+        IConfigLoader,
+        IConfigSystem,
+        ILLMClient,
+        ILogger,
+        IToolExecutor,
+        IToolManager,
+        ToolManagerProtocol,
+    )
+    from mcp_hub.toolkit.timeouts import with_timeout
+    from mcp_hub.toolkit.tool_types import BaseTool, ToolMessage
     from mcp_hub.toolkit.toolkit import Toolkit
     from mcp_hub.version import VERSION as __version__
 
 _HOMES: Final = {
-    "Hub": "mcp_hub.toolkit.hub",
+    "BaseTool": "mcp_hub.toolkit.tool_types",
     "HttpStatefulClient": "mcp_hub.toolkit.clients",
     "HttpStatelessClient": "mcp_hub.toolkit.clients",
+    "Hub": "mcp_hub.toolkit.hub",
     "HubError": "mcp_hub.errors",
-    "Toolkit": "mcp_hub.toolkit.toolkit",
-    "ToolResponse": "mcp_hub.local.response",
-    "StdIOStatefulClient": "mcp_hub.toolkit.clients",
+    "IConfigLoader": "mcp_hub.toolkit.protocols",
+    "IConfigSystem": "mcp_hub.toolkit.protocols",
+    "ILLMClient": "mcp_hub.toolkit.protocols",
+    "ILogger": "mcp_hub.toolkit.protocols",
+    "IToolExecutor": "mcp_hub.toolkit.protocols",
+    "IToolManager": "mcp_hub.toolkit.protocols",
     "load_config": "mcp_hub.config",
+    "PlaywrightSession": "mcp_hub.toolkit.playwright_session",
+    "StdIOStatefulClient": "mcp_hub.toolkit.clients",
     "tool": "mcp_hub.local.registry",
+    "ToolExecutor": "mcp_hub.toolkit.executor",
+    "Toolkit": "mcp_hub.toolkit.toolkit",
+    "ToolManager": "mcp_hub.toolkit.manager",
+    "ToolManagerProtocol": "mcp_hub.toolkit.protocols",
+    "ToolMessage": "mcp_hub.toolkit.tool_types",
+    "ToolResponse": "mcp_hub.local.response",
+    "with_timeout": "mcp_hub.toolkit.timeouts",
 }
 """The module of each public name."""
 
 __all__ = [
+    "BaseTool",
     "HttpStatefulClient",
     "HttpStatelessClient",
     "Hub",
     "HubError",
+    "IConfigLoader",
+    "IConfigSystem",
+    "ILLMClient",
+    "ILogger",
+    "IToolExecutor",
+    "IToolManager",
+    "PlaywrightSession",
     "StdIOStatefulClient",
+    "ToolExecutor",
+    "ToolManager",
+    "ToolManagerProtocol",
+    "ToolMessage",
     "ToolResponse",
     "Toolkit",
     "__version__",
     "load_config",
     "tool",
+    "with_timeout",
 ]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -95,6 +96,10 @@ class Hub:
         """Stop every server, at the same time and in a bounded time. Idempotent; never raises."""
         self._portal.close()
 
+    def begin_end(self) -> None:
+        """`close` without waiting for its end."""
+        self._portal.end()
+
     async def aclose(self) -> None:
         """`close` for a coroutine."""
         await self._portal.aclose()
@@ -149,13 +154,14 @@ class Hub:
         *,
         on_progress: Callable[[Json], None] | None = None,
         on_chunk: Callable[[Any, bool], None] | None = None,
+        in_hub: bool = False,
     ) -> Outcome:
         """`call` for facades: the outcome has the error as it was raised, and what a function itself returned.
 
         `on_chunk(chunk, more)` is called in the running loop with each chunk of a function, and whether others may
-        follow.
+        follow. `in_hub` says that the caller runs by `run`, in the loop of the hub, where no function may.
         """
-        direct = Direct(asyncio.get_running_loop(), on_chunk=on_chunk)
+        direct = Direct(None if in_hub else asyncio.get_running_loop(), on_chunk=on_chunk)
         act = partial(self._running.act, server, tool, arguments or {}, on_progress=on_progress, direct=direct)
         return await self._portal.wait(act)
 
@@ -183,7 +189,11 @@ class Hub:
 
     def add_server_unstarted(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
         """`add_server` for a hub that nothing has been asked of yet; nothing is started. Raises ConfigError."""
-        self._running.config = _with(_server(name, entry, literal), self.config)
+        self.edit_unstarted(partial(_with, _server(name, entry, literal)))
+
+    def edit_unstarted(self, edit: Callable[[Config], Config]) -> None:
+        """`edit` for a hub that nothing has been asked of yet. Raises ConfigError."""
+        self._running.config = edit(self.config)
 
     async def remove_server(self, name: str) -> None:
         """Remove a server with all its tools; it ends when its last call has. Raises ConfigError if there is none."""
@@ -192,6 +202,10 @@ class Hub:
     def remove_server_sync(self, name: str) -> None:
         """`remove_server` for code without a loop."""
         self._portal.run(partial(self._running.change, partial(_without, name)))
+
+    async def edit(self, edit: Callable[[Config], Config]) -> None:
+        """Go over to what `edit` makes of the configuration in force. Raises ConfigError; then nothing has changed."""
+        await self._portal.wait(partial(self._running.change, edit))
 
     async def renew(self, config: Config | Mapping[str, Any] | str | Path) -> None:
         """Go over to another configuration; nothing that runs fails. Functions stay. Raises ConfigError."""
@@ -224,6 +238,16 @@ class Hub:
         self._running.functions.remove(name)
         if (id := self.functions) is not None:
             self._portal.run(lambda: self._running.functions_changed(id))
+
+    def forget_function(self, name: str) -> None:
+        """`remove_function` without waiting: for code that runs in the hub's own loop."""
+        self._running.functions.remove(name)
+
+    def tag_function(self, name: str, tags: Sequence[str]) -> None:
+        """Give a function these tags and no others; nothing if there is none of this name."""
+        tool = self._running.functions.tools.get(name)
+        if tool is not None:
+            self.put_function(LocalTool(tool.original, replace(tool.mark, name=name, tags=tuple(tags))))
 
     def attach(self, *others: HasHub) -> None:
         """Take over the servers and functions of facades and clients, which work with this hub from now on.

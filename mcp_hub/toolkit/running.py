@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,6 +61,8 @@ class ServerTools:
     server: str
     tools: tuple[ToolCard, ...]
     error: CallError | None = None
+    blacklisted: tuple[str, ...] = ()
+    """Names of tools it has that the blacklist hides."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,12 @@ class Running:
             if route is not None and definition is not None and route.upstream in cards:
                 cards[route.upstream].append(ToolCard(route.upstream, route.name, exposed, definition))
         return [
-            ServerTools(upstream.server.id, tuple(cards[upstream.server.id]) if error is None else (), error)
+            ServerTools(
+                upstream.server.id,
+                tuple(cards[upstream.server.id]) if error is None else (),
+                error,
+                tuple(_blacklisted(hub, upstream)),
+            )
             for upstream, error in zip(wanted, errors, strict=True)
         ]
 
@@ -221,6 +228,13 @@ class Running:
 def _is_meant(upstream: Upstream) -> bool:
     """Whether somebody wants it to be there: what its user has switched off is not missing."""
     return upstream.server.enabled or upstream.server.disabled_reason is not None
+
+
+def _blacklisted(hub: Hub, upstream: Upstream) -> Iterator[str]:
+    for tool in upstream.lists.items.get(TOOLS, ()):
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if isinstance(name, str) and hub.rules.access.why(Route(upstream.server.id, TOOLS, name)) == "blacklist":
+            yield name
 
 
 async def _reached(upstream: Upstream) -> CallError | None:
