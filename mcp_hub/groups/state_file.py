@@ -49,20 +49,24 @@ class StateFile:
         """Have this written soon."""
         value = {"format": FORMAT, "groups": dict(groups)}
         self._waiting = json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
-        if self._writing is None or self._writing.done():
+        if self._writing is not None and not self._writing.done():
+            return
+        try:
             self._writing = asyncio.get_running_loop().create_task(self._write())
+        except RuntimeError:  # no hub runs yet: nobody is kept waiting
+            self._put(self._waiting)
 
     async def _write(self) -> None:
         while (data := self._waiting) is not None:
             self._waiting = None
-            try:
-                await asyncio.to_thread(self._put, data)
-            except (OSError, ValueError) as error:
-                log.warning("state_file cannot be written: %s: %s", self._path.name, printable(str(error), 500))
+            await asyncio.to_thread(self._put, data)
 
     def _put(self, data: bytes) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._files.write(self._path.name, data)
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._files.write(self._path.name, data)
+        except (OSError, ValueError) as error:
+            log.warning("state_file cannot be written: %s: %s", self._path.name, printable(str(error), 500))
 
     async def close(self) -> None:
         """Wait until it is written."""
