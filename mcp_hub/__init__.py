@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from mcp_hub.config import load_config
     from mcp_hub.errors import HubError
+    from mcp_hub.local.blocks import (
+        AudioBlock,
+        Base64Source,
+        ImageBlock,
+        TextBlock,
+        ToolUseBlock,
+        URLSource,
+        VideoBlock,
+    )
     from mcp_hub.local.registry import tool
     from mcp_hub.local.response import ToolResponse
     from mcp_hub.toolkit.clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
@@ -30,6 +39,13 @@ if TYPE_CHECKING:
     from mcp_hub.version import VERSION as __version__
 
 _HOMES: Final = {
+    "AudioBlock": "mcp_hub.local.blocks",
+    "Base64Source": "mcp_hub.local.blocks",
+    "ImageBlock": "mcp_hub.local.blocks",
+    "TextBlock": "mcp_hub.local.blocks",
+    "ToolUseBlock": "mcp_hub.local.blocks",
+    "URLSource": "mcp_hub.local.blocks",
+    "VideoBlock": "mcp_hub.local.blocks",
     "BaseTool": "mcp_hub.toolkit.tool_types",
     "HttpStatefulClient": "mcp_hub.toolkit.clients",
     "HttpStatelessClient": "mcp_hub.toolkit.clients",
@@ -56,6 +72,8 @@ _HOMES: Final = {
 """The module of each public name."""
 
 __all__ = [
+    "AudioBlock",
+    "Base64Source",
     "BaseTool",
     "HttpStatefulClient",
     "HttpStatelessClient",
@@ -67,14 +85,19 @@ __all__ = [
     "ILogger",
     "IToolExecutor",
     "IToolManager",
+    "ImageBlock",
     "PlaywrightSession",
     "StdIOStatefulClient",
+    "TextBlock",
     "ToolExecutor",
     "ToolManager",
     "ToolManagerProtocol",
     "ToolMessage",
     "ToolResponse",
+    "ToolUseBlock",
     "Toolkit",
+    "URLSource",
+    "VideoBlock",
     "__version__",
     "load_config",
     "tool",

@@ -104,7 +104,9 @@ def test_models_are_told_of_a_function_as_they_always_were() -> None:
     toolkit.close()
 
 
-async def test_check_37_namesakes_are_refused_left_out_replaced_or_renamed(toolkit: Toolkit) -> None:
+async def test_namesakes_are_refused_left_out_replaced_or_renamed(toolkit: Toolkit) -> None:
+    """Check 37."""
+
     def other(a: int) -> ToolResponse:
         return said("other")
 
@@ -128,9 +130,11 @@ async def test_check_37_namesakes_are_refused_left_out_replaced_or_renamed(toolk
         assert names(again) == ["add", "add_2"]
 
 
-async def test_check_41_a_schema_by_hand_is_used_and_titles_go_but_not_properties_of_that_name(
+async def test_a_schema_by_hand_is_used_and_titles_go_but_not_properties_of_that_name(
     toolkit: Toolkit,
 ) -> None:
+    """Check 41."""
+
     def wrapper(**arguments: Any) -> ToolResponse:
         return said(str(arguments))
 
@@ -208,9 +212,10 @@ async def returned_generator() -> AsyncGenerator[ToolResponse, None]:
 
 
 @pytest.mark.parametrize("function", [plain, coroutine, generator, async_generator, returned_generator])
-async def test_check_40_every_kind_of_tool_gives_chunks_that_end_in_is_last(
+async def test_every_kind_of_tool_gives_chunks_that_end_in_is_last(
     toolkit: Toolkit, function: Callable[..., Any]
 ) -> None:
+    """Check 40."""
     toolkit.register_tool_function(function)
     got = await chunks(toolkit, function.__name__)
     expected = ["a b"] if function in (plain, coroutine) else ["a", "a b"]
@@ -220,7 +225,8 @@ async def test_check_40_every_kind_of_tool_gives_chunks_that_end_in_is_last(
     assert [chunk.content for chunk in directly] == [chunk.content for chunk in got]
 
 
-async def test_check_40_a_blocking_sync_tool_does_not_delay_another_call(toolkit: Toolkit) -> None:
+async def test_a_blocking_sync_tool_does_not_delay_another_call(toolkit: Toolkit) -> None:
+    """Check 40."""
     entered, released = threading.Event(), threading.Event()
 
     def block_it() -> ToolResponse:
@@ -402,9 +408,10 @@ def test_it_can_be_used_in_several_loops_one_after_the_other() -> None:
 # --- groups --------------------------------------------------------------------------------------------------------
 
 
-async def test_check_38_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on(
+async def test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on(
     toolkit: Toolkit,
 ) -> None:
+    """Check 38."""
     toolkit.create_tool_group("sums", "Adding.", notes="Add slowly.")
     toolkit.create_tool_group("words", "Saying.", active=True)
     for name in ("sums", "basic"):
