@@ -30,6 +30,7 @@ CHECKS = {
     38: "tools of an inactive group are unlisted, say how they are switched on, and then are there",
     40: "every kind of function is a stream that ends in its last chunk, and none holds up another",
     41: "a schema by hand is used, and a property named title stays",
+    42: "raw text files are denied, warned of or allowed, and always marked",
     45: "a tool set serves exactly its tools",
     46: "arguments that do not fit are refused before the server is asked",
     47: "a key reaches its server and no log",

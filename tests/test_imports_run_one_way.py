@@ -25,6 +25,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "loosening",
     "pinning",
     "principals",
+    "raw_text_policy",
     "redaction",
     "resource_uris",
     "screening",
@@ -34,6 +35,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "titles",
     "url_rules",
     "urls",
+    "virtual_paths",
 }
 """Import nothing above themselves and do no I/O."""
 

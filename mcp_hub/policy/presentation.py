@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
@@ -46,7 +47,11 @@ class Presentation:
         if rules.name is None and not words and schema is listed:
             return item
         wire = {**item.wire, **words} if schema is listed else {**item.wire, **words, "inputSchema": schema}
-        return dataclasses.replace(item, local=rules.name or item.local, wire=wire)
+        return msgspec.structs.replace(item, local=rules.name or item.local, wire=wire)
+
+    def concerns(self, route: Route) -> bool:
+        """No call: names are mapped back by the catalog."""
+        return False
 
     def schema(self, route: Route, listed: Json) -> Json:
         """The input schema of a tool as clients may use it, of the one its server lists; the same object each time."""
