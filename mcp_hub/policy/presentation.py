@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
+
+import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
@@ -46,7 +47,7 @@ class Presentation:
         if rules.name is None and not words and schema is listed:
             return item
         wire = {**item.wire, **words} if schema is listed else {**item.wire, **words, "inputSchema": schema}
-        return dataclasses.replace(item, local=rules.name or item.local, wire=wire)
+        return msgspec.structs.replace(item, local=rules.name or item.local, wire=wire)
 
     def schema(self, route: Route, listed: Json) -> Json:
         """The input schema of a tool as clients may use it, of the one its server lists; the same object each time."""
@@ -67,6 +68,10 @@ class Presentation:
             self._changed.clear()
         self._changed[route] = (listed, changed)
         return changed
+
+    def concerns(self, route: Route) -> bool:
+        """No call: names are mapped back by the catalog."""
+        return False
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Nothing: names are mapped back by the catalog."""
