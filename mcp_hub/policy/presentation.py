@@ -49,10 +49,6 @@ class Presentation:
         wire = {**item.wire, **words} if schema is listed else {**item.wire, **words, "inputSchema": schema}
         return msgspec.structs.replace(item, local=rules.name or item.local, wire=wire)
 
-    def concerns(self, route: Route) -> bool:
-        """No call: names are mapped back by the catalog."""
-        return False
-
     def schema(self, route: Route, listed: Json) -> Json:
         """The input schema of a tool as clients may use it, of the one its server lists; the same object each time."""
         rules = self._rules(route)
@@ -72,6 +68,10 @@ class Presentation:
             self._changed.clear()
         self._changed[route] = (listed, changed)
         return changed
+
+    def concerns(self, route: Route) -> bool:
+        """No call: names are mapped back by the catalog."""
+        return False
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Nothing: names are mapped back by the catalog."""
