@@ -120,9 +120,10 @@ def _definitions(catalog: Catalog, names: Iterable[str]) -> Json:
         size = len(encode(shown))
         if size > room:
             left_out.append(name)
-            if len(left_out) == MAX_NAMED:
-                break
             continue
         room -= size
         tools.append(shown)
-    return {"tools": tools, "left_out": left_out} if left_out else {"tools": tools}
+    if not left_out:
+        return {"tools": tools}
+    more = len(left_out) - MAX_NAMED
+    return {"tools": tools, "left_out": left_out[:MAX_NAMED], **({"more_left_out": more} if more > 0 else {})}

@@ -9,6 +9,7 @@ from mcp_hub.catalog import OWN, Route
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.groups.group import Group
 from mcp_hub.kinds import TOOLS
+from mcp_hub.text import printable
 
 Json = dict[str, Any]
 
@@ -88,9 +89,8 @@ def held(arguments: Json) -> tuple[str, Json]:
     tool, inner = arguments.get("tool"), arguments.get("arguments", {})
     strange = sorted(set(arguments) - {"tool", "arguments"})
     if strange:
-        raise InvalidParameters(
-            f"{CALL} has no argument {strange[0]!r}; what is for the tool itself belongs into 'arguments'."
-        )
+        name = printable(strange[0], 200)
+        raise InvalidParameters(f"{CALL} has no argument {name!r}; what is for the tool belongs into 'arguments'.")
     if not isinstance(tool, str):
         raise InvalidParameters(f"{CALL} needs 'tool', the name of a tool, a text.")
     if not isinstance(inner, dict):
