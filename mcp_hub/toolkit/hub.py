@@ -6,10 +6,10 @@ import asyncio
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar, overload
 
 from mcp_hub.config import config_of, default_path, load_config
 from mcp_hub.config.models import Config, Server
@@ -17,11 +17,15 @@ from mcp_hub.errors import CallError, ConfigError, to_wire
 from mcp_hub.kinds import TOOLS
 from mcp_hub.local.functions import LocalTool
 from mcp_hub.local.here import Direct
+from mcp_hub.local.registry import mark_of
+from mcp_hub.local.registry import tool as mark
+from mcp_hub.toolkit.hub_groups import HubGroups
 from mcp_hub.toolkit.portal import Portal
 from mcp_hub.toolkit.running import Outcome, Running, ServerTools, ToolCard
 
 Json = dict[str, Any]
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 Cards = list[ToolCard]
 Listed = list[ServerTools]
@@ -68,6 +72,11 @@ class Hub:
     def config(self) -> Config:
         """The configuration in force."""
         return self._running.config
+
+    @cached_property
+    def groups(self) -> HubGroups:
+        """Groups of tools, made and switched while the hub runs."""
+        return HubGroups(self._portal, self._running)
 
     @property
     def closed(self) -> bool:
@@ -220,6 +229,23 @@ class Hub:
     def functions(self) -> str | None:
         """The id of the server whose tools are functions of this program; None where there are none."""
         return next((server.id for server in self.config.servers if server.functions is not None), None)
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(self, /, **said: Any) -> Callable[[F], F]: ...
+    def tool(self, function: F | None = None, /, **said: Any) -> F | Callable[[F], F]:
+        """`@hub.tool`, or `@hub.tool(name=..., tags=...)` with what `mcp_hub.tool` takes: offer a function as a tool.
+
+        It is returned unchanged. Raises TypeError for what can be none.
+        """
+
+        def offer(target: F) -> F:
+            marked: F = mark(**said)(target)
+            self.put_function(LocalTool(marked, mark_of(marked)))
+            return marked
+
+        return offer if function is None else offer(function)
 
     def put_function(self, tool: LocalTool) -> str:
         """Offer a function as a tool, in the place of one of its name; the id of the server that has it."""
