@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     )
     from mcp_hub.local.registry import tool
     from mcp_hub.local.response import ToolResponse
+    from mcp_hub.metrics import IMetricsCollector
     from mcp_hub.toolkit.clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
     from mcp_hub.toolkit.executor import ToolExecutor
+    from mcp_hub.toolkit.formatter import ToolFormatter
     from mcp_hub.toolkit.hub import Hub
     from mcp_hub.toolkit.manager import ToolManager
     from mcp_hub.toolkit.playwright_session import PlaywrightSession
@@ -55,6 +57,7 @@ _HOMES: Final = {
     "IConfigSystem": "mcp_hub.toolkit.protocols",
     "ILLMClient": "mcp_hub.toolkit.protocols",
     "ILogger": "mcp_hub.toolkit.protocols",
+    "IMetricsCollector": "mcp_hub.metrics",
     "IToolExecutor": "mcp_hub.toolkit.protocols",
     "IToolManager": "mcp_hub.toolkit.protocols",
     "load_config": "mcp_hub.config",
@@ -62,6 +65,7 @@ _HOMES: Final = {
     "StdIOStatefulClient": "mcp_hub.toolkit.clients",
     "tool": "mcp_hub.local.registry",
     "ToolExecutor": "mcp_hub.toolkit.executor",
+    "ToolFormatter": "mcp_hub.toolkit.formatter",
     "Toolkit": "mcp_hub.toolkit.toolkit",
     "ToolManager": "mcp_hub.toolkit.manager",
     "ToolManagerProtocol": "mcp_hub.toolkit.protocols",
@@ -83,6 +87,7 @@ __all__ = [
     "IConfigSystem",
     "ILLMClient",
     "ILogger",
+    "IMetricsCollector",
     "IToolExecutor",
     "IToolManager",
     "ImageBlock",
@@ -90,6 +95,7 @@ __all__ = [
     "StdIOStatefulClient",
     "TextBlock",
     "ToolExecutor",
+    "ToolFormatter",
     "ToolManager",
     "ToolManagerProtocol",
     "ToolMessage",
