@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 MakesTracer = Callable[[], Awaitable["Tracer | None"]]
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """The chain, and the rules somebody asks something besides."""
 
     chain: Chain

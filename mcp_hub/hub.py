@@ -99,6 +99,10 @@ class Hub:
 
     # --- generations -------------------------------------------------------------------------------------------
 
+    def over_network(self) -> None:
+        """From now on it is served over a network. Raises ConfigError if a server must not be."""
+        self._generations.over_network()
+
     @property
     def generation(self) -> Generation:
         """The configuration in force, at work."""

@@ -27,6 +27,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "openmetrics",
     "pinning",
     "principals",
+    "raw_text_policy",
     "redaction",
     "resource_uris",
     "screening",
@@ -35,6 +36,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "tasks",
     "url_rules",
     "urls",
+    "virtual_paths",
 }
 """Import nothing above themselves and do no I/O."""
 

@@ -16,6 +16,7 @@ from mcp_hub.cli.selecting import add_selection_arguments, chosen
 from mcp_hub.cli.signals import Signals
 from mcp_hub.cli.startup import add_config_arguments, keep_secret, load_with_files, make_hub, recording, run_loop
 from mcp_hub.config import Loaded
+from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Hub
@@ -120,6 +121,7 @@ async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) 
     objection = check_listener(listen)
     if objection is not None:
         raise ConfigError(objection)
+    refuse_over_network(config)
     if listen.tls is not None:
         tls_context(listen.tls)  # what is wrong with it is better said before servers are started
     verifier = await _verifier(config)

@@ -38,6 +38,7 @@ ALIASES: Final = {
     "tools_dir": "tools_dir",
     "builtin": "builtin",
     "profile": "profile", "headless": "headless", "executable": "executable", "idle": "idle",
+    "policy": "policy", "roots": "roots", "allow_over_network": "allow_over_network",
     "tags": "tags",
     "preset": "preset", "presets": "preset", "preset_kwargs": "preset", "preset_kwargs_mapping": "preset",
     "toolDescriptionOverrides": "descriptions",

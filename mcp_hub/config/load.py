@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
+import msgspec
 from pydantic import ValidationError
 
 from mcp_hub.config.canonical import canonical, only_known
@@ -43,8 +43,7 @@ _ON_CONFLICT: Final[Mapping[str, OnConflict]] = {
 }
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """A configuration and what its user should hear about it, a line each."""
 
     config: Config
