@@ -1,4 +1,4 @@
-"""AgentScope of both generations and Agently list and call through a real `mcp-hub serve`, by every transport they have."""
+"""AgentScope of both generations and Agently list and call through a real `mcp-hub serve`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AgentScope 1.0: one of its three MCP clients, registered with a Toolkit. `--mode stateful|stateless` over a network."""
+"""AgentScope 1.0: one of its three MCP clients, registered with a Toolkit; `--mode stateless` for the third of them."""
 
 import logging
 
