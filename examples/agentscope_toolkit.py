@@ -97,13 +97,16 @@ async def main() -> None:
 
     def schemas() -> None:
         for schema in toolkit.get_json_schemas():
-            print(json.dumps(schema, sort_keys=True))
+            tool = schema["function"]
+            shape = {key: tool["parameters"].get(key) for key in ("type", "properties", "required")}
+            print(schema["type"], tool["name"], json.dumps(shape, sort_keys=True))
 
     toolkit.register_tool_function(weather, preset_kwargs={"key": "sesame"})
     toolkit.register_tool_function(remember)
     toolkit.register_tool_function(count)
     toolkit.register_tool_function(fail, func_description="It always fails.")
     schemas()
+    print([schema["function"]["description"] for schema in toolkit.get_json_schemas()])
     await call("weather", city="Hangzhou")
     await call("remember", title="a title")
     await call("count", steps=3)
@@ -149,7 +152,6 @@ async def main() -> None:
         postprocess_func=louder,
     )
     print(sorted(toolkit.tools))
-    print([schema for schema in toolkit.get_json_schemas() if schema["function"]["name"] == "search"])
     await call("multiply", a=21)
     await call("search", query="hub")
     await call("say", text="goodbye")

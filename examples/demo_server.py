@@ -1,4 +1,6 @@
-"""The MCP server of the examples: five small tools, over stdio."""
+"""The MCP server of the examples, over stdio: four small tools, and with `--scrape` one that reads pages."""
+
+import sys
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
@@ -34,11 +36,12 @@ def say(text: str) -> ToolResult:
     return ToolResult(content=f"The server says: {text}")
 
 
-@server.tool(output_schema=None)
 def scrape(url: str) -> ToolResult:
     """Read a page."""
     return ToolResult(content=f"This is what {url} says.")
 
 
 if __name__ == "__main__":
+    if "--scrape" in sys.argv:
+        server.tool(scrape, output_schema=None)
     server.run(show_banner=False)

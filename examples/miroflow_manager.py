@@ -1,6 +1,6 @@
 """MiroFlow's ToolManager as its orchestrator uses it: definitions for the prompt, calls by position and by keyword.
 
-python examples/miroflow_manager.py PYTHON SERVER.py
+python examples/miroflow_manager.py PYTHON SERVER.py --scrape
 """
 
 import asyncio
