@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 CHECKS = {
+    1: "the lists of every transport stand side by side with their schemas",
     2: "a blacklisted tool is listed on no transport",
     3: "and refused as an unknown name is",
     5: "a scrape of a dataset gets the exact sentence, and nobody is asked",
