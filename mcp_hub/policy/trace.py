@@ -23,6 +23,7 @@ from mcp_hub.errors import (
     CircuitOpen,
     DeadlineExceeded,
     FlowRefused,
+    GroupInactive,
     GuardBlocked,
     InternalError,
     InvalidParameters,
@@ -53,6 +54,7 @@ _MAX_DEPTH: Final = 50
 
 _DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (UnknownName, "access"),
+    (GroupInactive, "group"),
     (InvalidParameters, "validate"),
     (GuardBlocked, "guard"),
     (FlowRefused, "flow"),
@@ -63,7 +65,7 @@ _DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (ToolFailed, "shape-result"),
 )
 """Whose errors these are, where the call itself does not say by whom it was refused."""
-_REFUSALS: Final = frozenset({"access", "flow", "validate", "guard", "breaker", "limits"})
+_REFUSALS: Final = frozenset({"access", "group", "flow", "validate", "guard", "breaker", "limits"})
 
 
 class Labels:
