@@ -1,6 +1,7 @@
-"""The tool system of the requirements: tools found in folders, sets, both formats of output, calls side by side.
+r"""The tool system of the requirements: tools found in folders, sets, both formats of output, calls side by side.
 
-SEARCH_URL=... SEARCH_KEY=... DEMO_PYTHON=python DEMO_SERVER=examples/demo_server.py python examples/tool_system/program.py
+SEARCH_URL=... SEARCH_KEY=... DEMO_PYTHON=python DEMO_SERVER=examples/demo_server.py \
+    python examples/tool_system/program.py
 """
 
 import asyncio
