@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import msgspec
-from pydantic import ValidationError
 
 from mcp_hub.config.canonical import canonical, only_known
+from mcp_hub.config.checks import ValidationError
 from mcp_hub.config.dialect import Dialect, find_entries
 from mcp_hub.config.document import HOW_TO_CREATE, Document, read_document
 from mcp_hub.config.entry import Reading, local_tools, read_entry
-from mcp_hub.config.fields import Fields, Given, plain_errors
+from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS, ROOTS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
@@ -188,7 +188,7 @@ def _config(
             **{name: value for name, value in values.items() if value is not None},
         )
     except ValidationError as error:
-        for at, text in plain_errors(error):
+        for at, text in error.errors:
             findings.error(at, text)
         return None
 
