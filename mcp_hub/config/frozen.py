@@ -128,7 +128,7 @@ def _dumped(value: Any, exclude: Mapping[str, Any] | Set[str] = frozenset()) -> 
     return value
 
 
-def _needs_values(cls: type[msgspec.Struct]) -> bool:
+def _needs_values(cls: FrozenMeta) -> bool:
     return len(cls.__struct_defaults__) < len(cls.__struct_fields__) or msgspec.NODEFAULT in cls.__struct_defaults__
 
 
