@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from mcp_hub.chain import make_rules
+from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config, Server
 from mcp_hub.credentials.tokens import SignIns
 from mcp_hub.errors import ConfigError
@@ -36,8 +38,7 @@ RENEW_WAIT: Final = 10.0
 """Seconds a new generation waits for the upstreams it has to start before it takes over."""
 
 
-@dataclass(frozen=True)
-class Lasting:
+class Lasting(msgspec.Struct, frozen=True):
     """What of a hub outlives its generations. `lists_changed()` is called when those of an upstream have changed."""
 
     info: dict[str, Any]
@@ -57,6 +58,7 @@ class Generations:
 
     def __init__(self, lasting: Lasting, config: Config, selection: Selection) -> None:
         self._lasting = lasting
+        self._over_network = False
         self._starts = Starts()
         self._labels = Labels()
         self.used = Used()
@@ -65,6 +67,11 @@ class Generations:
         self._renewing = asyncio.Lock()
         self._watching_pins: asyncio.Task[None] | None = None
         self.now = self._make(1, config, selection, {})
+
+    def over_network(self) -> None:
+        """From now on it is served over a network. Raises ConfigError if a server must not be."""
+        refuse_over_network(self.now.config)
+        self._over_network = True
 
     def start(self) -> None:
         """Begin the lives of its upstreams."""
@@ -77,7 +84,8 @@ class Generations:
 
         What is new is started first, and waited for at most `RENEW_WAIT` seconds. Upstreams whose entry still means
         the same process keep it with all their sessions; what nobody needs any more ends with its last call.
-        Raises ConfigError for pins that cannot be read; then nothing has changed.
+        Raises ConfigError for pins that cannot be read, and over a network for servers that must not be there; then
+        nothing has changed.
         """
         async with self._renewing:
             former = self.now
@@ -122,6 +130,8 @@ class Generations:
 
     def _make(self, number: int, config: Config, selection: Selection, former: Mapping[str, Upstream]) -> Generation:
         """A generation that takes over those of the former upstreams whose entry still means the same process."""
+        if self._over_network:
+            refuse_over_network(config)
         lasting = self._lasting
         dialer = Dialer(lasting.children, lasting.environ, partial(built_in_settings, config), SignIns(config).of)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from mcp_hub import names, resource_uris
 from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect, plain
@@ -17,12 +18,14 @@ from mcp_hub.wire.frames import FrameError, decode, encode
 MAX_DEPTH: Final = 100
 """Levels in one item; the Python SDK cannot read a message of more than 200, and loses all of it."""
 
+OWN: Final = "(mcp-hub)"
+"""The upstream of a route that leads to the hub itself; a server may well be called `mcp-hub`."""
+
 OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """Where an exposed name leads: the upstream, and the name (or URI) it knows itself."""
 
     upstream: str
@@ -30,8 +33,7 @@ class Route:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True):
     """One listed thing on its way into the catalog.
 
     `local` is its name before the namespace is put in front, which a policy may change (of a template it counts for
@@ -43,8 +45,7 @@ class Item:
     wire: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """What one upstream contributes. `ttl_ms` and `cache_scope` are those of its own modern lists."""
 
     upstream: str
@@ -54,8 +55,7 @@ class Source:
     cache_scope: str = "private"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """Something a person should know about one item: it is left out, renamed, or easily confused."""
 
     upstream: str
@@ -66,8 +66,7 @@ class Finding:
     """`error` where the configuration says that it must not be (`on_conflict: raise`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One item under the name clients know it by. `wire` is not to be mutated."""
 
     exposed: str
@@ -77,8 +76,7 @@ class Entry:
     """`wire`, serialised."""
 
 
-@dataclass(slots=True)
-class _Claim:
+class _Claim(msgspec.Struct):
     """One sound item and the name it would have if it were alone."""
 
     order: int
@@ -111,8 +109,15 @@ class Merged(NamedTuple):
 class Merge:
     """One build: all items are seen before any name is given, so the order in which they came decides nothing."""
 
-    def __init__(self, on_conflict: OnConflict, owners: Mapping[tuple[Kind, str], Route]) -> None:
+    def __init__(
+        self,
+        on_conflict: OnConflict,
+        owners: Mapping[tuple[Kind, str], Route],
+        reserved: frozenset[str] = frozenset(),
+    ) -> None:
         self._on_conflict = on_conflict
+        self._reserved = reserved
+        """Names of tools of the hub's own."""
         self._owners = owners
         self._findings: list[Finding] = []
 
@@ -181,6 +186,8 @@ class Merge:
         uris = kind in (RESOURCES, TEMPLATES)
         if uris and name.startswith(names.URI_PREFIX):
             return None  # only the hub gives these out, or one upstream could stand in for another
+        if kind is TOOLS and name in self._reserved:
+            return None
         override = self._on_conflict == "override" and not uris
         owner = self._owners.get((kind, name))
         upstream = (group[-1] if override else group[0]).route.upstream
@@ -196,6 +203,8 @@ class Merge:
         """Why a claim gets a second name, and how bad that is; empty where the configuration says it is left out."""
         uris = kind in (RESOURCES, TEMPLATES)
         severity = "error" if self._on_conflict == "raise" and not uris else "warning"
+        if kind is TOOLS and name in self._reserved:
+            return [(f"{name!r} is a tool of the hub's own", "warning")]
         owner = winner.route if winner is not None else self._owners.get((kind, name))
         if owner is None:
             return [("URIs that begin so are the hub's own", "warning")]

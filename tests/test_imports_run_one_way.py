@@ -24,6 +24,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "loosening",
     "pinning",
     "principals",
+    "raw_text_policy",
     "redaction",
     "resource_uris",
     "screening",
@@ -32,6 +33,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "tasks",
     "url_rules",
     "urls",
+    "virtual_paths",
 }
 """Import nothing above themselves and do no I/O."""
 
@@ -57,7 +59,9 @@ ALLOWED = {
     "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers", "pin_file"},
     "generations": {"pure", "config", "wire", "kept", "policy", "upstream", "chain", "own_servers", "relay"}
     | {"generation", "file_stamps", "pin_file", "credentials"},
-    "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "catalogs", "chain", "generation", "generations"},
+    "groups": {"pure", "config", "policy", "catalogs", "private_files"},
+    "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "catalogs", "chain", "generation", "generations"}
+    | {"groups"},
     "serve": {"pure", "config", "wire", "policy", "catalogs", "hub"},
     "status": {"pure", "upstream", "hub"},
     "status_socket": set(),

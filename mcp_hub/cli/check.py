@@ -14,6 +14,7 @@ from mcp_hub.cli.progress import outcomes
 from mcp_hub.cli.said import doubted
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.child_env import CommandNotFound
+from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.hub import Hub
@@ -35,8 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit 1 if a required server fails or the catalog has a conflict that the configuration forbids."""
-    return run_loop(_check(load(options, quiet=True, advice=True), as_json=options.json))
+    """Exit 1 if a required server fails or the catalog has a conflict that the configuration forbids.
+
+    Raises ConfigError, as `serve` over a network would, for a file with a `listen` that could not be served there.
+    """
+    config = load(options, quiet=True, advice=True)
+    if config.listen.model_fields_set:
+        refuse_over_network(config)
+    return run_loop(_check(config, as_json=options.json))
 
 
 async def _check(config: Config, *, as_json: bool) -> int:
@@ -73,6 +80,7 @@ def _strangers(config: Config, hub: Hub) -> dict[str, tuple[str, ...]]:
     """Where in the file -> members that no server lists; only where all servers are there to be asked."""
     named = {f"tool_sets.{one.name}": one.tools for one in config.tool_sets}
     named |= {f"profiles.{one.name}": one.tools for one in config.profiles}
+    named |= {f"groups.{one.name}": one.tools for one in config.groups}
     return {where: found for where, members in named.items() if (found := hub.generation.strangers(members))}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
+import msgspec
 from pydantic import ValidationError
 
 from mcp_hub.config.canonical import canonical, only_known
@@ -19,7 +19,7 @@ from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
-from mcp_hub.config.models import Config, OnConflict, Server
+from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
 from mcp_hub.config.oauth import TokenStore
 from mcp_hub.config.plain_secrets import ADVICE, is_plain_secret
 from mcp_hub.config.root_rules import read_root_rules
@@ -43,8 +43,7 @@ _ON_CONFLICT: Final[Mapping[str, OnConflict]] = {
 }
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """A configuration and what its user should hear about it, a line each."""
 
     config: Config
@@ -159,6 +158,9 @@ def _config(
         "watch": fields.flag("watch"),
         "token_store": fields.choice("token_store", {word: word for word in get_args(TokenStore)}),
         "token_dir": fields.path("token_dir"),
+        "group_scope": fields.choice("group_scope", {word: word for word in get_args(GroupScope)}),
+        "meta_tools": fields.flag("meta_tools"),
+        "state_file": fields.path("state_file"),
         "listen": listen,
         **rules,
     }

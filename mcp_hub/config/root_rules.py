@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
@@ -11,7 +12,7 @@ from pydantic import BaseModel
 from mcp_hub.config.fields import Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.rule_fields import by_mode, read_model
-from mcp_hub.config.rules import CallLog, Fallback, Flows, Guard, Pins, Profile, Screen, ToolSet, Web
+from mcp_hub.config.rules import CallLog, Fallback, Flows, Guard, Pins, Profile, Screen, ToolGroup, ToolSet, Web
 from mcp_hub.config.variables import Scope
 
 N = TypeVar("N", bound=BaseModel)
@@ -24,6 +25,9 @@ _OFF: Final[Mapping[str, dict[str, Any]]] = {
     "flows": {"mode": "off"},
     "screen": {"mode": "off"},
 }
+BASIC: Final = "basic"
+"""The group of what is in no other."""
+_SWITCH: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _WEB_KEYS: Final = ("docintel_endpoint", "allow_addresses")
 """Keys that people look for beside the fallback."""
 
@@ -36,6 +40,7 @@ def read_root_rules(
         "blacklist": _blacklist(_first(given, "blacklist", "tool_blacklist"), ids, findings),
         "tool_sets": _named(ToolSet, given.get("tool_sets"), findings),
         "profiles": _named(Profile, given.get("profiles"), findings),
+        "groups": _named(ToolGroup, given.get("groups"), findings),
     }
     web, fallback = _first(given, "web", "scrape"), _first(given, "fallback", "scrape_fallback")
     if fallback is not None and isinstance(fallback.value, dict):
@@ -68,6 +73,7 @@ def read_root_rules(
         if item is not None and item.value is not None:
             found[name] = read_model(model, item.value, item.at, findings, _OFF.get(name))
     _check_profiles(found, given, findings)
+    _check_groups(found["groups"] or (), ids, findings)
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -159,3 +165,17 @@ def _check_profiles(found: Mapping[str, Any], given: Mapping[str, Given], findin
                 known = ", ".join(sorted(sets)) or "none"
                 at = (*given["profiles"].at, profile.name, "tool_sets")
                 findings.error(at, f"there is no tool set {name!r} in this file (there is: {known})")
+
+
+def _check_groups(groups: Sequence[ToolGroup], ids: Collection[str], findings: Findings) -> None:
+    for group in groups:
+        at: KeyPath = ("groups", group.name)
+        if group.name == BASIC:
+            findings.error(at, "is always there and always on: it has what is in no other group")
+        elif not group.name.isprintable():
+            findings.error(at, "must be a name without control characters")
+        elif _SWITCH.fullmatch(group.name) is None:
+            findings.warning(at, "is no name every model can be given: at most 64 letters, digits, '_', '-' and '.'")
+        for pattern in group.servers:
+            if not any(fnmatchcase(id, pattern) for id in ids):
+                findings.warning((*at, "servers"), "names a server that is not in this file")

@@ -38,7 +38,8 @@ class App:
     """Serves `dispatcher` to the clients of one listener; with `sse` also over the legacy transport.
 
     `gate` replaces the checks that `listen` describes; `verifier` is the one that `listen.verify` describes; `quotas`
-    are those the dispatcher has as well.
+    are those the dispatcher has as well. Raises ConfigError if the hub has servers that nobody on a network may reach;
+    from then on it takes no configuration that has.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class App:
         verifier: Verifier | None = None,
         quotas: Quotas | None = None,
     ) -> None:
+        dispatcher.over_network()
         quotas = quotas or Quotas(listen)
         self._dispatcher = dispatcher
         self._gate = gate if gate is not None else Gate(listen)
