@@ -159,6 +159,10 @@ async def main() -> None:
     await call("multiply", a=21)
     await call("search", query="hub")
     await call("say", text="goodbye")
+    async for chunk in await toolkit.call_tool_function({"type": "tool_use", "id": "2", "name": "show", "input": {}}):
+        for block in chunk.content:
+            shown = json.loads(block["text"]) if block.get("text", "").startswith("{") else block
+            print(sorted((key, value) for key, value in shown.items() if value is not None))
 
     # What the model itself may switch.
     toolkit.register_tool_function(toolkit.reset_equipped_tools)

@@ -35,11 +35,11 @@ _PROCEDURE = f"{_EXAMPLES}::test_the_toolkit_does_what_its_operating_procedure_s
 SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     # -- 000 -------------------------------------------------------------------------------------------------
     "A000-1": (
-        f"{_BY_NAME}::test_check_31_annotated_arguments_and_defaults_are_described",
         f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
+        f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
     ),
     "A000-2": (
-        f"{_BY_NAME}::test_a_registered_function_needs_no_schema_and_gets_what_was_sent",
+        f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
         _ON_BOTH,
     ),
     "A000-3": (
@@ -57,6 +57,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_SCHEMAS}::test_a_field_describes_a_parameter_above_the_docstring",
     ),
     "A000-7": (
+        f"{_BY_NAME}::test_check_31_annotated_arguments_and_defaults_are_described",
         f"{_SCHEMAS}::test_only_what_always_is_an_object_has_an_output_schema",
         _ON_BOTH,
     ),
@@ -69,10 +70,17 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_BY_NAME}::test_what_is_no_transport_is_said_and_what_is_not_there_leaves_nothing",
         f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",
     ),
-    "A000-13": (f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",),
+    "A000-13": (
+        f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
+        _ON_BOTH,
+    ),
     "A000-14": (f"{_BY_NAME}::test_a_schema_becomes_kwargs_and_stays_as_it_is",),
     "A000-15": (f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",),
-    "A000-16": (f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",),
+    "A000-16": (
+        f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",
+        f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
+        _ON_BOTH,
+    ),
     "A000-17": (f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",),
     "A000-18": ("hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",),
     "A000-19": (f"{_BY_NAME}::test_check_34_without_fastmcp_and_markitdown_servers_work_and_nobody_is_asked",),
@@ -428,7 +436,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_CLIENTS}::test_what_cannot_be_is_said_when_the_client_is_made",
     ),
     "A004-14": (f"{_CLIENTS}::test_stdio_clients_are_closed_in_any_order",),
-    "A004-15": (f"{_CLIENTS}::test_http_clients_list_and_call",),
+    "A004-15": (_ON_BOTH,),
     "A004-16": (
         "hub/test_nothing_is_lost_on_the_way.py::test_unknown_fields_arrive_untouched",
         "matrix/features.py::test_tools_are_listed_with_everything_they_say_of_themselves",
