@@ -75,7 +75,10 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         _ON_BOTH,
     ),
     "A000-14": (f"{_BY_NAME}::test_a_schema_becomes_kwargs_and_stays_as_it_is",),
-    "A000-15": (f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",),
+    "A000-15": (
+        f"{_ACCESS}::test_tags_of_a_servers_own_filter_tools_whichever_name_its_library_gives_them",
+        f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",
+    ),
     "A000-16": (
         f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",
         f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
