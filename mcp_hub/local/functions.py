@@ -82,7 +82,8 @@ class LocalTool:
         mark = self.mark
         long = documented.long_description if mark.include_long_description else None
         texts = [text for text in (documented.short_description, long) if text]
-        description = mark.description or written.get("description") or "\n\n".join(texts) or self.name
+        said = mark.before_long_description.join(texts)
+        description = mark.description or written.get("description") or said or self.name
         definition: Json = {"name": self.name, "description": description, "inputSchema": schema}
         if mark.title:
             definition["title"] = mark.title
