@@ -15,6 +15,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_hub import PlaywrightSession, ToolManager, ToolManagerProtocol, with_timeout
 from mcp_hub.errors import ConfigError
 from tests.fakes.client import PATIENCE, fake, write_config
+from tests.hub.test_over_a_network import network_hub
 from tests.tries.counted import counting
 from tests.tries.test_fallback import ALLOWED, site
 
@@ -285,6 +286,26 @@ def test_a_file_brings_its_servers_and_rules(tmp_path: Path) -> None:
         (listed,) = asyncio.run(manager.get_all_tool_definitions())
         assert not {"add", "echo"} & {tool["name"] for tool in listed["tools"]}
         assert "blacklisted" in call(manager, "one", "add")["error"]
+
+
+@pytest.mark.parametrize("path", ["/sse", "/mcp"])
+def test_a_url_is_a_server_and_the_blacklist_holds_there_too(tmp_path: Path, path: str) -> None:
+    async def ask() -> tuple[list[str], list[Json]]:
+        async with network_hub(tmp_path, {"fake": fake(namespace="")}) as (_, base):
+            servers = [{"name": "net", "params": base + path}]
+            async with ToolManager(servers, tool_blacklist={("net", "add")}) as manager:
+                (listed,) = await manager.get_all_tool_definitions()
+                answers = [await manager.execute_tool_call("net", "echo", {"text": "far"})]
+                answers.append(await manager.execute_tool_call("net", "add", {"a": 1, "b": 1}))
+                await manager.async_use_mcp(base + path, headers={"X-Any": "1"})
+                assert manager.tool_info["echo"]["desc"] == "echo of fake"
+                return [tool["name"] for tool in listed["tools"]], answers
+
+    names, (echoed, refused) = asyncio.run(ask())
+    assert "echo" in names
+    assert "add" not in names
+    assert echoed["result"] == "far"
+    assert "blacklisted" in refused["error"]
 
 
 def test_with_timeout_passes_results_and_raises_at_the_end() -> None:
