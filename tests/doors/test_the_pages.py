@@ -13,7 +13,7 @@ from tests.doors.programs import EXAMPLES, PAGES, SERVER, blocks, output, promis
 pytestmark = pytest.mark.anyio
 
 PYTHON = "with_await.py"
-PAGE_NAMES = ["agently.md", "agentscope-sop.md", "agentscope.md", "miroflow.md", "tool-system.md"]
+PAGE_NAMES = ["agently.md", "agentscope-sop.md", "agentscope.md", "miroflow.md"]
 
 
 @pytest.mark.parametrize("page", PAGE_NAMES)

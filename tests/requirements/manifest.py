@@ -505,8 +505,8 @@ PARTLY: Final[Mapping[str, str]] = {
 }
 """Row -> where what is there differs from the text of the row, and why."""
 
-PENDING: Final[frozenset[str]] = frozenset()
-"""Rows whose code has not landed yet."""
+PENDING: Final = frozenset({"A002-1", "A002-2", "A002-3", "A002-5", "A002-6", "A002-7", "A002-19", "A004-23"})
+"""Rows of SHOWN whose code has not landed yet."""
 
-PENDING_CHECKS: Final[frozenset[int]] = frozenset()
+PENDING_CHECKS: Final = frozenset({44})
 """Checks whose code has not landed yet."""
