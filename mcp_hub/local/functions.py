@@ -73,8 +73,9 @@ class LocalTool:
         else:
             schema = without_properties(without_titles(written["parameters"]), self.preset)
         long = documented.long_description if mark.include_long_description else None
-        self.documented = tuple(text for text in (documented.short_description, long) if text)
-        """What its docstring says of it, the short and the long half."""
+        texts = [text for text in (documented.short_description, long) if text]
+        self.documented = mark.before_long_description.join(texts)
+        """What its docstring says of it."""
         self.definition = self._define(schema, written or {})
         """Of `tools/list`, without an extended model."""
         self._extension: Extension | None = None
@@ -83,7 +84,7 @@ class LocalTool:
 
     def _define(self, schema: Json, written: Json) -> Json:
         mark = self.mark
-        description = mark.description or written.get("description") or "\n\n".join(self.documented) or self.name
+        description = mark.description or written.get("description") or self.documented or self.name
         definition: Json = {"name": self.name, "description": description, "inputSchema": schema}
         if mark.title:
             definition["title"] = mark.title

@@ -71,7 +71,7 @@ def of_function(function: Callable[..., Any], mark: Mark) -> RegisteredToolFunct
     if stated is None:
         del parameters["additionalProperties"]
     about: Json = {"name": local.name, "parameters": parameters}
-    description = mark.description or ("\n".join(local.documented) if stated is None else stated.get("description"))
+    description = mark.description or (local.documented if stated is None else stated.get("description"))
     if description:
         about["description"] = description
     return RegisteredToolFunction(

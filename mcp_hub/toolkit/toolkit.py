@@ -178,6 +178,7 @@ class Toolkit:
             preset=dict(preset_kwargs or {}),
             postprocess=postprocess_func,
             include_long_description=include_long_description,
+            before_long_description="\n",
             include_var_positional=include_var_positional,
             include_var_keyword=include_var_keyword,
             convert=False,
@@ -203,7 +204,7 @@ class Toolkit:
                 "A function with name '%s' is already registered in the toolkit. Overriding with the new function.",
                 name,
             )
-            self._withdraw(self.tools[name])
+            self._retire(self.tools[name])  # its place in the order stays
         tool.begin = partial(self._begin, tool)
         self.tools[name] = tool
         self._tell()  # before the hub has the tool, so that it is in its group from the beginning
@@ -383,9 +384,9 @@ class Toolkit:
         return tool.original_func == self.reset_equipped_tools
 
     def _remove(self, name: str) -> None:
-        self._withdraw(self.tools.pop(name))
+        self._retire(self.tools.pop(name))
 
-    def _withdraw(self, tool: RegisteredToolFunction) -> None:
+    def _retire(self, tool: RegisteredToolFunction) -> None:
         tool.begin = None
         if tool.local is not None and not self._is_meta(tool):
             self._hub.remove_function(tool.name)
