@@ -28,9 +28,11 @@ MAX_ARGUMENTS: Final = 63 * 1024 * 1024
 
 def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
     """What the process of a built-in server is told, as environment variables."""
-    from mcp_hub.builtin.settings import VARIABLE, Settings
+    from mcp_hub.builtin.settings import VARIABLE, Settings, native_to_environ
     from mcp_hub.policy.guard import url_rules
 
+    if server.native is not None:
+        return native_to_environ(server.native.get_secret_value())
     web = config.web
     settings = Settings(
         url_rules=url_rules(config.guard),

@@ -1,4 +1,4 @@
-"""`python -m mcp_hub.builtin web|browser`: serve one of them over stdio."""
+"""`python -m mcp_hub.builtin web|browser|native`: serve one of them over stdio."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mcp_hub.wire.streams import claim
 
-NAMES: Final = ("web", "browser")
+NAMES: Final = ("web", "browser", "native")
 CLOSE_WAIT: Final = 3.0
 """Seconds for closing what is open after stdin has ended; the hub's own patience ends at about the same time."""
 
@@ -32,8 +32,9 @@ def main() -> None:
     except ValueError as error:
         sys.exit(str(error))
     module = import_module(f"mcp_hub.builtin.{name}")
-    functions: Sequence[Callable[..., Any]] = module.tools(settings)
-    tools = [LocalTool(function, mark) for function in functions if (mark := mark_of(function)) is not None]
+    offered: Sequence[Callable[..., Any] | LocalTool] = module.tools(settings)
+    tools = [one for one in offered if isinstance(one, LocalTool)]
+    tools += [LocalTool(one, mark) for one in offered if callable(one) and (mark := mark_of(one)) is not None]
     server = LocalServer({tool.name: tool for tool in tools}, [], stdin, stdout, name=f"mcp-hub {name}")
     server.serve()
     close: Callable[[], Coroutine[Any, Any, None]] | None = getattr(module, "close", None)

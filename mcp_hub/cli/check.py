@@ -12,7 +12,8 @@ from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
 from mcp_hub.cli.said import doubted
-from mcp_hub.cli.startup import add_config_arguments, load, run_loop
+from mcp_hub.cli.startup import add_config_arguments, load_with_files, run_loop
+from mcp_hub.config import Loaded
 from mcp_hub.config.child_env import CommandNotFound
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
@@ -35,11 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit 1 if a required server fails or the catalog has a conflict that the configuration forbids."""
-    return run_loop(_check(load(options, quiet=True, advice=True), as_json=options.json))
+    """Exit 1 if a required server fails, a file of tools is left out, or the catalog has a conflict that the
+    configuration forbids.
+    """
+    return run_loop(_check(load_with_files(options, quiet=True, advice=True), as_json=options.json))
 
 
-async def _check(config: Config, *, as_json: bool) -> int:
+async def _check(loaded: Loaded, *, as_json: bool) -> int:
+    config = loaded.config
     async with Hub(config) as hub:
         await outcomes(hub)
         redaction = Redaction(secrets_of(config))
@@ -56,9 +60,13 @@ async def _check(config: Config, *, as_json: bool) -> int:
         ]
         strangers = _strangers(config, hub)
         forbidden = any(finding.severity == "error" for finding in hub.catalog.findings)
+        broken = bool(loaded.left_out) or any(
+            fact["incomplete"] for fact in facts if hub.upstreams[fact["server"]].server.tools_dir is not None
+        )
     failed = [fact["server"] for fact in facts if fact["required"] and fact["problem"] is not None]
     if as_json:
-        print(json_text({"servers": facts, "findings": findings, "failed": failed, "strangers": strangers}))
+        said = {"servers": facts, "findings": findings, "failed": failed, "strangers": strangers}
+        print(json_text({**said, "left_out": [printable(line, 2000) for line in loaded.left_out]}))
     else:
         _print_table(facts)
         _print_findings(findings)
@@ -66,7 +74,7 @@ async def _check(config: Config, *, as_json: bool) -> int:
             print(f"error: {where}: no server has {', '.join(printable(member) for member in members)}")
         if failed:
             print(f"failed: required and not available: {', '.join(failed)}")
-    return FAILED if failed or forbidden or strangers else OK
+    return FAILED if failed or forbidden or strangers or broken else OK
 
 
 def _strangers(config: Config, hub: Hub) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mcp_hub.config.models import Config
-from mcp_hub.file_stamps import Stamp, stamp, tool_files
+from mcp_hub.file_stamps import Stamp, folder_files, python_files, stamp, tool_files
 
 SETTLED: Final = 0.2
 """Seconds for which nothing may change any more: an editor writes in several steps."""
@@ -19,29 +19,38 @@ LOOK_AGAIN: Final = 60_000
 
 
 class ConfigFiles:
-    """`read` are the files of the configuration; those of local tools belong to it as well."""
+    """`read` are the files of the configuration; those of local tools and all in `folders` belong to it as well."""
 
-    def __init__(self, config: Config, read: Iterable[Path]) -> None:
+    def __init__(self, config: Config, read: Iterable[Path], folders: Iterable[Path] = ()) -> None:
         self._paths: tuple[Path, ...] = ()
         self._tools: tuple[Path, ...] = ()
-        self.belong_to(config, read)
+        self._folders: tuple[Path, ...] = ()
+        self.belong_to(config, read, folders)
         self._seen = self._stamps()
 
-    def belong_to(self, config: Config, read: Iterable[Path]) -> None:
+    def belong_to(self, config: Config, read: Iterable[Path], folders: Iterable[Path] = ()) -> None:
         """From now on the files of this configuration; one that is new to it does not count as changed."""
-        before = (self._paths, self._tools)
+        before = (self._paths, self._tools, self._folders)
         self._paths = tuple(sorted({*read, *([config.path] if config.path is not None else [])}))
         self._tools = tuple(server.tools_dir for server in config.servers if server.tools_dir is not None)
-        if before != (self._paths, self._tools):
+        self._folders = tuple(folders)
+        if before != (self._paths, self._tools, self._folders):
             self._seen = self._stamps()
 
-    def _stamps(self) -> tuple[Stamp | None, ...]:
-        return (*map(stamp, self._paths), *(one for directory in self._tools for one in tool_files(directory)))
+    def _stamps(self) -> tuple[Stamp | bool | None, ...]:
+        return (
+            *map(stamp, self._paths),
+            *(one for directory in self._tools for one in tool_files(directory)),
+            # That a directory is there counts too: from then on it can be watched.
+            *(found for folder in self._folders for found in (folder.parent.is_dir(), folder.is_dir())),
+            *(stamp(path) for folder in self._folders for path in (*folder_files(folder), *python_files(folder))),
+        )
 
     def _directories(self) -> list[Path]:
         # A file that is replaced, or a link that is turned, is an event of its directory.
         wanted = {path.parent for path in self._paths} | {path.resolve().parent for path in self._paths}
         wanted |= {folder for directory in self._tools for folder in (directory, directory / "builtin")}
+        wanted |= {one for folder in self._folders for one in (folder, folder.parent, folder.parent.parent)}
         return sorted(directory for directory in wanted if directory.is_dir())
 
     async def changed(self) -> None:

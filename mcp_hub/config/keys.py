@@ -16,7 +16,7 @@ ALIASES: Final = {
     "env_file": "env_file", "envFile": "env_file",
     "env_vars": "env_vars",
     "cwd": "cwd", "working_dir": "cwd", "working_directory": "cwd", "workingDirectory": "cwd",
-    "url": "url", "httpUrl": "url", "serverUrl": "url",
+    "url": "url", "httpUrl": "url", "serverUrl": "url", "mcp_server_url": "url",
     "headers": "headers", "http_headers": "headers", "static_headers": "headers",
     "env_http_headers": "env_http_headers",
     "api_key": "api_key", "mcp_api_key": "api_key", "apiKey": "api_key",

@@ -44,7 +44,9 @@ Transport = Literal["stdio", "http", "sse", "auto"]
 """How an upstream is reached. `auto`: a URL without a type; streamable HTTP first, SSE when that answers 4xx."""
 
 SessionMode = Literal["shared", "client", "call"]
-Builtin = Literal["web", "browser"]
+Builtin = Literal["web", "browser", "native"]
+Origin = Literal["native", "builtin", "mcp"]
+"""What a tool is: a REST endpoint, a function or server of the hub's own process, or any MCP server's."""
 TARGETS = ("command", "url", "tools_dir", "builtin")
 """What an entry can lead to; it has exactly one of these."""
 OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
@@ -124,6 +126,10 @@ class Server(Frozen):
 
     builtin: Builtin | None = None
     """An upstream the hub brings along."""
+    native: SecretStr | None = None
+    """Of `builtin: native`: the REST endpoints it serves as tools, as JSON."""
+    secrets: tuple[SecretStr, ...] = ()
+    """What of them must not be shown."""
     browser: bool = False
     """Whether it is a browser: its callers are kept apart, and the guard reads all its arguments."""
     profile: Path | None = None
@@ -164,6 +170,13 @@ class Server(Frozen):
             other = "a 'command'" if self.transport == "stdio" else "a 'url'"
             raise ValueError(f"transport '{self.transport}' needs {other}")
         return self
+
+    @property
+    def origin(self) -> Origin:
+        """What its tools are."""
+        if self.native is not None:
+            return "native"
+        return "mcp" if self.tools_dir is None and self.builtin is None else "builtin"
 
     @property
     def connection(self) -> str:

@@ -120,6 +120,7 @@ OTHER: dict[str, Any] = {
     "max_sessions": 7, "era": "modern", "keep_catalog": False, "deadlines": Deadlines(call=5), "max_frame": 5,
     "builtin": "web", "browser": True, "allow": ("roots",),
     "profile": Path("profile"), "headless": False, "executable": Path("chromium"),
+    "native": SecretStr("[]"), "secrets": (SecretStr("secret"),),
     "oauth": OAuth(client_id="c", client_secret=SecretStr("s")),
 }  # fmt: skip
 RULES: dict[str, Any] = {
