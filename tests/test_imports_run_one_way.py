@@ -22,6 +22,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "log_levels",
     "long_results",
     "loosening",
+    "native_tools",
     "pinning",
     "principals",
     "redaction",

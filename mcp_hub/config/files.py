@@ -17,6 +17,9 @@ DEBOUNCE: Final = 100
 LOOK_AGAIN: Final = 60_000
 """Milliseconds after which the wait for an event begins anew."""
 
+Place = tuple[str, Path]
+"""`file`, `tools` or `folder`, and which."""
+
 
 class ConfigFiles:
     """`read` are the files of the configuration; those of local tools and all in `folders` belong to it as well."""
@@ -25,26 +28,26 @@ class ConfigFiles:
         self._paths: tuple[Path, ...] = ()
         self._tools: tuple[Path, ...] = ()
         self._folders: tuple[Path, ...] = ()
+        self._seen: dict[Place, tuple[Stamp | None, ...]] = {}
         self.belong_to(config, read, folders)
-        self._seen = self._stamps()
 
     def belong_to(self, config: Config, read: Iterable[Path], folders: Iterable[Path] = ()) -> None:
         """From now on the files of this configuration; one that is new to it does not count as changed."""
-        before = (self._paths, self._tools, self._folders)
         self._paths = tuple(sorted({*read, *([config.path] if config.path is not None else [])}))
         self._tools = tuple(server.tools_dir for server in config.servers if server.tools_dir is not None)
         self._folders = tuple(folders)
-        if before != (self._paths, self._tools, self._folders):
-            self._seen = self._stamps()
+        # What has changed while the configuration was being loaded was not: it still counts.
+        self._seen = {place: self._seen.get(place, now) for place, now in self._stamps().items()}
 
-    def _stamps(self) -> tuple[Stamp | bool | None, ...]:
-        return (
-            *map(stamp, self._paths),
-            *(one for directory in self._tools for one in tool_files(directory)),
+    def _stamps(self) -> dict[Place, tuple[Stamp | None, ...]]:
+        found: dict[Place, tuple[Stamp | None, ...]] = {("file", path): (stamp(path),) for path in self._paths}
+        found |= {("tools", directory): tool_files(directory) for directory in self._tools}
+        for folder in self._folders:
+            files = (*folder_files(folder), *python_files(folder))
             # That a directory is there counts too: from then on it can be watched.
-            *(found for folder in self._folders for found in (folder.parent.is_dir(), folder.is_dir())),
-            *(stamp(path) for folder in self._folders for path in (*folder_files(folder), *python_files(folder))),
-        )
+            there = (*(None for one in (folder.parent, folder) if one.is_dir()),)
+            found["folder", folder] = (*there, *map(stamp, files))
+        return found
 
     def _directories(self) -> list[Path]:
         # A file that is replaced, or a link that is turned, is an event of its directory.

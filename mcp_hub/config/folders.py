@@ -109,12 +109,17 @@ class FolderReading:
         for document, findings, scope in self._documents(folder):
             from mcp_hub.config.native import read_native  # only where there are any
 
-            for at, stem, values in _native_tools(document, findings):
-                one = read_native(values, at, stem, scope, document.written, findings)
-                if one is not None and not findings.errors and self._free("tool", one.tool.name, names, document):
-                    tools.append(one.tool.to_json())
-                    rules[one.tool.name] = one.rules
-                    secrets += one.tool.secrets
+            read = [
+                read_native(values, at, stem, scope, document.written, findings)
+                for at, stem, values in _native_tools(document, findings)
+            ]
+            # A file counts as a whole: half of what it says may not be what was meant.
+            for one in () if findings.errors else read:
+                if one is None or not self._free("tool", one.name, names, document) or one.tool is None:
+                    continue
+                tools.append(one.tool.to_json())
+                rules[one.name] = one.rules
+                secrets += one.tool.secrets
             self._tell(findings)
         data = json.dumps(tools)
         if len(data) > MAX_NATIVE:
@@ -146,7 +151,6 @@ class FolderReading:
             defaults = read_defaults(root, dialect, findings)
             reading = Reading(dialect, scope, document.written, findings, defaults)
             servers = [server for entry in entries if (server := read_entry(entry, reading)) is not None]
-            # A file counts as a whole: half of what it says may not be what was meant.
             if not findings.errors:
                 self.found.servers += [one for one in servers if self._free("server", one.id, taken, document)]
             self._tell(findings)

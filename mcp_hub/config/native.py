@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -53,18 +53,19 @@ _ALIASES: Final = {"url": "api_url", "endpoint": "api_url", "auth": "auth_method
 
 @dataclass(frozen=True)
 class Read:
-    """A native tool with the hub's rules for it."""
+    """A native tool with the hub's rules for it; one that is switched off has its name alone."""
 
-    tool: NativeTool
-    rules: ToolRules
+    name: str
+    tool: NativeTool | None = None
+    rules: ToolRules = field(default_factory=ToolRules)
 
 
 def read_native(
     values: Mapping[str, Any], at: KeyPath, stem: str, scope: Scope, written: Mapping[KeyPath, str], findings: Findings
 ) -> Read | None:
-    """The tool of one mapping; None, with the reason in the findings, where it is none or is off.
+    """The tool of one mapping; None, with errors in the findings, where it is none, and where `enabled` is false.
 
-    A variable without a value switches it off with a warning; everything else that is wrong is an error.
+    A variable without a value switches it off with a warning. Its name stays taken: no other tool gets its calls.
     """
     if values.get("enabled") is False:
         return None
@@ -85,12 +86,13 @@ def read_native(
     rules, _ = read_tools({"it": {key: given[key].value for key in _RULES if key in given}}, None, at, part)
     findings.add(part)
     if unresolved:
+        name = given["name"].value if "name" in given else stem
         findings.warning(at, f"is switched off: {told(unresolved, at)}")
-        return None
+        return Read(name) if isinstance(name, str) and not part.errors else None
     if read is None or part.errors:
         return None
     rule = rules.get("it", ToolRules())
-    return Read(read, rule if rule.timeout is not None else rule.model_copy(update={"timeout": TIMEOUT}))
+    return Read(read.name, read, rule if rule.timeout is not None else rule.model_copy(update={"timeout": TIMEOUT}))
 
 
 class _Reading:

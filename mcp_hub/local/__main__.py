@@ -21,7 +21,8 @@ def main() -> None:
     left_out: list[str] = []
     duplicates: list[dict[str, str]] = []
     tools = load(directory, left_out.append, duplicates)
-    for text in left_out:
+    again = [f"{one['dropped']}: {one['name']} is left out: {one['kept']} has it already" for one in duplicates]
+    for text in (*left_out, *again):
         print(text, file=sys.stderr, flush=True)
     LocalServer(tools, left_out, stdin, stdout, duplicates=duplicates).serve()
     sys.stderr.flush()
