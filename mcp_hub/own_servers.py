@@ -31,6 +31,8 @@ def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
     from mcp_hub.builtin.settings import VARIABLE, Settings, native_to_environ
     from mcp_hub.policy.guard import url_rules
 
+    if server.builtin == "skills":
+        return {}
     if server.native is not None:
         return native_to_environ(server.native.get_secret_value())
     web = config.web

@@ -44,7 +44,8 @@ ALLOWED = {
     "kept": {"pure", "config", "wire", "private_files"},
     "credentials": {"pure", "config", "wire", "private_files"},
     "policy": {"pure", "config"},
-    "upstream": {"pure", "config", "wire", "kept", "credentials"},
+    "skills": {"pure", "config", "wire"},
+    "upstream": {"pure", "config", "wire", "kept", "credentials", "skills"},
     "local": {"pure", "wire"},
     "builtin": {"pure", "wire", "local"},
     "records": {"pure"},
@@ -58,7 +59,8 @@ ALLOWED = {
     "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers", "pin_file"},
     "generations": {"pure", "config", "wire", "kept", "policy", "upstream", "chain", "own_servers", "relay"}
     | {"generation", "file_stamps", "pin_file", "credentials"},
-    "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "catalogs", "chain", "generation", "generations"},
+    "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "catalogs", "chain", "generation", "generations"}
+    | {"skills"},
     "serve": {"pure", "config", "wire", "policy", "catalogs", "hub"},
     "status": {"pure", "upstream", "hub"},
     "status_socket": set(),

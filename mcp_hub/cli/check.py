@@ -120,7 +120,7 @@ def _facts(hub: Hub, upstream: Upstream, redaction: Redaction) -> dict[str, Any]
 
 def _argv(hub: Hub, upstream: Upstream, redaction: Redaction) -> list[str] | None:
     """What is executed for it, without secrets; None for what has no process, is off, or cannot be found."""
-    if upstream.server.transport != "stdio" or not upstream.server.enabled:
+    if upstream.server.transport != "stdio" or upstream.server.builtin == "skills" or not upstream.server.enabled:
         return None
     try:
         words = hub.dialer.argv(upstream.server)

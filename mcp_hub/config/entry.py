@@ -45,8 +45,8 @@ _BROWSERS: Final = re.compile(r"playwright[/-]mcp|mcp/playwright|chrome-devtools
 """Packages and images whose callers must not see each other's pages and cookies."""
 _UNPINNED: Final = "whoever publishes the next one decides what runs here; write NAME@X.Y.Z (Python: NAME==X.Y.Z)"
 _ERAS: Final = {era: era for era in get_args(EraPin)}
-_BUILTINS: Final = {name: name for name in get_args(Builtin) if name != "native"}
-"""What an entry may name; native tools are found in their folder."""
+_BUILTINS: Final = {name: name for name in get_args(Builtin) if name not in ("native", "skills")}
+"""What an entry may name; native tools are found in their folder, skills stand under their own key."""
 _VALIDATIONS: Final[Mapping[str | bool, Validation]] = {
     **{word: word for word in get_args(Validation)},
     False: "off",  # YAML 1.1 reads `off` so

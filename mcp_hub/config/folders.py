@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,11 +18,12 @@ from mcp_hub.config.canonical import read_defaults
 from mcp_hub.config.dialect import Dialect, RawEntry, find_entries
 from mcp_hub.config.document import Document, read_document
 from mcp_hub.config.entry import Reading, read_entry
-from mcp_hub.config.findings import Finding, Findings
+from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import HARMLESS_ROOTS, ROOT_KEYS, ROOTS
 from mcp_hub.config.models import Server
 from mcp_hub.config.rule_fields import read_model
 from mcp_hub.config.rules import ToolRules, ToolSet
+from mcp_hub.config.skill import SKILL_FILE, Skill, read_skill
 from mcp_hub.config.variables import Scope
 from mcp_hub.errors import ConfigError
 from mcp_hub.file_stamps import folder_files
@@ -32,7 +33,10 @@ NATIVE: Final = "native"
 """Folder, and id of the server it becomes."""
 BUILTIN: Final = "builtin"
 MCP: Final = "mcp"
+SKILLS: Final = "skills"
+"""Id of the server that the root key of this name stands for."""
 FOLDERS: Final = (NATIVE, BUILTIN, MCP)
+MAX_SKILLS: Final = 200
 TOOL_SETS: Final = Path("configs", "tool_sets")
 MAX_NATIVE: Final = 512 * 1024
 """Characters of all native tools together: they travel in the environment of a process, which is bounded."""
@@ -42,7 +46,7 @@ _BARE: Final = frozenset({"command", "cmd", "url", "httpUrl", "serverUrl", "mcp_
 
 @dataclass(frozen=True)
 class Duplicate:
-    """One name that was found twice: the first is kept. `what` is `tool`, `server` or `tool set`."""
+    """One name that was found twice: the first is kept. `what` is `tool`, `server`, `tool set` or `skill`."""
 
     what: str
     name: str
@@ -97,11 +101,38 @@ class FolderReading:
                 findings.error((), "must be a mapping with name, description and tools")
             elif isinstance(name := values.get("name", document.path.stem), str) and name:
                 one = read_model(ToolSet, {**values, "name": name}, (), findings)
-                if one is not None and not findings.errors and self._free("tool set", name, taken, document):
+                if one is not None and not findings.errors and self._free("tool set", name, taken, document.path):
                     self.found.tool_sets.append(one)
             else:
                 findings.error(("name",), "must be a text")
             self._tell(findings)
+
+    def skills(self, given: Sequence[tuple[KeyPath, Path]], findings: Findings) -> Server | None:
+        """The server of the skills in these directories, each one or a directory of some."""
+        taken: dict[str, str] = {}
+        skills: list[Skill] = []
+        for at, directory in given:
+            part = findings.part()
+            inner = sorted(one.parent for one in directory.glob(f"*/{SKILL_FILE}")) if directory.is_dir() else []
+            self._scope.read.update((directory, *inner))
+            for path in [directory] if (directory / SKILL_FILE).exists() or not inner else inner:
+                try:
+                    if (path / SKILL_FILE).is_symlink():
+                        raise ValueError(f"The {SKILL_FILE} file in '{path}' is a link; a skill has files of its own.")
+                    skill = read_skill(path)
+                except ValueError as error:
+                    part.error(at, printable(str(error)))
+                    continue
+                self._scope.read.update(file for name in skill.files for file in (path / name, (path / name).parent))
+                if self._free("skill", skill.name, taken, path):
+                    skills.append(skill)
+            if len(skills) > MAX_SKILLS:
+                part.error(at, f"makes more than {MAX_SKILLS} skills; the others are left out")
+            self.found.left_out += part.wrong()
+        skills = skills[:MAX_SKILLS]
+        if not skills:
+            return None
+        return Server(id=SKILLS, transport="stdio", builtin="skills", namespace=SKILLS, skills=tuple(skills))
 
     def _native(self, folder: Path, taken: dict[str, str], namespace: str) -> None:
         names: dict[str, str] = {}
@@ -115,7 +146,7 @@ class FolderReading:
             ]
             # A file counts as a whole: half of what it says may not be what was meant.
             for one in () if findings.errors else read:
-                if one is None or not self._free("tool", one.name, names, document) or one.tool is None:
+                if one is None or not self._free("tool", one.name, names, document.path) or one.tool is None:
                     continue
                 tools.append(one.tool.to_json())
                 rules[one.name] = one.rules
@@ -152,7 +183,7 @@ class FolderReading:
             reading = Reading(dialect, scope, document.written, findings, defaults)
             servers = [server for entry in entries if (server := read_entry(entry, reading)) is not None]
             if not findings.errors:
-                self.found.servers += [one for one in servers if self._free("server", one.id, taken, document)]
+                self.found.servers += [one for one in servers if self._free("server", one.id, taken, document.path)]
             self._tell(findings)
 
     def _documents(self, folder: Path) -> Iterator[tuple[Document, Findings, Scope]]:
@@ -173,8 +204,8 @@ class FolderReading:
             self.found.warnings += document.warnings
             yield document, findings, dataclasses.replace(self._scope, directory=path.parent)
 
-    def _free(self, what: str, name: str, taken: dict[str, str], document: Document) -> bool:
-        where = self._name(document.path)
+    def _free(self, what: str, name: str, taken: dict[str, str], path: Path) -> bool:
+        where = self._name(path)
         if name in taken:
             self.found.duplicates.append(Duplicate(what, name, taken[name], where))
             return False

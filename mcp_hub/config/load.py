@@ -17,7 +17,7 @@ from mcp_hub.config.document import HOW_TO_CREATE, Document, read_document
 from mcp_hub.config.entry import Reading, local_tools, read_entry
 from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Finding, Findings, KeyPath
-from mcp_hub.config.folders import BUILTIN, TOOL_SETS, Duplicate, FolderReading
+from mcp_hub.config.folders import BUILTIN, SKILLS, TOOL_SETS, Duplicate, FolderReading
 from mcp_hub.config.keys import ROOT_KEYS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
 from mcp_hub.config.models import Config, OnConflict, Server
@@ -171,6 +171,8 @@ def _config(
     found = folders.found
     servers += [one for one in (found.native, local) if one is not None]
     servers += found.servers
+    skills = _skills(fields, {server.id for server in servers} | ids, folders, findings)
+    servers += [] if skills is None else [skills]
 
     def more_sets(own: Mapping[str, ToolSet]) -> Sequence[ToolSet]:
         folders.tool_sets(document.path.parent / TOOL_SETS, {name: document.path.name for name in own})
@@ -201,6 +203,21 @@ def _config(
         for at, text in plain_errors(error):
             findings.error(at, text)
         return None
+
+
+def _skills(fields: Fields, ids: set[str], folders: FolderReading, findings: Findings) -> Server | None:
+    """The server that `skills` stands for: a directory, or a list of them."""
+    given = fields.given.get(SKILLS)
+    if given is None or given.value is None:
+        return None
+    if SKILLS in ids:
+        findings.error((SKILLS,), f"stands for an entry '{SKILLS}', but there is one of that name already")
+        return None
+    listed = given.value if isinstance(given.value, list) else [given.value]
+    if not all(isinstance(one, str) and one for one in listed):
+        findings.error((SKILLS,), "must be a list of directories with a SKILL.md each")
+        return None
+    return folders.skills([((SKILLS, index), fields.scope.path(one)) for index, one in enumerate(listed)], findings)
 
 
 def _expanded(value: Any, scope: Scope, at: KeyPath, findings: Findings) -> Any:

@@ -37,6 +37,7 @@ from mcp_hub.config.rules import (
     Validation,
     Web,
 )
+from mcp_hub.config.skill import Skill
 
 __all__ = ["Config", "Deadlines", "Listen", "Server"]
 
@@ -44,7 +45,7 @@ Transport = Literal["stdio", "http", "sse", "auto"]
 """How an upstream is reached. `auto`: a URL without a type; streamable HTTP first, SSE when that answers 4xx."""
 
 SessionMode = Literal["shared", "client", "call"]
-Builtin = Literal["web", "browser", "native"]
+Builtin = Literal["web", "browser", "native", "skills"]
 Origin = Literal["native", "builtin", "mcp"]
 """What a tool is: a REST endpoint, a function or server of the hub's own process, or any MCP server's."""
 TARGETS = ("command", "url", "tools_dir", "builtin")
@@ -130,6 +131,8 @@ class Server(Frozen):
     """Of `builtin: native`: the REST endpoints it serves as tools, as JSON."""
     secrets: tuple[SecretStr, ...] = ()
     """What of them must not be shown."""
+    skills: tuple[Skill, ...] = ()
+    """Of `builtin: skills`, which needs no process."""
     browser: bool = False
     """Whether it is a browser: its callers are kept apart, and the guard reads all its arguments."""
     profile: Path | None = None

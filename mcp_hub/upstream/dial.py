@@ -41,6 +41,10 @@ class Dialer:
 
     def link(self, server: Server, transport: str) -> Link:
         """A new, unopened link. `transport` is never `auto`. Raises CommandNotFound."""
+        if server.builtin == "skills":
+            from mcp_hub.skills.link import SkillLink
+
+            return SkillLink(server.skills)
         if transport == "http":
             from mcp_hub.wire.http_client import HttpLink  # aiohttp only where a server needs it
 

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from mcp_hub.config.models import Deadlines, Server
 from mcp_hub.config.oauth import OAuth
 from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PostProcess, Retry, Screen, ToolRules
+from mcp_hub.config.skill import Skill
 from mcp_hub.kept import Kept, KeptCatalogs
 
 LISTS: dict[str, list[Any]] = {"tools": [{"name": "t", "n": 10**25}], "resources": [], "templates": [], "prompts": []}
@@ -121,6 +122,7 @@ OTHER: dict[str, Any] = {
     "builtin": "web", "browser": True, "allow": ("roots",),
     "profile": Path("profile"), "headless": False, "executable": Path("chromium"),
     "native": SecretStr("[]"), "secrets": (SecretStr("secret"),),
+    "skills": (Skill(name="s", description="d", directory=Path("s")),),
     "oauth": OAuth(client_id="c", client_secret=SecretStr("s")),
 }  # fmt: skip
 RULES: dict[str, Any] = {
