@@ -72,11 +72,17 @@ class ConfigFiles:
                 yield_on_timeout=True,
                 ignore_permission_denied=True,
             )
+            event = asyncio.ensure_future(anext(events))
             try:
-                async for _ in events:
-                    if (before := await asyncio.to_thread(self._stamps)) != self._seen:
-                        break
+                await asyncio.sleep(0)  # it watches from its first turn on: what came before that is seen here
+                while (before := await asyncio.to_thread(self._stamps)) == self._seen:
+                    await event
+                    event = asyncio.ensure_future(anext(events))
+            except FileNotFoundError:  # a directory went before it could be watched
+                await asyncio.sleep(SETTLED)
             finally:
+                event.cancel()
+                await asyncio.gather(event, return_exceptions=True)
                 await events.aclose()
         while True:
             await asyncio.sleep(SETTLED)

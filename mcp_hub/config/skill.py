@@ -22,9 +22,9 @@ _FRONT: Final = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*$", 
 
 INSTRUCTION: Final = (
     "# Agent Skills\n"
-    "The agent skills are a collection of folds of instructions, scripts, and resources that you can load dynamically to "
-    "improve performance on specialized tasks. Each agent skill has a `SKILL.md` file in its folder that describes how "
-    "to use the skill. If you want to use a skill, you MUST read its `SKILL.md` file carefully."
+    "The agent skills are a collection of folds of instructions, scripts, and resources that you can load dynamically "
+    "to improve performance on specialized tasks. Each agent skill has a `SKILL.md` file in its folder that describes "
+    "how to use the skill. If you want to use a skill, you MUST read its `SKILL.md` file carefully."
 )
 """What AgentScope tells a model of skills, and how of each."""
 TEMPLATE: Final = '## {name}\n{description}\nCheck "{dir}/SKILL.md" for how to use this skill'
