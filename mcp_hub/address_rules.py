@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
+
+import msgspec
 
 SETTING: Final = "web.allow_addresses"
 RULE: Final = "address"
@@ -31,8 +32,7 @@ _NOT_PUBLIC: Final = tuple(
 """Networks that not every supported Python knows not to be public."""
 
 
-@dataclass(frozen=True)
-class AddressRules:
+class AddressRules(msgspec.Struct, frozen=True, dict=True):
     """`allow` has networks, addresses, names (`wiki.intranet`, `*.corp`), each also with `:port`."""
 
     allow: tuple[str, ...] = ()
@@ -67,8 +67,7 @@ class AddressRules:
         return cls(tuple(data.get("allow", ())))
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     name: str | None
     network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
     port: int | None

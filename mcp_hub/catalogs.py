@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import eq
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.catalog import Catalog, Item, OnConflict, Route, Source
 from mcp_hub.kinds import KINDS, Kind
@@ -30,8 +31,7 @@ Shown = Callable[[Route, str | None], bool]
 """Whether a route may be reached by callers of a profile."""
 
 
-@dataclass(frozen=True)
-class _Shaped:
+class _Shaped(msgspec.Struct, frozen=True):
     """The items of one upstream as the rules leave them."""
 
     upstream: Upstream

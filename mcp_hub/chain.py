@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config
@@ -31,8 +32,7 @@ from mcp_hub.policy.validate import Validate
 from mcp_hub.redaction import Redaction
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """The chain, and the rules somebody asks something besides."""
 
     chain: Chain

@@ -7,8 +7,9 @@ carries its own envelope in `params._meta`. The values are the specification's; 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+import msgspec
 
 from mcp_hub import errors
 from mcp_hub.errors import ProtocolError
@@ -68,12 +69,11 @@ HTTP_STATUS: Final[Mapping[int, int]] = {
 """Status of a modern HTTP answer by the code of its error; every other code is 200."""
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """What one modern request says about its sender; of the handshake era, what its handshake said."""
 
     version: str = LATEST_MODERN
-    capabilities: Json = field(default_factory=dict)
+    capabilities: Json = msgspec.field(default_factory=dict)
     client_info: Json | None = None
     log_level: str | None = None
 

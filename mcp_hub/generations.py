@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.chain import make_rules
 from mcp_hub.config.models import Config, Server
@@ -36,8 +37,7 @@ RENEW_WAIT: Final = 10.0
 """Seconds a new generation waits for the upstreams it has to start before it takes over."""
 
 
-@dataclass(frozen=True)
-class Lasting:
+class Lasting(msgspec.Struct, frozen=True):
     """What of a hub outlives its generations. `lists_changed()` is called when those of an upstream have changed."""
 
     info: dict[str, Any]

@@ -9,9 +9,10 @@ import hashlib
 import hmac
 import logging
 import secrets
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.config.models import RULES_OF_LISTS, Server
 from mcp_hub.kinds import KINDS
@@ -27,8 +28,7 @@ _KEY_FILE: Final = "key"
 _KEY_SIZE: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """What is kept of one upstream. `lists` holds the raw items by `Kind.name`."""
 
     era: str
@@ -76,7 +76,7 @@ class KeptCatalogs:
         if not server.keep_catalog:
             return
         try:
-            data = encode({"format": FORMAT, **{field.name: getattr(kept, field.name) for field in fields(kept)}})
+            data = encode({"format": FORMAT, **{field: getattr(kept, field) for field in kept.__struct_fields__}})
             if len(data) > MAX_SIZE:
                 log.warning("the catalog of %s is larger than %d bytes and is not kept", server.id, MAX_SIZE)
                 return
@@ -122,7 +122,7 @@ def _checked(data: bytes) -> Kept | None:
         return None
     lists = value.get("lists")
     sound = (
-        value.keys() == Kept.__dataclass_fields__.keys()
+        value.keys() == set(Kept.__struct_fields__)
         and value["era"] in ("handshake", "modern")
         and isinstance(value["protocol_version"], str)
         and isinstance(value["capabilities"], dict)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 LEFT_OUT_KEY: Final = "mcp-hub/left-out"
 """In the `_meta` of a list: texts about what its server could not offer, such as a file that does not import."""
@@ -17,8 +18,7 @@ MAX_NAME: Final = 1024
 """Characters; a longer name or URI is hostile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True, eq=False):
     """How one kind is listed, used, keyed and announced."""
 
     name: str

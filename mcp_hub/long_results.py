@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from secrets import token_hex
 from sys import getsizeof
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.wire.frames import encode
 
@@ -22,8 +23,7 @@ MAX_RESULTS: Final = 1000
 MIN_PAGE: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """One page: a part of a text, or one whole piece of other data (base64)."""
 
     mime_type: str
@@ -36,8 +36,7 @@ class Page:
         return getsizeof(self.text) + getsizeof(self.blob)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(msgspec.Struct, frozen=True):
     caller: Hashable | None
     pages: tuple[Page, ...]
     until: float

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from mcp_hub import names, resource_uris
 from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect, plain
@@ -21,8 +22,7 @@ OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """Where an exposed name leads: the upstream, and the name (or URI) it knows itself."""
 
     upstream: str
@@ -30,8 +30,7 @@ class Route:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True):
     """One listed thing on its way into the catalog.
 
     `local` is its name before the namespace is put in front, which a policy may change (of a template it counts for
@@ -43,8 +42,7 @@ class Item:
     wire: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """What one upstream contributes. `ttl_ms` and `cache_scope` are those of its own modern lists."""
 
     upstream: str
@@ -54,8 +52,7 @@ class Source:
     cache_scope: str = "private"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """Something a person should know about one item: it is left out, renamed, or easily confused."""
 
     upstream: str
@@ -68,8 +65,7 @@ class Finding:
     """What has the name, where the item is left out because of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One item under the name clients know it by. `wire` is not to be mutated."""
 
     exposed: str
@@ -79,8 +75,7 @@ class Entry:
     """`wire`, serialised."""
 
 
-@dataclass(slots=True)
-class _Claim:
+class _Claim(msgspec.Struct):
     """One sound item and the name it would have if it were alone."""
 
     order: int

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
+
+import msgspec
 
 MAX_LENGTH: Final = 64
 """What the strictest client allows in a tool's name."""
@@ -82,8 +83,7 @@ MAX_EXPRESSIONS: Final = 16
 """Expressions in one URI template; no server needs more."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Gap:
+class _Gap(msgspec.Struct, frozen=True):
     """What one expression may stand for: nothing, or `lead` and any text without a character of `stops`."""
 
     lead: str
@@ -103,8 +103,7 @@ _GAPS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class UriPattern:
+class UriPattern(msgspec.Struct, frozen=True):
     """The URIs of one RFC 6570 template. Matching takes expressions × characters, whatever the URI."""
 
     parts: tuple[str | _Gap, ...]

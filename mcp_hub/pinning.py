@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.kinds import PROMPTS, TOOLS, Kind
 
@@ -35,11 +36,10 @@ def fingerprint(value: Any) -> str | None:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class Pinned:
+class Pinned(msgspec.Struct, frozen=True):
     """What is recorded of one server."""
 
-    items: Mapping[Kind, Mapping[str, Definition]] = field(default_factory=dict)
+    items: Mapping[Kind, Mapping[str, Definition]] = msgspec.field(default_factory=dict)
     """By kind and name."""
     instructions: str | None = None
 
@@ -50,8 +50,7 @@ class Pinned:
         return fingerprint([whole, self.instructions]) or ""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """One item, or the instructions (`kind` None), that is not as it was recorded."""
 
     kind: Kind | None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
 
 from mcp_hub import bridge, extensions, resource_uris, tasks
 from mcp_hub import era as eras
@@ -16,6 +18,9 @@ from mcp_hub.policy import Call, Json
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.watches import SUBSCRIBE, UNSUBSCRIBE
+
+MAX_TOLD: Final = 1024
+"""Clients of the handshake era of whom is remembered what servers are told of them."""
 
 Shaped = Callable[[Call, Json], Awaitable[Json]]
 """A result that did not come through the rules, as they would have left it."""
@@ -31,6 +36,8 @@ class Relay:
         self._uris = uris
         self._task_ids = task_ids
         self._shaped = shaped
+        self._told: dict[int, tuple[Envelope, Envelope]] = {}
+        """By the number of what a client of the handshake era has said, which is kept so that the number stays its."""
 
     async def __call__(self, call: Call) -> Json:
         """The result of one call in its caller's era. Raises ProtocolError and CallError."""
@@ -38,7 +45,7 @@ class Relay:
         call.attempts += 1
         if call.method in (SUBSCRIBE, UNSUBSCRIBE):
             return await _watch(upstream, call)
-        envelope = _envelope(call)
+        envelope = self._offered(call.envelope) if call.era == "handshake" and call.asker else _envelope(call)
 
         def exposed(uri: str) -> str:
             known = uri == call.route.name and call.kind is RESOURCES
@@ -71,6 +78,18 @@ class Relay:
         result = eras.result_for(call.era, spoken[-1], call.method, result)
         return await self._task_of(call, result) if call.kind is TOOLS and tasks.ID in result else result
 
+    def _offered(self, envelope: Envelope) -> Envelope:
+        """The same for all calls of a client, so it is made once."""
+        known = self._told.get(id(envelope))
+        if known is None or known[0] is not envelope:
+            if len(self._told) >= MAX_TOLD:
+                self._told.clear()
+            offered = Envelope(
+                capabilities=extensions.told(envelope.capabilities, "handshake"), log_level=envelope.log_level
+            )
+            known = self._told[id(envelope)] = (envelope, offered)
+        return known[1]
+
     async def _task_of(self, call: Call, result: Json) -> Json:
         """A result about a task: its id as the caller knows it, what it has come to as the rules leave it."""
         inner = result.get("result")
@@ -83,11 +102,10 @@ class Relay:
 
 
 def _envelope(call: Call) -> Envelope:
-    """What a handshake client can be asked a modern server is told with each request, as everybody else."""
+    """What a modern server is told of the caller; of one that cannot be asked because of this call, nothing."""
     if call.era == "modern":
         return replace(call.envelope, capabilities=extensions.told(call.envelope.capabilities, "modern"))
-    offered = extensions.told(call.envelope.capabilities, "handshake") if call.asker is not None else {}
-    return Envelope(capabilities=offered, log_level=call.envelope.log_level)
+    return Envelope(capabilities={}, log_level=call.envelope.log_level)
 
 
 async def _watch(upstream: Upstream, call: Call) -> Json:

@@ -30,12 +30,20 @@ def in_result(method: str, result: Json, expose: Expose) -> Json:
     elif method == "tasks/get":
         changed = _with(result, "result", lambda value: in_result("tools/call", value, expose))
     elif method == "tools/call":
+        if "_meta" not in result and "inputRequests" not in result and _only_texts(result.get("content")):
+            return result
         changed = _with(result, "content", lambda value: _each(value, lambda one: _block(one, expose)))
     else:
         return result
     if "inputRequests" in changed:
         changed = _with(changed, "inputRequests", lambda value: _members(value, lambda one: _request(one, expose)))
     return in_meta(changed, expose)
+
+
+def _only_texts(content: Any) -> bool:
+    if type(content) is not list:
+        return False
+    return all(type(block) is dict and block.get("type") == "text" for block in content)
 
 
 def in_question(method: str, params: Json, expose: Expose) -> Json:

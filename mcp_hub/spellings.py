@@ -48,6 +48,8 @@ def _other_spelling(members: Any, read: Mapping[str, str], where: str) -> Protoc
     if not isinstance(members, dict):
         return None
     for name in members:
+        if name in read:
+            continue  # spelled as it is read
         meant = read.get(folded(name))
         if meant is not None and meant != name:
             text = f"{where} has {printable(name, 80)!r}, which some servers read as {meant!r}; write {meant!r}."

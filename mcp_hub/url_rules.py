@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import unquote
+
+import msgspec
 
 from mcp_hub.urls import Url, parse, urls_in
 
@@ -29,8 +30,7 @@ _BEFORE: Final = frozenset({"api", "resolve-cache"})
 """Segments before the one that says what is asked for."""
 
 
-@dataclass(frozen=True)
-class UrlRules:
+class UrlRules(msgspec.Struct, frozen=True, dict=True):
     """`deny` and `allow` have `host`, `host/path`, `*.host/path*`; a URL that `allow` covers is never refused."""
 
     huggingface: bool = True
@@ -102,8 +102,7 @@ def _is_below(host: str, domains: tuple[str, ...]) -> bool:
     return any(host == domain or host.endswith("." + domain) for domain in domains)
 
 
-@dataclass(frozen=True)
-class _Pattern:
+class _Pattern(msgspec.Struct, frozen=True):
     """One pattern, read once. `fold`: the case of a path does not count, and what is unclear is covered."""
 
     written: str

@@ -10,9 +10,10 @@ import contextlib
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import unquote
+
+import msgspec
 
 MAX_WORK: Final = 2_000_000
 """Steps, of less than a microsecond, for one text: some for every part that is read as a URL, more for long ones."""
@@ -50,8 +51,7 @@ _TARGETS: Final = frozenset(
 """Parameters of a query that hold a page, also where it has no scheme. What others hold is a search for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(msgspec.Struct, frozen=True):
     """The parts of a URL, normalised. `scheme` is empty where the text had none.
 
     `host` is what a resolver would be asked: lower case, in ASCII where it can be, without a trailing dot, an IPv4

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.config.findings import Findings, KeyPath, dotted, nearest
 from mcp_hub.config.keys import HARMLESS_ROOTS, ROOT_KEYS, ROOTS, is_remark
@@ -20,8 +21,7 @@ _SECONDS_AT_MOST: Final = 3600
 """Clients that count seconds end at an hour; a larger plain number in their shape of file is milliseconds."""
 
 
-@dataclass(frozen=True)
-class RawEntry:
+class RawEntry(msgspec.Struct, frozen=True):
     """One entry as it stands in the file."""
 
     id: str
@@ -29,16 +29,15 @@ class RawEntry:
     at: KeyPath
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """What the meaning of an entry depends on beside itself."""
 
     root: str
     gemini: bool = False
     """`url` without a type is SSE, `timeout` is milliseconds."""
-    off: Mapping[str, str] = field(default_factory=dict)
+    off: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Entries that a rule elsewhere in the file holds back: id -> reason."""
-    refused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    refused: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Tools that a rule elsewhere in the file refuses: id -> patterns."""
 
     @property

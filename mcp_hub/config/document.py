@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.ownership import refuse_foreign
@@ -35,22 +36,20 @@ _BLANK: Final = re.compile(r"\s+|#[^\n]*")
 _TOML_START: Final = re.compile(r"\[\[?\s*[\w.\"'-]+\s*\]\]?\s*(#[^\n]*)?(\n|$)|[\w.\"'-]+\s*=")
 
 
-@dataclass(frozen=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True):
     """What a parser of one format returns."""
 
     tree: Any
     """dict, list, str, int, float, bool, None, and the dates of TOML."""
     line_of: Callable[[KeyPath], int | None] = lambda at: None
     """The line of exactly this key; None if it is not known."""
-    written: Mapping[KeyPath, str] = field(default_factory=dict)
+    written: Mapping[KeyPath, str] = msgspec.field(default_factory=dict)
     """How a value that is not a text was written: `1.10`, `no`, `0755` mean themselves as environment values."""
     faults: tuple[tuple[int | None, str], ...] = ()
     """(line, text) of what is wrong although the rest can be read, such as a duplicate key."""
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     path: Path
     """Absolute."""
     tree: Any

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
+import msgspec
 from pydantic import ValidationError
 
 from mcp_hub.asking import CAPABILITY
@@ -53,8 +52,7 @@ _VALIDATIONS: Final[Mapping[str | bool, Validation]] = {
 }
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """What the entries of one file have in common."""
 
     dialect: Dialect
@@ -106,7 +104,7 @@ def _given(raw: RawEntry, reading: Reading, findings: Findings) -> tuple[dict[st
     unresolved: dict[KeyPath, str] = {}
     for name, item in given.items():
         value, missing = expand_tree(item.value, reading.scope, item.at)
-        given[name] = dataclasses.replace(item, value=value)
+        given[name] = msgspec.structs.replace(item, value=value)
         unresolved.update(missing)
     command = given.get("command")
     if command is not None and isinstance(command.value, dict):

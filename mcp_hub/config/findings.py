@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
@@ -37,8 +38,7 @@ def nearest(key: str, known: Iterable[str]) -> str | None:
     return folded[found[0]] if found else None
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     line: int | None
     text: str
 

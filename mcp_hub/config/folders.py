@@ -5,15 +5,15 @@ A file that is broken is told of and left out; the others count.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from pydantic import SecretStr
 
+from mcp_hub.config.beside import MCP, NATIVE, SKILLS, Duplicate, Found
 from mcp_hub.config.canonical import read_defaults
 from mcp_hub.config.dialect import Dialect, RawEntry, find_entries
 from mcp_hub.config.document import Document, read_document
@@ -29,70 +29,30 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.file_stamps import folder_files
 from mcp_hub.text import printable
 
-NATIVE: Final = "native"
-"""Folder, and id of the server it becomes."""
-BUILTIN: Final = "builtin"
-MCP: Final = "mcp"
-SKILLS: Final = "skills"
-"""Id of the server that the root key of this name stands for."""
-FOLDERS: Final = (NATIVE, BUILTIN, MCP)
 MAX_SKILLS: Final = 200
-TOOL_SETS: Final = Path("configs", "tool_sets")
 MAX_NATIVE: Final = 512 * 1024
 """Characters of all native tools together: they travel in the environment of a process, which is bounded."""
 _BARE: Final = frozenset({"command", "cmd", "url", "httpUrl", "serverUrl", "mcp_server_url"})
 """A mapping with one of these at its top is an entry itself."""
 
 
-@dataclass(frozen=True)
-class Duplicate:
-    """One name that was found twice: the first is kept. `what` is `tool`, `server`, `tool set` or `skill`."""
-
-    what: str
-    name: str
-    kept: str
-    dropped: str
-    """Where each stands."""
-
-    def __str__(self) -> str:
-        return f"{self.dropped}: the {self.what} {printable(self.name, 100)!r} is left out: {self.kept} has it already"
-
-
-@dataclass
-class Found:
-    """What the folders of one configuration add to it."""
-
-    servers: list[Server] = field(default_factory=list)
-    native: Server | None = None
-    tool_sets: list[ToolSet] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    """What is wrong with files that count for nothing, a line each."""
-    warnings: list[str] = field(default_factory=list)
-    advice: list[str] = field(default_factory=list)
-    duplicates: list[Duplicate] = field(default_factory=list)
-    folders: list[Path] = field(default_factory=list)
-    """Where files may come and go."""
-
-
 class FolderReading:
-    """Reads them for the configuration at `path`, which stands first wherever names are equal."""
+    """Reads them for the configuration at `path`; what comes of it is put into `found`."""
 
-    def __init__(self, path: Path, scope: Scope) -> None:
+    def __init__(self, path: Path, scope: Scope, found: Found) -> None:
         self._path = path
         self._scope = scope
-        self.found = Found()
+        self.found = found
 
     def tools(self, directory: Path, ids: Mapping[str, str], namespace: str) -> None:
         """`native` and `mcp` of a directory of tools. `ids` are the servers there are, each with where it stands."""
         taken = dict(ids)
-        self.found.folders += [directory / name for name in FOLDERS]
         self._native(directory / NATIVE, taken, namespace)
         self._mcp(directory / MCP, taken)
 
     def tool_sets(self, directory: Path, names: Mapping[str, str]) -> None:
         """Every file a tool set: name, description, tools. `names` are those of the configuration itself."""
         taken = dict(names)
-        self.found.folders.append(directory)
         for document, findings, _ in self._documents(directory):
             values = document.tree
             if isinstance(values, list):
@@ -175,7 +135,7 @@ class FolderReading:
     def _mcp(self, folder: Path, taken: dict[str, str]) -> None:
         for document, findings, scope in self._documents(folder):
             dialect, entries = _entries(document, findings)
-            scope = dataclasses.replace(
+            scope = msgspec.structs.replace(
                 scope, file_braces=dialect.root == "mcp", os_environ=dialect.root == "mcp_servers"
             )
             root = document.tree if isinstance(document.tree, dict) else {}
@@ -202,7 +162,7 @@ class FolderReading:
             findings = Findings(name, document.line_of)
             findings.errors.extend(Finding(line, text) for line, text in document.faults)
             self.found.warnings += document.warnings
-            yield document, findings, dataclasses.replace(self._scope, directory=path.parent)
+            yield document, findings, msgspec.structs.replace(self._scope, directory=path.parent)
 
     def _free(self, what: str, name: str, taken: dict[str, str], path: Path) -> bool:
         where = self._name(path)

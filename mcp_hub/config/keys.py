@@ -7,6 +7,8 @@ from typing import Final
 
 from mcp_hub.config.models import SessionMode, Transport
 
+FILE_NAMES: Final = ("servers.yaml", "servers.yml", "servers.json", "servers.toml")
+"""What a configuration is called that nobody names."""
 ROOTS: Final = ("servers", "mcpServers", "mcp_servers", "mcp", "context_servers")
 
 ALIASES: Final = {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PureWindowsPath
 from typing import Final
+
+import msgspec
 
 _WRAPPERS: Final = frozenset({"cmd", "env"})
 """`cmd /c npx ...`, as Windows needs it, and `env NAME=value npx ...`."""
@@ -20,8 +21,7 @@ _LOCAL: Final = re.compile(r"\.{1,2}([/\\]|$)|[/\\~]|[A-Za-z]:[/\\]|file:")
 _PYTHON_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]]*\])?")
 
 
-@dataclass(frozen=True)
-class _Launcher:
+class _Launcher(msgspec.Struct, frozen=True):
     """How one of them is told what to run."""
 
     python: bool

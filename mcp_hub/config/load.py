@@ -4,38 +4,32 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
 
+import msgspec
 from pydantic import ValidationError
 
+from mcp_hub.config.beside import Beside, Duplicate
 from mcp_hub.config.canonical import read_defaults
 from mcp_hub.config.dialect import find_entries
 from mcp_hub.config.document import HOW_TO_CREATE, Document, read_document
-from mcp_hub.config.entry import Reading, local_tools, read_entry
+from mcp_hub.config.entry import Reading, read_entry
 from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Finding, Findings, KeyPath
-from mcp_hub.config.folders import BUILTIN, SKILLS, TOOL_SETS, Duplicate, FolderReading
-from mcp_hub.config.keys import ROOT_KEYS
+from mcp_hub.config.keys import FILE_NAMES, ROOT_KEYS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
 from mcp_hub.config.models import Config, OnConflict, Server
 from mcp_hub.config.oauth import TokenStore
 from mcp_hub.config.plain_secrets import ADVICE, is_plain_secret
 from mcp_hub.config.root_rules import read_root_rules
-from mcp_hub.config.rules import ToolSet
 from mcp_hub.config.variables import Scope, expand_tree
 from mcp_hub.errors import ConfigError
 
 log = logging.getLogger("mcp_hub.config")
 
 PATH_VARIABLE: Final = "MCP_HUB_CONFIG"
-FILE_NAMES: Final = ("servers.yaml", "servers.yml", "servers.json", "servers.toml")
-TOOLS: Final = "tools"
-"""The directory of tools where none is named, beside a file of one of those names."""
-LOCAL_TOOLS: Final = "local"
-"""Id of the entry that the root key `tools_dir` stands for."""
 
 _ON_CONFLICT: Final[Mapping[str, OnConflict]] = {
     "keep_first": "keep_first",
@@ -47,8 +41,7 @@ _ON_CONFLICT: Final[Mapping[str, OnConflict]] = {
 }
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """A configuration and what its user should hear about it, a line each."""
 
     config: Config
@@ -98,9 +91,9 @@ def read_config(path: Path | str, environ: Mapping[str, str] = os.environ, home:
     root = document.tree if isinstance(document.tree, dict) else {}
     reading = Reading(dialect, scope, document.written, findings, read_defaults(root, dialect, findings))
     servers = [server for entry in entries if (server := read_entry(entry, reading)) is not None]
-    folders = FolderReading(document.path, scope)
-    config = _config(root, document, scope, findings, servers, {entry.id for entry in entries}, folders)
-    found = folders.found
+    beside = Beside(document.path, scope)
+    config = _config(root, document, scope, findings, servers, {entry.id for entry in entries}, beside)
+    found = beside.found
     findings.raise_errors(found.left_out)
     assert config is not None
     return Loaded(
@@ -146,39 +139,15 @@ def _config(
     findings: Findings,
     servers: list[Server],
     ids: set[str],
-    folders: FolderReading,
+    beside: Beside,
 ) -> Config | None:
     given: dict[str, Given] = {}
     for key in ROOT_KEYS - {"defaults", "serverDefaults"}:
         if key in root:
             given[key] = Given(_expanded(root[key], scope, (key,), findings), (key,))
     fields = Fields(given, findings, scope, document.written)
-    tools_dir = fields.path("tools_dir")
-    if tools_dir is not None and LOCAL_TOOLS in ids:
-        findings.error(("tools_dir",), f"stands for an entry '{LOCAL_TOOLS}', but there is one of that name already")
-        tools_dir = None
-    local = None if tools_dir is None else local_tools(tools_dir, LOCAL_TOOLS)
-    if local is not None and local.disabled_reason is not None:
-        findings.warning(("tools_dir",), f"is switched off: {local.disabled_reason}")
-    if tools_dir is None and "tools_dir" not in given and document.path.name in FILE_NAMES:
-        # Not the Python files in `tools` itself: a directory of this name is likely to hold something else.
-        tools_dir = document.path.parent / TOOLS
-        if LOCAL_TOOLS not in ids and any((tools_dir / BUILTIN).glob("*.py")):
-            local = local_tools(tools_dir / BUILTIN, LOCAL_TOOLS)
-    if tools_dir is not None:
-        there = {id: document.path.name for id in ids} | ({} if local is None else {LOCAL_TOOLS: "tools_dir"})
-        folders.tools(tools_dir, there, LOCAL_TOOLS)
-    found = folders.found
-    servers += [one for one in (found.native, local) if one is not None]
-    servers += found.servers
-    skills = _skills(fields, {server.id for server in servers} | ids, folders, findings)
-    servers += [] if skills is None else [skills]
-
-    def more_sets(own: Mapping[str, ToolSet]) -> Sequence[ToolSet]:
-        folders.tool_sets(document.path.parent / TOOL_SETS, {name: document.path.name for name in own})
-        return found.tool_sets
-
-    rules = read_root_rules(given, ids | {server.id for server in servers}, scope, findings, more_sets)
+    servers = [*servers, *beside.servers(fields, ids, findings)]
+    rules = read_root_rules(given, ids | {server.id for server in servers}, scope, findings, beside.tool_sets)
     listen = read_listen(fields, findings)
     _advise_of_tokens(root, scope, findings)
     if listen is not None:
@@ -203,21 +172,6 @@ def _config(
         for at, text in plain_errors(error):
             findings.error(at, text)
         return None
-
-
-def _skills(fields: Fields, ids: set[str], folders: FolderReading, findings: Findings) -> Server | None:
-    """The server that `skills` stands for: a directory, or a list of them."""
-    given = fields.given.get(SKILLS)
-    if given is None or given.value is None:
-        return None
-    if SKILLS in ids:
-        findings.error((SKILLS,), f"stands for an entry '{SKILLS}', but there is one of that name already")
-        return None
-    listed = given.value if isinstance(given.value, list) else [given.value]
-    if not all(isinstance(one, str) and one for one in listed):
-        findings.error((SKILLS,), "must be a list of directories with a SKILL.md each")
-        return None
-    return folders.skills([((SKILLS, index), fields.scope.path(one)) for index, one in enumerate(listed)], findings)
 
 
 def _expanded(value: Any, scope: Scope, at: KeyPath, findings: Findings) -> Any:

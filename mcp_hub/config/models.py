@@ -37,7 +37,6 @@ from mcp_hub.config.rules import (
     Validation,
     Web,
 )
-from mcp_hub.config.skill import Skill
 
 __all__ = ["Config", "Deadlines", "Listen", "Server"]
 
@@ -131,8 +130,8 @@ class Server(Frozen):
     """Of `builtin: native`: the REST endpoints it serves as tools, as JSON."""
     secrets: tuple[SecretStr, ...] = ()
     """What of them must not be shown."""
-    skills: tuple[Skill, ...] = ()
-    """Of `builtin: skills`, which needs no process."""
+    skills: tuple[Any, ...] = ()
+    """Of `builtin: skills`, which needs no process: each a `Skill`, a class that only those with skills import."""
     browser: bool = False
     """Whether it is a browser: its callers are kept apart, and the guard reads all its arguments."""
     profile: Path | None = None

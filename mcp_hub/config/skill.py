@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from mcp_hub.config.document import Unreadable
 from mcp_hub.config.ownership import refuse_foreign
-from mcp_hub.config.rules import Frozen
 from mcp_hub.errors import ConfigError
 
 SKILL_FILE: Final = "SKILL.md"
@@ -30,7 +31,7 @@ INSTRUCTION: Final = (
 TEMPLATE: Final = '## {name}\n{description}\nCheck "{dir}/SKILL.md" for how to use this skill'
 
 
-class Skill(Frozen):
+class Skill(msgspec.Struct, frozen=True):
     """One of them."""
 
     name: str

@@ -13,9 +13,10 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.config.findings import KeyPath, dotted
 from mcp_hub.text import printable
@@ -41,8 +42,7 @@ class Unresolved(Exception):
     """A text has a variable without a value. `str()` is a reason for the user; it quotes no value."""
 
 
-@dataclass(frozen=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """Where variables come from."""
 
     environ: Mapping[str, str]
@@ -53,7 +53,7 @@ class Scope:
     """opencode's `{file:PATH}` counts too."""
     os_environ: bool = False
     """LiteLLM's `os.environ/NAME` counts too."""
-    read: set[Path] = field(default_factory=set)
+    read: set[Path] = msgspec.field(default_factory=set)
     """Files that values came from, whether or not they were there."""
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.wire.authorization import Challenge
 
@@ -22,8 +23,7 @@ class NoTokenNow(Exception):
     """There is no token at the moment; later there may be one. `str()` is for the user."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignIn:
+class SignIn(msgspec.Struct, frozen=True):
     """The tokens for one server, and what it takes to renew them without asking anybody again."""
 
     tokens: Json | None = None
@@ -57,11 +57,11 @@ class SignIn:
 
     def refused(self, challenge: Challenge) -> SignIn:
         """The same with what the server has said."""
-        return replace(self, challenge=challenge)
+        return msgspec.structs.replace(self, challenge=challenge)
 
     def to_json(self) -> Json:
         """All of it."""
-        found: Json = {field.name: getattr(self, field.name) for field in fields(self)}
+        found: Json = {field: getattr(self, field) for field in self.__struct_fields__}
         if self.challenge is not None:
             found["challenge"] = {"status": self.challenge.status, "header": self.challenge.header}
         return {"format": FORMAT, **found}

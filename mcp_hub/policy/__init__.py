@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from mcp_hub.asking import Asker
 from mcp_hub.catalog import Item, Route
@@ -19,9 +20,11 @@ from mcp_hub.kinds import RESOURCES, TEMPLATES, Kind
 
 Json = dict[str, Any]
 
+MAX_COMPOSED: Final = 10_000
+"""Routes whose rules are remembered; URIs of resources are the callers' to make up."""
 
-@dataclass(slots=True)
-class Call:
+
+class Call(msgspec.Struct, eq=False):
     """One call on its way to one upstream.
 
     `params` are the request's end-to-end params under the upstream's own names; a policy that changes them replaces
@@ -44,9 +47,9 @@ class Call:
     subscriber: Hashable = None
     """Whom a subscription is for, and `on_update` the way to tell it."""
     on_update: Callable[[Json], None] | None = None
-    deadlines: list[asyncio.Timeout] = field(default_factory=list)
+    deadlines: list[asyncio.Timeout] = msgspec.field(default_factory=list)
     """The limits that are running; they stand still while the call waits for its caller."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
     """What the policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
     attempts: int = 0
     """How often the upstream was asked."""
@@ -83,12 +86,37 @@ class Policy(Protocol):
         ...
 
 
-class Chain:
-    """Policies from the outermost to the innermost."""
+class Selective(Policy, Protocol):
+    """A rule that most calls have nothing to do with."""
 
-    def __init__(self, policies: Sequence[Policy], innermost: Next) -> None:
+    def concerns(self, route: Route) -> bool:
+        """Whether the rule may ever make a difference to a call of this route.
+
+        Asked once for all calls of a configuration, so it decides by the configuration alone, never by what servers
+        list or what has happened.
+        """
+        ...
+
+
+class Chain:
+    """Policies from the outermost to the innermost. A call goes through those that concern its route."""
+
+    def __init__(self, policies: Sequence[Policy | Selective], innermost: Next) -> None:
         self.policies = tuple(policies)
-        self.run: Next = compose(self.policies, innermost)
+        self._innermost = innermost
+        self._composed: dict[Route, Next] = {}
+
+    def run(self, call: Call) -> Awaitable[Json]:
+        """The result of one call, to be awaited."""
+        run = self._composed.get(call.route)
+        return (run or self._compose(call.route))(call)
+
+    def _compose(self, route: Route) -> Next:
+        if len(self._composed) >= MAX_COMPOSED:
+            self._composed.clear()
+        concerned = [one for one in self.policies if not hasattr(one, "concerns") or one.concerns(route)]
+        self._composed[route] = run = compose(concerned, self._innermost)
+        return run
 
     def shape(self, items: Sequence[Item]) -> tuple[Item, ...]:
         """What every policy together leaves of the items, innermost rule first."""

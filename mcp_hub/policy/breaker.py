@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from mcp_hub.catalog import Item
+import msgspec
+
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config import rules
 from mcp_hub.config.models import Server
 from mcp_hub.errors import CircuitOpen, PermissionDenied, ProtocolError, ResultTooLarge, ServerUnavailable
@@ -14,8 +15,7 @@ from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.breaker_states import TRANSITIONS, Event, State
 
 
-@dataclass(slots=True)
-class _Circuit:
+class _Circuit(msgspec.Struct):
     rules: rules.Breaker
     state: State = State.CLOSED
     failures: int = 0
@@ -46,6 +46,10 @@ class Breaker:
         """The state of an upstream's breaker; closed where it has none."""
         circuit = self._circuits.get(upstream)
         return circuit.state if circuit is not None else State.CLOSED
+
+    def concerns(self, route: Route) -> bool:
+        """Upstreams that have a breaker."""
+        return route.upstream in self._circuits
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises CircuitOpen, with the seconds until the next attempt, without asking the upstream."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(slots=True)
-class Bucket:
+class Bucket(msgspec.Struct):
     """Tokens that come back at `rate` a second, at most `room` of them."""
 
     rate: float

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from mcp_hub.catalog import Item
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config import rules
 from mcp_hub.errors import (
     CallError,
@@ -38,6 +38,10 @@ class Fallback:
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Nothing changes in a list."""
         return items
+
+    def concerns(self, route: Route) -> bool:
+        """Tools that scrape."""
+        return route.kind is TOOLS and route in self._tools
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises what the server's own attempt raised if the page cannot be fetched either."""

@@ -67,6 +67,10 @@ class Flow:
         """Nothing changes in a list: what may be called depends on what was called before."""
         return items
 
+    def concerns(self, route: Route) -> bool:
+        """Only what is labelled."""
+        return self._flows.mode != "off" and bool(self.labels(route))
+
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises FlowRefused."""
         labels = self.labels(call.route) if self._flows.mode != "off" else frozenset()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config import rules
@@ -71,7 +72,7 @@ class UrlGuard:
             "description": said + self._rule,
             "_meta": {**(meta if isinstance(meta, dict) else {}), META_KEY: self._facts},
         }
-        return dataclasses.replace(item, wire=wire)
+        return msgspec.structs.replace(item, wire=wire)
 
     @property
     def _rule(self) -> str:
@@ -86,6 +87,10 @@ class UrlGuard:
 
     def _guards(self, route: Route) -> bool:
         return route.upstream in self._browsers or route in self._tools
+
+    def concerns(self, route: Route) -> bool:
+        """Guarded tools, and what clients name by a URI."""
+        return bool(self._rules) and (route.kind is not TOOLS or self._guards(route))
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises GuardBlocked; UnknownName for a resource, which is then as if it were not there."""
@@ -124,6 +129,10 @@ class FilterResults:
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Nothing changes in a list."""
         return items
+
+    def concerns(self, route: Route) -> bool:
+        """Tools whose results are to be filtered."""
+        return self._active and route in self._tools
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """The result without guarded links."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
@@ -28,8 +27,8 @@ class _Places:
         self._server = server
         self._limits = limits
         self._taken = 0
-        self._of_caller: Counter[Hashable] = Counter()
-        self._of_principal: Counter[Principal] = Counter()
+        self._of_caller: dict[Hashable, int] = {}
+        self._of_principal: dict[Principal, int] = {}
         self.waiting = Waiting()
 
     def take(self, caller: Hashable | None) -> bool:
@@ -41,12 +40,12 @@ class _Places:
 
     def _free_for(self, caller: Hashable | None) -> bool:
         own = self._limits.per_caller
-        return self._taken < self._limits.at_once and (own is None or self._of_caller[caller] < own)
+        return self._taken < self._limits.at_once and (own is None or self._of_caller.get(caller, 0) < own)
 
     def _enter(self, caller: Hashable | None) -> None:
         self._taken += 1
-        self._of_caller[caller] += 1
-        self._of_principal[principal_of(caller)] += 1
+        _one_more(self._of_caller, caller)
+        _one_more(self._of_principal, principal_of(caller))
 
     async def wait(self, caller: Hashable | None) -> None:
         """Wait for a place and take it. Raises Overloaded where too many wait."""
@@ -114,6 +113,8 @@ class Limits:
 
     def _check_rate(self, server: str, call: Call) -> None:
         limits = self._limits[server]
+        if limits.rate is None and limits.rate_per_caller is None:
+            return
         now = self._clock()
         for rate, key, whose in (
             (limits.rate_per_caller, (server, call.caller), "one caller"),
@@ -130,7 +131,13 @@ class Limits:
                 raise Overloaded(text, server=server, retry_after=round(wait, 3), executed=False)
 
 
-def _one_less(counted: Counter[Any], key: Hashable | None) -> None:
-    counted[key] -= 1
-    if not counted[key]:
+def _one_more(counted: dict[Any, int], key: Hashable | None) -> None:
+    counted[key] = counted.get(key, 0) + 1
+
+
+def _one_less(counted: dict[Any, int], key: Hashable | None) -> None:
+    left = counted[key] - 1
+    if left:
+        counted[key] = left
+    else:
         del counted[key]

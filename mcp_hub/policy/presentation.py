@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mcp_hub.catalog import Item
+import msgspec
+
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json, Next
@@ -40,7 +41,11 @@ class Presentation:
             words["_meta"] = {**(meta if isinstance(meta, dict) else {}), SOURCE_KEY: origin}
         if rules.name is None and not words:
             return item
-        return dataclasses.replace(item, local=rules.name or item.local, wire={**item.wire, **words})
+        return msgspec.structs.replace(item, local=rules.name or item.local, wire={**item.wire, **words})
+
+    def concerns(self, route: Route) -> bool:
+        """No call: names are mapped back by the catalog."""
+        return False
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Nothing: names are mapped back by the catalog."""

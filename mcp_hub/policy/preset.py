@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
@@ -62,7 +63,11 @@ class Preset:
         self._declared[item.route] = frozenset(properties) if isinstance(properties, dict) else frozenset()
         for written in preset:
             schema = without(schema, path_of(written), schema)
-        return dataclasses.replace(item, wire={**item.wire, "inputSchema": schema})
+        return msgspec.structs.replace(item, wire={**item.wire, "inputSchema": schema})
+
+    def concerns(self, route: Route) -> bool:
+        """Tools with presets."""
+        return route.kind is TOOLS and bool(self._rules(route).preset)
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """The call with the configured values, whatever the caller sent there."""

@@ -6,8 +6,9 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub import tasks
 from mcp_hub.catalog import Item, Route
@@ -21,8 +22,7 @@ BUDGET_AT_REST: Final = 10.0
 """Retries an upstream has in store after a quiet time, whatever its share."""
 
 
-@dataclass(slots=True)
-class _Budget:
+class _Budget(msgspec.Struct):
     """Every call brings a share of a retry, every retry takes a whole one."""
 
     share: float

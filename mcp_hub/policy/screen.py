@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config, Server
@@ -37,8 +38,7 @@ MAX_TOLD: Final = 10_000
 """Flags that are remembered as told."""
 
 
-@dataclass(slots=True)
-class _Looked:
+class _Looked(msgspec.Struct):
     """What is known of one item; `rest` None: only its names were looked at so far."""
 
     wire: Any

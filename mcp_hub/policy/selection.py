@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
+
+import msgspec
 
 from mcp_hub import names
 from mcp_hub.config.models import Config, Server
@@ -13,8 +14,7 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.policy.patterns import Patterns
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, dict=True):
     """Tools that are members of `members` or have one of `member_tags`, and all have one of `tags`.
 
     A member is `server/tool` (a pattern), an exposed name, or an original name. None: no restriction.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub import era as eras
 from mcp_hub.catalog import Item, Route
@@ -56,13 +57,22 @@ class ShapeResult:
     def _promised(self, item: Item) -> Item:
         if not isinstance(item.wire, dict) or "outputSchema" not in item.wire or not self._changes(item.route):
             return item
-        return replace(item, wire={key: value for key, value in item.wire.items() if key != "outputSchema"})
+        return msgspec.structs.replace(
+            item, wire={key: value for key, value in item.wire.items() if key != "outputSchema"}
+        )
 
     def _steps(self, route: Route) -> tuple[PostProcess, ...]:
         return (*self._servers[route.upstream].postprocess, *self._rules(route).postprocess)
 
+    def _limit(self, route: Route) -> int | None:
+        return self._rules(route).max_result_bytes or self._servers[route.upstream].max_result_bytes
+
     def _changes(self, route: Route) -> bool:
         return any(step.step != "truncate" for step in self._steps(route))
+
+    def concerns(self, route: Route) -> bool:
+        """Tools with steps, or with a limit."""
+        return route.kind is TOOLS and (bool(self._steps(route)) or self._limit(route) is not None)
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises ToolFailed for a step that failed, ResultTooLarge for what cannot be shortened."""
@@ -71,7 +81,7 @@ class ShapeResult:
             return result  # what is not complete is a question, and goes to the caller as it is
         for step in self._steps(call.route):
             result = await self._processed(step, call, result)
-        limit = self._rules(call.route).max_result_bytes or self._servers[call.route.upstream].max_result_bytes
+        limit = self._limit(call.route)
         return result if limit is None else self._bounded(call, result, limit)
 
     async def _processed(self, step: PostProcess, call: Call, result: Json) -> Json:

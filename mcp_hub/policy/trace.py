@@ -36,13 +36,15 @@ from mcp_hub.errors import (
 from mcp_hub.kinds import RESOURCES
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.principals import Principal
-from mcp_hub.redaction import Redaction
+from mcp_hub.redaction import LEARNED, Redaction
 
 log = logging.getLogger("mcp_hub.policy")
 
 MAX_NOTES: Final = 20
 MAX_TEXT: Final = 300
 """Characters of a name, a note or an error in a record."""
+MAX_REMEMBERED: Final = 4096
+"""Names of tools, callers and clients whose form in a record is remembered."""
 _SAMPLED: Final = 100
 """Members of one list or object that are measured; the others are taken to be like them."""
 MAX_SAMPLED: Final = 1000
@@ -119,6 +121,10 @@ class Trace:
         self._clock = clock
         self._now = now
         self._labels = labels or Labels()
+        self._second = (-1, "")
+        """The last second in which a call ended, and how it is written."""
+        self._names: dict[str, str] = {}
+        self._names_without = LEARNED.known
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Nothing changes in a list."""
@@ -197,17 +203,23 @@ class Trace:
     def _head(self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None) -> Json:
         info = envelope.client_info if envelope is not None else None
         client = info.get("name") if isinstance(info, dict) else None
-        time = datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds")
         return {
             "event": "call",
-            "time": time.replace("+00:00", "Z"),
+            "time": self._time(),
             "id": self._labels.next_call(),
-            "caller": self._text(self._labels.caller(caller)),
-            "client": self._text(client) if isinstance(client, str) else None,
+            "caller": self._name(self._labels.caller(caller)),
+            "client": self._name(client) if isinstance(client, str) else None,
             "era": era,
             "method": method,
-            "name": self._text(exposed),
+            "name": self._name(exposed),
         }
+
+    def _time(self) -> str:
+        now = self._now()
+        second = int(now)
+        if second != self._second[0]:
+            self._second = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._second[1]}.{int((now - second) * 1000):03d}Z"
 
     def _record(
         self, call: Call, asked: Json, started: float, error: BaseException | None, result: Json | None = None
@@ -228,7 +240,7 @@ class Trace:
         record = {
             **self._head(call.method, call.exposed, call.era, call.caller, call.envelope),
             "upstream": call.route.upstream,
-            "tool": self._text(call.route.name),
+            "tool": self._name(call.route.name),
             "verdict": verdict,
             "code": code,
             "policy": policy,
@@ -244,6 +256,17 @@ class Trace:
         if self._arguments and arguments is not None:
             record["arguments"] = self._redaction.value(arguments)
         return record
+
+    def _name(self, text: str) -> str:
+        """What is said again and again: looked through once, until a secret is learned."""
+        if self._names_without is not LEARNED.known or len(self._names) >= MAX_REMEMBERED:
+            self._names, self._names_without = {}, LEARNED.known
+        shown = self._names.get(text)
+        if shown is None:
+            shown = self._text(text)
+            if len(text) <= MAX_TEXT:
+                self._names[text] = shown
+        return shown
 
     def _text(self, text: str) -> str:
         # Cut only after it was looked through; what is shown must not begin a secret that ends behind it.
@@ -273,7 +296,27 @@ def outcome(
 
 def approximate_size(value: Any) -> int:
     """About how many bytes of JSON a value takes; of a large one from a sample of its members."""
-    return _size(value, _Sample(), _MAX_DEPTH)
+    size, left, waiting = 0, MAX_SAMPLED, [value]
+    while waiting:
+        one = waiting.pop()
+        kind = type(one)
+        left -= 1
+        if kind is str:
+            size += len(one) + 2
+        elif kind is dict or kind is list:
+            if len(one) > _SAMPLED or left < 0:
+                return _size(value, _Sample(), _MAX_DEPTH)
+            size += 2 if one else 4
+            if kind is list:
+                size += len(one)
+                waiting += one
+            else:
+                for key in one:
+                    size += len(key) + 4
+                waiting += one.values()
+        else:
+            size += 4
+    return size
 
 
 class _Sample:

@@ -33,15 +33,21 @@ class Validate:
         """Nothing changes in a list."""
         return items
 
+    def concerns(self, route: Route) -> bool:
+        """Tools whose arguments are checked."""
+        return route.kind is TOOLS and self._mode(route) != "off"
+
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises InvalidParameters, without asking the server."""
         if call.method == TOOLS.act_method:
             self._check(call)
         return await call_next(call)
 
+    def _mode(self, route: Route) -> Validation:
+        return self._rules(route).validate_arguments or self._modes[route.upstream]
+
     def _check(self, call: Call) -> None:
-        rules = self._rules(call.route)
-        mode = rules.validate_arguments or self._modes[call.route.upstream]
+        mode = self._mode(call.route)
         schema = self._schema(call.route) if mode != "off" else None
         if schema is None:
             return
@@ -50,14 +56,16 @@ class Validate:
             call.notes.append("validate: the schema cannot be used, nothing is checked")
             return
         arguments = call.params.get("arguments", {})
-        hidden = frozenset(path_of(written)[0] for written in rules.preset)
         try:
-            problems = [] if compiled.accepts(arguments) else misfits(compiled, arguments, hidden)
+            if compiled.accepts(arguments):
+                return
+            hidden = frozenset(path_of(written)[0] for written in self._rules(call.route).preset)
+            problems = misfits(compiled, arguments, hidden)
         except (ValueError, RecursionError):  # too large, too deep, or texts that are not Unicode
             call.notes.append("validate: the arguments cannot be checked")
             return
         if not problems:
-            return  # they fit, or a regular expression gave up, which is not the caller's fault
+            return  # a regular expression gave up, which is not the caller's fault
         call.refused_by = f"validate: {mode}"
         text = f"The arguments do not fit {call.exposed!r}: {'; '.join(problems)}."
         raise InvalidParameters(text, server=call.route.upstream, executed=False)

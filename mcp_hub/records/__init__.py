@@ -137,6 +137,7 @@ class Records:
                 self._stderr.writable(STUCK)
         if self._file is not None:
             self._file.close()
+        self._stderr.close()
 
     def _serve_file(self) -> None:
         while self._file is not None:
@@ -187,7 +188,10 @@ class Records:
 
 def _as_line(record: Mapping[str, Any]) -> bytes:
     try:
-        return json_escaped(encode(record).decode()).encode() + b"\n"
+        line = encode(record)
+        if line.isascii() and b"\x7f" not in line:
+            return line + b"\n"  # the encoder has escaped what else steers a terminal
+        return json_escaped(line.decode()).encode() + b"\n"
     except (FrameError, RecursionError):
         problem = {"event": str(record.get("event")), "problem": "this record cannot be written as JSON"}
         return encode(problem) + b"\n"

@@ -99,6 +99,8 @@ def is_secret_value(text: str) -> bool:
     return "-----BEGIN " in text or _FORMS.search(text) is not None
 
 
+_ANYTHING: Final = re.compile(r"[:=%]|--|b(?:earer|asic)", re.IGNORECASE)
+"""What a text has to have for anything below to be in it."""
 _USERINFO: Final = re.compile(r"(://)[^\s/?#\"'<>\\]*@|(%3A%2F%2F)[^\s/?#&\"'<>]{1,256}?(?=%40)", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"\b(bearer|basic)((?:\s|%20|\+){1,4})([A-Za-z0-9._~+/=\-]+)", re.IGNORECASE)
 _PLAIN_WORD: Final = re.compile(r"[A-Z]?[a-z]{1,15}[.]*|[a-z_]{1,20}=")
@@ -112,6 +114,8 @@ _WHOLE_LINE: Final = ("authorization", "cookie")
 
 def hide_telltales(text: str) -> str:
     """`text` with `***` for what stands where secrets do. Linear in its length; cheap where there is nothing."""
+    if _ANYTHING.search(text) is None:
+        return text
     if "://" in text or "%3" in text:
         text = _USERINFO.sub(lambda found: f"{found[1] or found[2]}{MASK}{'@' if found[1] else ''}", text)
     lower = text.casefold()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.screening.characters import BIDI, CONTROL, INVISIBLE, TAGS, folded, hidden
@@ -61,8 +62,7 @@ _DISTINCT: Final = re.compile(r"[A-Za-z0-9][_.\-][A-Za-z0-9]|[a-z][A-Z]")
 """In names that are no word of prose."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     """One thing found: by which rule, in which part of the item, and the text around it as the server wrote it."""
 
     rule: str

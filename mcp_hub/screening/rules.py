@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
+
+import msgspec
 
 WINDOW: Final = 400
 """Characters within which all of a rule has to stand; a sentence or three."""
 _STRIDE: Final = 200
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, dict=True):
     """`phrases`, any of them, and all of `near`, are about folded text: lower case, single spaces."""
 
     name: str

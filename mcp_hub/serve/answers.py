@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from mcp_hub.errors import INTERNAL_ERROR, CallCancelled, to_wire
 from mcp_hub.serve.callers import Caller, Send
@@ -32,8 +33,7 @@ PRIME_AFTER: Final = 2.0
 BROKEN: Final = "The hub failed to answer; its log says why."
 
 
-@dataclass(frozen=True, slots=True)
-class Resumable:
+class Resumable(msgspec.Struct, frozen=True):
     """The streams of the session a request is of; `primes`: whether its client knows events without a message."""
 
     streams: Streams

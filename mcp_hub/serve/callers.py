@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
-from mcp_hub.era import Era
+import msgspec
+
+from mcp_hub.era import LATEST_HANDSHAKE, Envelope, Era
 from mcp_hub.log_levels import MESSAGE, passes
 from mcp_hub.principals import Principal
 from mcp_hub.serve.asking import Questions
@@ -44,11 +45,25 @@ class Caller:
         """Running requests that the client may cancel by id."""
         self.given_up: set[RequestId] = set()
         """Requests the client has cancelled and that are still ending: it wants no answer to them."""
+        self._envelope = Envelope()
         self.sole = False
         """Whether there is no other caller, as on stdio."""
 
     def __repr__(self) -> str:
         return f"Caller({self.client_info.get('name', '?')!r}, {self.protocol_version or 'no handshake'})"
+
+    @property
+    def envelope(self) -> Envelope:
+        """What its handshake said, as a request of the modern era would."""
+        version, known = self.protocol_version or LATEST_HANDSHAKE, self._envelope
+        if (
+            known.version != version
+            or known.capabilities is not self.capabilities
+            or known.client_info is not self.client_info
+            or known.log_level != self.log_level
+        ):
+            self._envelope = known = Envelope(version, self.capabilities, self.client_info, self.log_level)
+        return known
 
     def key(self, era: Era) -> Hashable | None:
         """What a session of its own is kept under: None for the sole caller, the principal in the modern era."""
@@ -72,8 +87,7 @@ class Caller:
         self.in_flight.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class Respondent:
+class Respondent(msgspec.Struct, frozen=True):
     """A client of the handshake era as servers may ask it: on the stream of one of its calls, or outside of any."""
 
     caller: Caller

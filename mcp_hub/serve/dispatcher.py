@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ from mcp_hub import extensions, tasks
 from mcp_hub.asking import askable
 from mcp_hub.catalog import Route
 from mcp_hub.catalogs import Whom
-from mcp_hub.era import Envelope
 from mcp_hub.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -126,8 +125,11 @@ class Dispatcher:
             handler = self._methods.get(exchange.method)
             if handler is None or (modern and exchange.method in eras.HANDSHAKE_ONLY):
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
-            with self._within(exchange):
+            leave = self._entered(exchange)
+            try:
                 result = await handler(exchange)
+            finally:
+                leave()
         except (ProtocolError, CallError, TimeoutError) as error:
             return _failure(request_id, error, method, params, modern)
         except Exception as error:
@@ -135,20 +137,15 @@ class Dispatcher:
             return _failure(request_id, error, method, params, modern)
         return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
-    @contextlib.contextmanager
-    def _within(self, exchange: Exchange) -> Iterator[None]:
-        """While the block runs, the request counts. Raises Overloaded, which is recorded like any refusal."""
+    def _entered(self, exchange: Exchange) -> Callable[[], None]:
+        """The request counts until what is returned is called. Raises Overloaded, recorded like any refusal."""
         try:
-            leave = self._quotas.enter(exchange.caller.principal, exchange.method)
+            return self._quotas.enter(exchange.caller.principal, exchange.method)
         except Overloaded as error:
             key = exchange.caller.key(exchange.era)
             name = str(exchange.params.get("name") or exchange.params.get("uri") or "")
             self.hub.rules.trace.turned_away(exchange.method, name, exchange.era, key, error, exchange.envelope)
             raise
-        try:
-            yield
-        finally:
-            leave()
 
     def _exchange(
         self, caller: Caller, request_id: RequestId, method: Any, params: Any, modern: bool, send: Send
@@ -163,16 +160,7 @@ class Dispatcher:
             raise fault
         if modern and caller.sole:
             self._introduce_sole(params)
-        envelope = (
-            eras.read_envelope(params)
-            if modern
-            else Envelope(
-                version=caller.protocol_version or eras.LATEST_HANDSHAKE,
-                capabilities=caller.capabilities,
-                client_info=caller.client_info,
-                log_level=caller.log_level,
-            )
-        )
+        envelope = eras.read_envelope(params) if modern else caller.envelope
         return Exchange(caller, request_id, method, params or {}, "modern" if modern else "handshake", envelope, send)
 
     def notification(self, caller: Caller, message: Message) -> None:
@@ -266,6 +254,8 @@ class Dispatcher:
             return await self._parking.resume(state, key, answers, _progress(exchange), _messages(exchange))
         params = eras.end_to_end(exchange.params)
         params[kind.name_key] = route.name
+        handshake = exchange.era == "handshake"
+        respondent = Respondent(exchange.caller, exchange.send) if handshake else None
         call = Call(
             method=exchange.method,
             exposed=name,
@@ -275,8 +265,8 @@ class Dispatcher:
             envelope=exchange.envelope,
             caller=key,
             on_progress=_progress(exchange),
-            on_message=_messages(exchange),
-            asker=Respondent(exchange.caller, exchange.send) if exchange.era == "handshake" else None,
+            on_message=respondent.hear if respondent is not None else _messages(exchange),
+            asker=respondent,
         )
         if exchange.era == "modern" and askable(exchange.envelope.capabilities) and self.hub.may_ask(route):
             self.hub.clients.introduce(key, Uncarried(exchange.envelope.capabilities), "modern")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from mcp_hub.era import Envelope, Era
 from mcp_hub.serve.callers import Caller, Send
 from mcp_hub.wire.link import RequestId
 
 
-@dataclass(slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, eq=False):
     """One request of one caller while it is answered."""
 
     caller: Caller

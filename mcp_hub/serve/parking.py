@@ -6,9 +6,10 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from mcp_hub.asking import ELICITATION, ELICITATION_ID, MAX_REQUESTS, Json, lacks
 from mcp_hub.era import INPUT_REQUIRED
@@ -36,8 +37,7 @@ Act = Callable[[Call], Awaitable[Json]]
 Relay = Callable[[Json], None]
 
 
-@dataclass(slots=True, eq=False)
-class _Parked:
+class _Parked(msgspec.Struct, eq=False):
     """One running call, and what its server wants to know."""
 
     call: Call
@@ -47,12 +47,12 @@ class _Parked:
     """Where progress goes: to the request that is being answered now."""
     said: Relay | None = None
     """Where log messages go, likewise."""
-    questions: dict[str, tuple[Json, asyncio.Future[Json]]] = field(default_factory=dict)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    left: list[tuple[asyncio.Timeout, float]] = field(default_factory=list)
+    questions: dict[str, tuple[Json, asyncio.Future[Json]]] = msgspec.field(default_factory=dict)
+    news: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    left: list[tuple[asyncio.Timeout, float]] = msgspec.field(default_factory=list)
     """The call's deadlines that stand still, and the seconds left of each."""
     expiry: asyncio.TimerHandle | None = None
-    capabilities: Json = field(default_factory=dict)
+    capabilities: Json = msgspec.field(default_factory=dict)
     numbers: int = 0
     queue: asyncio.Lock | None = None
     """Where one call of its owner goes to the server after the other."""
@@ -139,8 +139,7 @@ class _Parked:
         self.left.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class Uncarried:
+class Uncarried(msgspec.Struct, frozen=True):
     """A modern client outside of any call of its: known for what it declares, but there is no way to ask it."""
 
     capabilities: Json

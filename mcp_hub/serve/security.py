@@ -9,8 +9,9 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from mcp_hub.config.listen import TOKEN_HOLDER, Listen, is_loopback
 from mcp_hub.principals import ANONYMOUS, Principal
@@ -30,8 +31,7 @@ _VISIBLE: Final = re.compile(r"[\x21-\x7e]*")
 _SAY_WHO: Final = "set listen.token (or listen.principals or listen.verify)"
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """The answer to a request that is not let in; `text` is for the person who has to change a setting."""
 
     status: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub import era as eras
 from mcp_hub.catalog import Route
@@ -119,8 +120,7 @@ class Subscriptions:
         task.add_done_callback(self._forgetting.discard)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Subscription:
+class _Subscription(msgspec.Struct, frozen=True, eq=False):
     """One `subscriptions/listen`: every frame on its stream carries its id."""
 
     exchange: Exchange

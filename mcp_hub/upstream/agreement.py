@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub import era as eras
 from mcp_hub.config.models import EraPin
@@ -24,8 +25,7 @@ the handshake answers an error at once; one that says nothing would otherwise co
 VERSION_HEADER: Final = "MCP-Protocol-Version"
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(msgspec.Struct, frozen=True):
     """How one upstream is spoken to, and what it said of itself."""
 
     era: Era
@@ -33,7 +33,7 @@ class Agreement:
     capabilities: dict[str, Any]
     instructions: str | None
     server_info: dict[str, Any]
-    told: dict[str, Any] = field(default_factory=dict)
+    told: dict[str, Any] = msgspec.field(default_factory=dict)
     """What the server was told in the handshake that its client can be asked."""
     only: bool = False
     """Whether the server is known to have no other era."""
@@ -115,7 +115,7 @@ async def _first_of(
         for finished in asyncio.as_completed([attempt for attempt in reversed(attempts) if not attempt.done()]):
             with contextlib.suppress(UpstreamAnswered, NoAgreement):
                 agreed = await finished
-                return replace(agreed, only=True) if done else agreed
+                return msgspec.structs.replace(agreed, only=True) if done else agreed
         return attempts[1].result()
     finally:
         for attempt in attempts:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from mcp_hub import resource_uris
 from mcp_hub.asking import CAPABILITY, Asker, Json, lacks
@@ -21,6 +23,23 @@ CARRIER_WAIT: Final = 5.0
 Hear = Callable[[Json], None]
 
 
+class Attended(msgspec.Struct, eq=False):
+    """A call that a session carries while the block runs."""
+
+    key: Hashable | None
+    asker: Asker | None
+    hear: Hear | None
+    running: list[Attended]
+    ended: asyncio.Event
+
+    def __enter__(self) -> None:
+        self.running.append(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.running.remove(self)
+        self.ended.set()
+
+
 class Causes:
     """The calls that run on one session. `key` is its client's; None where there is only one anyway, or several."""
 
@@ -30,26 +49,19 @@ class Causes:
         self._clients = clients
         self._shared = shared
         """Whether clients beside the standing one may cause something here."""
-        self._running: list[tuple[Hashable | None, Asker | None, Hear | None]] = []
+        self._running: list[Attended] = []
         self.elicitations = Elicitations(server.id)
         self._moved = asyncio.Event()
         """A call has ended or is parked: another one may be the only one that can carry a question."""
 
-    @contextlib.contextmanager
-    def attended(self, key: Hashable | None, asker: Asker | None, hear: Hear | None = None) -> Iterator[None]:
-        """While the block runs, the session carries a call of this client; `hear` takes log messages it causes."""
-        entry = (key, asker, hear)
-        self._running.append(entry)
-        try:
-            yield
-        finally:
-            self._running.remove(entry)
-            self._moved.set()
+    def attended(self, key: Hashable | None, asker: Asker | None, hear: Hear | None = None) -> Attended:
+        """While its block runs, the session carries a call of this client; `hear` takes log messages it causes."""
+        return Attended(key, asker, hear, self._running, self._moved)
 
     def heard(self, message: Json) -> bool:
         """Pass a log message to the call that caused it; False if none runs. Of several clients nobody gets it."""
-        if len({key for key, _, _ in self._running}) == 1:
-            hear = self._running[-1][2]
+        if len({one.key for one in self._running}) == 1:
+            hear = self._running[-1].hear
             if hear is not None:
                 hear(message)
         return bool(self._running)
@@ -78,8 +90,8 @@ class Causes:
 
     def _too_many_carry(self) -> bool:
         """Whether several requests of one modern caller are open; which of them is answered with a question matters."""
-        askers = [asker for _, asker, _ in self._running if asker is not None]
-        return len({key for key, _, _ in self._running}) == 1 and sum(asker.parked is False for asker in askers) > 1
+        askers = [one.asker for one in self._running if one.asker is not None]
+        return len({one.key for one in self._running}) == 1 and sum(asker.parked is False for asker in askers) > 1
 
     def _asker(self, method: str) -> tuple[Hashable | None, Asker]:
         """Who is asked, and the key it is known by. Raises ProtocolError if that is not certain."""
@@ -87,10 +99,10 @@ class Causes:
         if self._shared and standing is None and CAPABILITY[method] not in self._server.allow:
             text = f"This server may not ask for {CAPABILITY[method]} (setting: servers.{self._server.id}.allow)."
             raise ProtocolError(METHOD_NOT_FOUND, text)
-        keys = {key for key, _, _ in self._running}
+        keys = {one.key for one in self._running}
         if len(keys) == 1:
             (key,) = keys
-            askers = [asker for _, asker, _ in self._running]
+            askers = [one.asker for one in self._running]
             open_ones = [asker for asker in askers if asker is None or not asker.parked]
             if len(open_ones) == 1 and open_ones[0] is not None:
                 return key, open_ones[0]  # on the stream of the call that caused it

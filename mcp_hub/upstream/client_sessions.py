@@ -7,8 +7,9 @@ import contextlib
 import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from mcp_hub.asking import Json
 from mcp_hub.config.models import Server
@@ -24,11 +25,10 @@ _Key = tuple[Hashable, bytes]
 Connect = Callable[[Hashable, Json | None], Coroutine[None, None, Session]]
 
 
-@dataclass(slots=True, eq=False)
-class _Place:
+class _Place(msgspec.Struct, eq=False):
     opening: asyncio.Task[Session]
     in_flight: int = 0
-    last_used: float = field(default_factory=time.monotonic)
+    last_used: float = msgspec.field(default_factory=time.monotonic)
 
     @property
     def dead(self) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.config.models import Server
 from mcp_hub.errors import METHOD_NOT_FOUND, UpstreamAnswered
@@ -24,8 +25,7 @@ Unusable = Callable[[Kind, Any], str | None]
 """Why an item must not be offered to anybody; None if it may."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
+class Drained(msgspec.Struct, frozen=True):
     """The items of one list, and why it is not complete, if it is not."""
 
     items: list[Any]

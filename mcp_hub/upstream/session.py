@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub import era as eras
 from mcp_hub import routing_headers
@@ -32,8 +33,7 @@ LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "
 Notified = Callable[[str, dict[str, Any]], None]
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """The hub's side of a conversation: who it is, what it hears, whom the server may ask."""
 
     info: dict[str, Any]
@@ -68,6 +68,11 @@ class Session:
         return self.agreement.era
 
     @property
+    def says_more(self) -> bool:
+        """Whether requests have headers that are made from the schema of a tool."""
+        return self.transport == "http" and self.era == "modern"
+
+    @property
     def last_words(self) -> tuple[str, ...]:
         """The last stderr lines of the process behind it, escaped."""
         return self.peer.link.last_words
@@ -93,9 +98,11 @@ class Session:
         version = self.agreement.version
         headers = {VERSION_HEADER: version}
         if self.era == "modern":
-            asked = replace(envelope, client_info=self._info) if envelope else Envelope(version, {}, self._info)
+            asked = Envelope(version, {}, self._info)
+            if envelope is not None:
+                asked = msgspec.structs.replace(envelope, client_info=self._info)
             params = eras.stamped(params, asked)
-            if self.transport == "http":
+            if self.says_more:
                 param_map = routing_headers.param_map(schema) if schema else None
                 headers.update(routing_headers.emit(method, params, param_map or {}))
         try:
@@ -221,9 +228,9 @@ async def open_session(server: Server, dialer: Dialer, side: Side, known: Agreem
         except LinkError as error:
             if error.status is None or not 400 <= error.status < 500 or error.status in (401, 403, 429):
                 raise
-        return await _open(server, "sse", dialer, replace(side, spoken=_the_handshake), pin, known)
+        return await _open(server, "sse", dialer, msgspec.structs.replace(side, spoken=_the_handshake), pin, known)
     if server.transport == "sse":
-        side = replace(side, spoken=_the_handshake)
+        side = msgspec.structs.replace(side, spoken=_the_handshake)
     try:
         return await _open(server, server.transport, dialer, side, pin, known)
     except (LinkLost, UpstreamAnswered, NoAgreement) as error:
@@ -233,7 +240,7 @@ async def open_session(server: Server, dialer: Dialer, side: Side, known: Agreem
             raise
         # It may be the first question that it did not survive, or that settled the era of the connection.
         session = await _open(server, "stdio", dialer, side, "modern" if first == "handshake" else "handshake", None)
-        session.agreement = replace(session.agreement, only=True)
+        session.agreement = msgspec.structs.replace(session.agreement, only=True)
         return session
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from mcp_hub.wire.link import Unauthorized
 
@@ -16,8 +17,7 @@ class SignInNeeded(Unauthorized):
     """There is no token the upstream takes, and only its user can get one. `str()` says how."""
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(msgspec.Struct, frozen=True):
     """An answer that says no: its status, 401 or 403, and its `WWW-Authenticate`."""
 
     status: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from mcp_hub.wire.link import RequestId
 
@@ -14,8 +15,7 @@ LEAST_DELAY: Final = 0.05
 MAX_DELAY: Final = 30.0
 
 
-@dataclass(slots=True)
-class Stream:
+class Stream(msgspec.Struct):
     """What one stream of events, over all its connections, is for and how far it came. No `request`: standing."""
 
     request: RequestId | None

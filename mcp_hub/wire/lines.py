@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 _KEPT = 4096
 """Bytes kept of each end of an oversized line, enough to find its id in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Oversized:
+class Oversized(msgspec.Struct, frozen=True):
     """A line above the limit; its middle was thrown away as it came."""
 
     size: int
@@ -17,12 +16,11 @@ class Oversized:
     tail: bytes
 
 
-@dataclass(slots=True)
-class LineReader:
+class LineReader(msgspec.Struct):
     """Splits at `\\n`. `limit` is in bytes, without the line end."""
 
     limit: int
-    _parts: list[bytes] = field(default_factory=list)
+    _parts: list[bytes] = msgspec.field(default_factory=list)
     _size: int = 0
     _head: bytes | None = None
     _tail: bytes = b""

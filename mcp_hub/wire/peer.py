@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered, to_wire
 from mcp_hub.wire.frames import Message
@@ -24,8 +25,7 @@ Progress = Callable[[dict[str, Any]], None]
 Headers = Mapping[str, str]
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(msgspec.Struct, eq=False):
     future: asyncio.Future[Any]
     on_progress: Progress | None
     heard: int

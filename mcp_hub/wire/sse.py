@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 COMMENT: Final = b": keep-alive\n\n"
 """What a serving side writes to keep an idle stream open; every parser skips it."""
@@ -23,8 +24,7 @@ _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
-class SseEvent:
+class SseEvent(msgspec.Struct, frozen=True):
     """One event: `id` is the last one the stream gave (also before this event), `retry` in ms if said in this one."""
 
     event: str

@@ -1,0 +1,58 @@
+"""What is measured side by side: the server itself, the hub, and the proxies it is compared with."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+DIRECT = "direct"
+HUB = "hub"
+SDK = "sdk"
+FASTMCP = "fastmcp"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A proxy by the command that starts it; the one of `direct` is empty: there is no proxy.
+
+    In the words of a command `{config}`, `{transport}`, `{port}` and `{era}` are replaced.
+    """
+
+    name: str
+    command: tuple[str, ...]
+
+    def argv(self, config: Path, transport: str, port: int, era: str) -> list[str]:
+        """The command for a client's transport: `stdio`, `http` or `sse`."""
+        if self.name == HUB:
+            where = [] if transport == "stdio" else [f"--{transport}", "--port", str(port)]
+            return [*self.command, "serve", "--config", str(config), *where]
+        said = {"{config}": str(config), "{transport}": transport, "{port}": str(port), "{era}": era}
+        argv = []
+        for word in self.command:
+            for mark, value in said.items():
+                word = word.replace(mark, value)
+            argv.append(word)
+        return argv
+
+
+def _own(module: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"bench.proxies.{module}", "{config}", "{transport}", "{port}", "{era}")
+
+
+OWN = (
+    Row(DIRECT, ()),
+    Row(HUB, (sys.executable, "-m", "mcp_hub")),
+    Row(SDK, _own("sdk")),
+    Row(FASTMCP, _own("fastmcp_mounts")),
+)
+
+
+def peer(said: str) -> Row:
+    """`NAME=COMMAND` of the command line. Raises ValueError."""
+    name, equals, command = said.partition("=")
+    words = shlex.split(command)
+    if not equals or not name.isidentifier() or not words or name in (row.name for row in OWN):
+        raise ValueError(f"--peer {said}: must be NAME=COMMAND, with a name of letters that no other row has")
+    return Row(name, tuple(words))

@@ -1,0 +1,26 @@
+"""What the table of a measure shows: figures, and figures by those of the direct connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.cells import ALL, Cell
+from bench.client.messages import ERAS, Era
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`columns` are (heading, figure, digits behind the point); `ratios` (heading, figure)."""
+
+    title: str
+    what: str
+    """How it is measured, one or two sentences."""
+    columns: tuple[tuple[str, str, int], ...]
+    ratios: tuple[tuple[str, str], ...]
+    cells: tuple[Cell, ...]
+    """Those that are measured unless others are asked for."""
+    small_cells: tuple[Cell, ...]
+    """The same in the short form."""
+    eras: tuple[Era, ...] = ERAS
+    possible: tuple[Cell, ...] = ALL
+    """Those it makes sense in."""

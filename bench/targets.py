@@ -1,0 +1,82 @@
+"""What the hub is to reach, all of it ratios within one run but memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bench.cells import HTTP_HTTP, HTTP_STDIO, STDIO_STDIO, Cell
+from bench.rows import DIRECT, HUB, SDK
+from bench.sheet import Scene, Sheet
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One of them; `good` is None where this run has not measured it."""
+
+    what: str
+    wanted: str
+    reached: float | None
+    good: bool | None
+
+
+def targets(sheet: Sheet) -> list[Target]:
+    """Those of which this run has measured something."""
+    return [target for target in (*_calls(sheet), *_others(sheet)) if target.reached is not None]
+
+
+def _at_most(what: str, limit: float, unit: str, reached: float | None) -> Target:
+    return Target(what, f"at most {limit:g} {unit}", reached, None if reached is None else reached <= limit)
+
+
+def _scenes(sheet: Sheet, measure: str, cell: Cell | None = None) -> Iterator[Scene]:
+    for scene in sheet.figures:
+        if scene.measure == measure and cell in (None, scene.cell):
+            yield scene
+
+
+def _calls(sheet: Sheet) -> Iterator[Target]:
+    for cell, limit in ((HTTP_HTTP, 3.0), (HTTP_STDIO, 2.5), (STDIO_STDIO, 2.5)):
+        for scene in _scenes(sheet, "calls", cell):
+            ratio = sheet.ratio(scene, HUB, "p50", DIRECT)
+            yield _at_most(f"sequential p50, {cell}, {scene.era}", limit, "× direct", ratio)
+    yield from _worst(sheet, "CPU for a call at 32 in flight, by that of the SDK's", "cpu 32", 1 / 12, max)
+    for in_flight in (32, 128):
+        what = f"calls/s at {in_flight} in flight, by those of the SDK"
+        yield from _worst(sheet, what, f"rate {in_flight}", 10.0, min)
+
+
+def _worst(
+    sheet: Sheet, what: str, figure: str, limit: float, worst: Callable[[list[float]], float]
+) -> Iterator[Target]:
+    """Of all cells, the one that is furthest from it."""
+    ratios = {}
+    for scene in _scenes(sheet, "calls"):
+        if (ratio := sheet.ratio(scene, HUB, figure, SDK)) is not None:
+            ratios[ratio] = f"{scene.cell}, {scene.era}"
+    if not ratios:
+        return
+    found = worst(list(ratios))
+    good = found <= limit if worst is max else found >= limit
+    wanted = f"at most 1/{1 / limit:.0f}" if worst is max else f"at least {limit:g} ×"
+    yield Target(f"{what}, the worst cell ({ratios[found]})", f"{wanted} the SDK's", found, good)
+
+
+def _others(sheet: Sheet) -> Iterator[Target]:
+    for scene in _scenes(sheet, "lists"):
+        ratio = sheet.ratio(scene, HUB, "p50 1000", DIRECT)
+        yield _at_most(f"tools/list of 1,000 tools, {scene.cell}, {scene.era}", 1.3, "× direct", ratio)
+    for scene in _scenes(sheet, "results", HTTP_STDIO):
+        yield _at_most("1 MiB result, " + str(scene.cell), 4.0, "× direct", sheet.ratio(scene, HUB, "p50 1", DIRECT))
+    for scene in _scenes(sheet, "start"):
+        for figure, limit, how in (("kept 50", 1 / 6, "with the catalog kept"), ("50", 1 / 2, "nothing kept")):
+            ratio = sheet.ratio(scene, HUB, figure, SDK, "50")
+            good = None if ratio is None else ratio <= limit
+            what = f"start to the complete list, 50 servers, {how}, {scene.cell}"
+            yield Target(what, f"at most 1/{1 / limit:.0f} of the SDK's", ratio, good)
+    for scene in _scenes(sheet, "memory"):
+        limit = 45.0 if scene.cell == STDIO_STDIO else 65.0
+        what = f"memory idle, 10 servers, {scene.cell}"
+        yield _at_most(what, limit, "MiB", sheet.median(scene, HUB, "idle"))
+        what = f"growth from 1,000 calls to the last, {scene.cell}"
+        yield _at_most(what, 1.0, "MiB", sheet.median(scene, HUB, "growth"))

@@ -1,0 +1,116 @@
+"""The benchmark runs, says what it found and what it could not, and writes its files. No figure is asserted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from bench.client.responses import Events, Response, Responses
+from bench.measures import MEASURES
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 300.0
+"""A bound against hangs, not a figure."""
+OWN_PROXY = f"{sys.executable} -m bench.proxies.sdk {{config}} {{transport}} {{port}} {{era}}"
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [str(ROOT / "scripts" / "bench"), "--short", *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def raw(directory: Path, name: str) -> list[dict]:
+    return json.loads(directory.joinpath(f"{name}.json").read_text())
+
+
+def test_the_short_form_shows_every_section_and_writes_its_files(tmp_path: Path) -> None:
+    found = bench("--rows", "direct,hub", "--eras", "handshake", "--out", str(tmp_path), "--name", "smoke")
+    assert found.returncode == 0, found.stdout + found.stderr
+    for measure in MEASURES.values():
+        assert f"## {measure.table.title}\n" in found.stdout
+    assert "## Targets" in found.stdout
+    assert found.stdout.strip() in tmp_path.joinpath("smoke.md").read_text()
+    ElementTree.parse(tmp_path / "smoke.svg")
+    figures = raw(tmp_path, "smoke")
+    assert [figure for figure in figures if "missing" in figure] == []
+    measured = {(figure["measure"], figure["row"]) for figure in figures}
+    assert {(measure, "hub") for measure in MEASURES} <= measured
+    assert all(figure["values"] for figure in figures)
+
+
+def test_every_proxy_is_measured_and_so_is_one_that_the_command_line_names(tmp_path: Path) -> None:
+    found = bench(
+        "--measures", "calls", "--cells", "sse-http", "--eras", "modern", "--peer", f"other={OWN_PROXY}",
+        "--rows", "direct,hub,fastmcp,other", "--out", str(tmp_path), "--name", "all",
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout + found.stderr
+    figures = raw(tmp_path, "all")
+    assert [figure for figure in figures if "missing" in figure] == []
+    measured = {figure["row"] for figure in figures if figure["figure"] == "p50"}
+    assert measured == {"direct", "hub", "fastmcp", "other"}
+
+
+def test_a_row_that_cannot_do_it_is_noted_and_the_others_go_on(tmp_path: Path) -> None:
+    found = bench(
+        "--rows", "direct,broken", "--peer", "broken=false", "--measures", "calls,start",
+        "--cells", "stdio-stdio,http-stdio", "--eras", "handshake", "--out", str(tmp_path), "--name", "noted",
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout + found.stderr
+    figures = raw(tmp_path, "noted")
+    missing = {(figure["measure"], figure["cell"]) for figure in figures if "missing" in figure}
+    assert missing == {("calls", "stdio-stdio"), ("calls", "http-stdio"), ("start", "stdio-stdio")}
+    assert {figure["row"] for figure in figures if figure.get("values")} == {"direct"}
+    assert "\n- broken: " in found.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--measures", "speed"),
+        ("--cells", "stdio-sse"),
+        ("--rows", "direct,absent"),
+        ("--peer", "hub=true"),
+        ("--name", "../elsewhere"),
+        ("--repeat", "0"),
+        ("--measures", "clients", "--cells", "stdio-stdio"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    found = bench(*arguments, "--out", str(tmp_path))
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+BODY = b'{"id":1}'
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\nMcp-Session-Id: abc\r\n\r\n" + BODY
+CHUNKED = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{"i\r\n5\r\nd":1}\r\n0\r\n\r\n'
+STREAMED = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b'9\r\n: hello\r\n\r\n2\r\n\r\n\r\n10\r\ndata: {"id":1}\r\n\r\n2\r\n\r\n\r\n0\r\n\r\n'
+)
+ACCEPTED = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_responses_are_read_whatever_pieces_they_come_in(size: int) -> None:
+    data = PLAIN + CHUNKED + STREAMED + ACCEPTED + PLAIN
+    responses = Responses()
+    found = [whole for at in range(0, len(data), size) for whole in responses.feed(data[at : at + size])]
+    plain = Response(200, b"abc", [BODY])
+    assert found == [plain, Response(200, None, [BODY]), Response(200, None, [BODY]), Response(202, None, []), plain]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_events_are_read_whatever_pieces_they_come_in(size: int, end: bytes) -> None:
+    lines = [b"event: endpoint", b"data: /messages?x", b"", b": alive", b"", b"data: {", b"data: }", b"", b""]
+    data = end.join(lines)
+    events = Events()
+    found = [event for at in range(0, len(data), size) for event in events.feed(data[at : at + size])]
+    assert found == [(b"endpoint", b"/messages?x"), (b"message", b"{\n}")]
