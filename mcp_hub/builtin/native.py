@@ -7,11 +7,8 @@ import base64
 import json
 import os
 import re
-from collections.abc import Mapping
-from typing import Any, Final
-
-import aiohttp
-from yarl import URL
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.builtin.settings import Settings, native_from_environ
 from mcp_hub.local.results import ToolRefused, ToolResult
@@ -20,6 +17,10 @@ from mcp_hub.native_tools import NativeTool, NotThere, Request, WrongArgument, p
 from mcp_hub.redaction import Redaction
 from mcp_hub.text import printable
 from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+    from yarl import URL
 
 MAX_REDIRECTS: Final = 5
 CONNECT_WAIT: Final = 15.0
@@ -68,11 +69,7 @@ class Endpoint(LocalTool):
 
     async def _called(self, request: Request) -> ToolResult:
         """The answer as a result; an error of the endpoint is a result with `is_error`. Raises ToolRefused."""
-        try:
-            status, kind, charset, body = await self._client.send(self._tool, request)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            # The type of the failure and the address without its query: the words of a library quote what was sent.
-            raise ToolRefused("server_unavailable", f"{_shown(request.url)} {_in_words(error)}") from None
+        status, kind, charset, body = await self._client.send(self._tool, request)
         if not 200 <= status < 300:
             return self._refused(status, _excerpt(body, charset))
         return self._result(status, kind, charset, body)
@@ -122,10 +119,20 @@ class Client:
     """Sends requests; one pool, no cookies, nothing kept of one call for another."""
 
     def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
+        self._session: ClientSession | None = None
 
     async def send(self, tool: NativeTool, request: Request) -> tuple[int, str, str | None, bytes]:
-        """(status, type, charset, body) of the answer. Raises ToolRefused and whatever aiohttp does."""
+        """(status, type, charset, body) of the answer. Raises ToolRefused."""
+        aiohttp = await asyncio.to_thread(import_module, "aiohttp")  # nothing that a list waits for
+        try:
+            return await self._followed(tool, request)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # The type of the failure and the origin: the words of a library quote what was sent.
+            raise ToolRefused("server_unavailable", f"{_shown(request.url)} {_in_words(error)}") from None
+
+    async def _followed(self, tool: NativeTool, request: Request) -> tuple[int, str, str | None, bytes]:
+        from yarl import URL
+
         url, method, body = URL(request.url, encoded=True), tool.method, request.body
         origin = url.origin()
         for _ in range(MAX_REDIRECTS + 1):
@@ -147,8 +154,10 @@ class Client:
                 raise ToolRefused("tool_error", text)
         raise ToolRefused("tool_error", f"{_shown(tool.url)}: more than {MAX_REDIRECTS} redirects, it was given up")
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _opened(self) -> ClientSession:
         if self._session is None:
+            import aiohttp
+
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=POOL),
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -164,7 +173,7 @@ class Client:
             await self._session.close()
 
 
-async def _read(response: aiohttp.ClientResponse, limit: int, tool: NativeTool) -> bytes:
+async def _read(response: ClientResponse, limit: int, tool: NativeTool) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_any():  # decompressed, in pieces of bounded size
         body += chunk
@@ -177,6 +186,8 @@ async def _read(response: aiohttp.ClientResponse, limit: int, tool: NativeTool) 
 
 
 def _target(url: URL, location: str) -> URL:
+    from yarl import URL
+
     try:
         target = url.join(URL(location.strip(), encoded=True))
         if target.scheme in ("http", "https") and target.raw_host:
@@ -209,16 +220,16 @@ def _text(text: str) -> ToolResult:
     return ToolResult([{"type": "text", "text": text}])
 
 
-_WORDS: Final[Mapping[type[Exception], str]] = {
-    aiohttp.ClientConnectorCertificateError: "has a certificate that is not valid here",
-    aiohttp.ServerDisconnectedError: "closed the connection without an answer; it may work later",
-    aiohttp.ClientConnectorError: "cannot be reached: is the address right, is the server up?",
-    aiohttp.ClientPayloadError: "broke off in the middle of its answer; it may work later",
-    aiohttp.ClientResponseError: "does not answer in HTTP",
-    TimeoutError: "cannot be reached: no answer to the connection attempt; is the server up?",
-}
-
-
 def _in_words(error: Exception) -> str:
-    found = next((words for kind, words in _WORDS.items() if isinstance(error, kind)), None)
+    import aiohttp
+
+    words: dict[type[Exception], str] = {
+        aiohttp.ClientConnectorCertificateError: "has a certificate that is not valid here",
+        aiohttp.ServerDisconnectedError: "closed the connection without an answer; it may work later",
+        TimeoutError: "cannot be reached: no answer to the connection attempt; is the server up?",
+        aiohttp.ClientConnectorError: "cannot be reached: is the address right, is the server up?",
+        aiohttp.ClientPayloadError: "broke off in the middle of its answer; it may work later",
+        aiohttp.ClientResponseError: "does not answer in HTTP",
+    }
+    found = next((text for kind, text in words.items() if isinstance(error, kind)), None)
     return found or f"cannot be asked: {type(error).__name__}"

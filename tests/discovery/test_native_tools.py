@@ -10,7 +10,7 @@ import pytest
 
 from tests.discovery.api import Api, serving
 from tests.discovery.written import write
-from tests.fakes.client import StdioClient, hub
+from tests.fakes.client import PATIENCE, StdioClient, hub
 
 pytestmark = pytest.mark.anyio
 KEY = "key-of-the-endpoint-4711"
@@ -70,7 +70,7 @@ async def test_native_tools_are_asked_as_their_files_say(tmp_path: Path) -> None
     with serving() as api, serving() as other:
         api.elsewhere = f"{other.url}/echo"
         files(tmp_path, api)
-        async with hub(tmp_path, {}) as client:
+        async with hub(tmp_path, {}, list_wait=PATIENCE) as client:
             listed = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}
             await asked_with_parameters(client, api, listed["local__search"])
             await asked_with_a_body(client, api, listed["local__create"])
@@ -135,7 +135,7 @@ async def test_an_endpoint_that_is_not_there_is_one_bad_tool(tmp_path: Path) -> 
     with serving() as api:
         pass
     write(tmp_path, "tools/native/gone.yaml", {"api_url": f"{api.url}/echo?token=secret-in-the-query"})
-    async with hub(tmp_path, {}) as client:
+    async with hub(tmp_path, {}, list_wait=PATIENCE) as client:
         result = await client.call("local__gone")
         assert code(result) == "server_unavailable"
         assert "secret-in-the-query" not in json.dumps(result) + client.stderr.decode()

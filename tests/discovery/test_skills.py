@@ -14,7 +14,7 @@ from mcp_hub.config.skill import read_skill, skill_prompt
 from mcp_hub.skills.files import MAX_FILE, read_file
 from tests.cli.test_commands import run
 from tests.discovery.written import write
-from tests.fakes.client import RpcError, hub, write_config
+from tests.fakes.client import PATIENCE, RpcError, hub, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,11 @@ async def test_skills_are_listed_read_and_told_of_under_the_rules_of_access(tmp_
     outside = write(tmp_path, "outside.txt", "not of the skill")
     (tmp_path / "skills/pdf/link.txt").symlink_to(outside)
     skill(tmp_path / "private", "private", "Secret words.")
-    root = {"skills": ["skills", "private"], "blacklist": ["skills/skill://private/*"]}
+    root: dict[str, Any] = {
+        "list_wait": PATIENCE,
+        "skills": ["skills", "private"],
+        "blacklist": ["skills/skill://private/*"],
+    }
     async with hub(tmp_path, {}, modern=modern, handshake=False, **root) as client:
         begun = await client.request("server/discover") if modern else await client.initialize()
         assert "- pdf: Fill in forms. (skill://pdf/SKILL.md)" in begun["instructions"]
@@ -107,7 +111,7 @@ def test_a_directory_that_is_no_skill_is_a_finding_and_the_others_are_there(tmp_
 
 async def test_skills_come_and_change_while_the_hub_runs(tmp_path: Path) -> None:
     skill(tmp_path / "skills/one", "one")
-    async with hub(tmp_path, {}, skills="skills") as client:
+    async with hub(tmp_path, {}, skills="skills", list_wait=PATIENCE) as client:
         assert [one["uri"] for one in (await client.request("resources/list"))["resources"]] == ["skill://one/SKILL.md"]
         skill(tmp_path / "skills/two", "two")
         await client.notified("notifications/resources/list_changed")
