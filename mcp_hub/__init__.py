@@ -9,12 +9,16 @@ if TYPE_CHECKING:
     from mcp_hub.config import load_config
     from mcp_hub.hub import Hub
     from mcp_hub.local.registry import tool
+    from mcp_hub.metrics import IMetricsCollector
+    from mcp_hub.toolkit.formatter import ToolFormatter
     from mcp_hub.version import VERSION as __version__
 
-__all__ = ["Hub", "__version__", "load_config", "tool"]
+__all__ = ["Hub", "IMetricsCollector", "ToolFormatter", "__version__", "load_config", "tool"]
 
 _HOMES: Final = {
     "Hub": ("mcp_hub.hub", "Hub"),
+    "ToolFormatter": ("mcp_hub.toolkit.formatter", "ToolFormatter"),
+    "IMetricsCollector": ("mcp_hub.metrics", "IMetricsCollector"),
     "load_config": ("mcp_hub.config", "load_config"),
     "tool": ("mcp_hub.local.registry", "tool"),
     "__version__": ("mcp_hub.version", "VERSION"),

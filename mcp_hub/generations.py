@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mcp_hub.chain import make_rules
+from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config, Server
 from mcp_hub.credentials.tokens import SignIns
 from mcp_hub.errors import ConfigError
@@ -19,6 +20,7 @@ from mcp_hub.generation import Generation, Retiring
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.known_uris import KnownUris
 from mcp_hub.long_results import LongResults
+from mcp_hub.metrics import Metrics
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.pin_file import Pins, PinWatch, read_pins
 from mcp_hub.policy import Json
@@ -32,6 +34,9 @@ from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.wire.children import Children
+
+if TYPE_CHECKING:
+    from mcp_hub.tracing import Tracing
 
 RENEW_WAIT: Final = 10.0
 """Seconds a new generation waits for the upstreams it has to start before it takes over."""
@@ -50,6 +55,9 @@ class Lasting(msgspec.Struct, frozen=True):
     long_results: LongResults
     task_ids: Callable[[], TaskIds]
     lists_changed: Callable[[], None]
+    metrics: Metrics
+    tracer_provider: Any = None
+    """What calls are traced with instead of what the configuration says."""
 
 
 class Generations:
@@ -57,6 +65,7 @@ class Generations:
 
     def __init__(self, lasting: Lasting, config: Config, selection: Selection) -> None:
         self._lasting = lasting
+        self._over_network = False
         self._starts = Starts()
         self._labels = Labels()
         self.used = Used()
@@ -64,20 +73,29 @@ class Generations:
         self._retiring = Retiring()
         self._renewing = asyncio.Lock()
         self._watching_pins: asyncio.Task[None] | None = None
+        self._tracing: Tracing | None = None
+        """That of the generation in force."""
         self.now = self._make(1, config, selection, {})
+
+    def over_network(self) -> None:
+        """From now on it is served over a network. Raises ConfigError if a server must not be."""
+        refuse_over_network(self.now.config)
+        self._over_network = True
 
     def start(self) -> None:
         """Begin the lives of its upstreams."""
         for upstream in self.now.upstreams.values():
             upstream.start()
         self._watch_pins()
+        self._start_tracing()
 
     async def renew(self, config: Config, selection: Selection, taken_over: Callable[[], None]) -> Generation:
         """Go over to another configuration; `taken_over()` is called as soon as it is in force.
 
         What is new is started first, and waited for at most `RENEW_WAIT` seconds. Upstreams whose entry still means
         the same process keep it with all their sessions; what nobody needs any more ends with its last call.
-        Raises ConfigError for pins that cannot be read; then nothing has changed.
+        Raises ConfigError for pins that cannot be read, and over a network for servers that must not be there; then
+        nothing has changed.
         """
         async with self._renewing:
             former = self.now
@@ -101,10 +119,11 @@ class Generations:
                     upstream.succeed(before)
             taken_over()
             self._watch_pins()
+            self._start_tracing()
             for id, upstream in former.upstreams.items():
                 if coming.upstreams.get(id) is not upstream:
                     self._retiring.upstream(upstream)
-            self._retiring.generation(former)
+            self._retiring.generation(former, coming)
             return coming
 
     async def close(self) -> None:
@@ -113,6 +132,8 @@ class Generations:
             self._watching_pins.cancel()
         stopping = (upstream.stop() for upstream in self.now.upstreams.values())
         await asyncio.gather(*stopping, self.now.own.close(), self._retiring.close(), return_exceptions=True)
+        if self._tracing is not None:
+            await self._tracing.close()  # the last, for the spans of the calls that have ended with the upstreams
 
     def _watch_pins(self) -> None:
         if self._watching_pins is not None:
@@ -122,6 +143,8 @@ class Generations:
 
     def _make(self, number: int, config: Config, selection: Selection, former: Mapping[str, Upstream]) -> Generation:
         """A generation that takes over those of the former upstreams whose entry still means the same process."""
+        if self._over_network:
+            refuse_over_network(config)
         lasting = self._lasting
         dialer = Dialer(lasting.children, lasting.environ, partial(built_in_settings, config), SignIns(config).of)
 
@@ -155,6 +178,7 @@ class Generations:
                 raise ConfigError("pins need a file: set pins.file")
             generation.pin_watch = PinWatch(config.pins_file, partial(self._pinned, generation))
             pinned = read_pins(config.pins_file)
+        generation.tracing = self._tracing_of(config)
         relay = Relay(upstreams, lasting.uris, lasting.task_ids, lambda call, result: rules.shaped(call, result))
         rules = generation.rules = make_rules(
             config,
@@ -168,8 +192,24 @@ class Generations:
             run_function=own.run_function,
             long_results=lasting.long_results,
             pinned=pinned,
+            measure=lasting.metrics.record,
+            tracer=generation.tracing.tracer if generation.tracing is not None else None,
         )
         return generation
+
+    def _tracing_of(self, config: Config) -> Tracing | None:
+        """That of the generation in force, if it is set up in the same way."""
+        if not config.tracing.enabled and self._lasting.tracer_provider is None:
+            return None
+        from mcp_hub.tracing import Tracing
+
+        same = self._tracing is not None and self._tracing.settings == config.tracing
+        return self._tracing if same else Tracing(config.tracing, self._lasting.tracer_provider)
+
+    def _start_tracing(self) -> None:
+        self._tracing = self.now.tracing
+        if self._tracing is not None:
+            self._tracing.start()
 
     def _pinned(self, generation: Generation, pins: Pins) -> None:
         generation.rules.pins.take(pins)

@@ -7,6 +7,8 @@ from typing import Any, Final
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 SET_LEVEL: Final = "logging/setLevel"
 MESSAGE: Final = "notifications/message"
+WARNING: Final = "mcp-hub warning: "
+"""How a line of stderr begins by which a process of the hub's own warns its user."""
 
 
 def passes(level: Any, least: str | None) -> bool:

@@ -35,18 +35,22 @@ def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
         return {}
     if server.native is not None:
         return native_to_environ(server.native.get_secret_value())
-    web = config.web
-    settings = Settings(
-        url_rules=url_rules(config.guard),
-        address_rules=address_rules.AddressRules(web.allow_addresses),
-        max_bytes=web.max_bytes,
-        timeout=web.timeout,
-        docintel_endpoint=web.docintel_endpoint,
-        javascript=web.javascript,
-        profile=None if server.profile is None else str(server.profile),
-        headless=server.headless,
-        executable=None if server.executable is None else str(server.executable),
-    )
+    if server.builtin not in ("web", "browser"):
+        roots = tuple((root.at, str(root.path), root.mode) for root in server.roots)
+        settings = Settings(policy=server.policy, roots=roots)
+    else:
+        web = config.web
+        settings = Settings(
+            url_rules=url_rules(config.guard),
+            address_rules=address_rules.AddressRules(web.allow_addresses),
+            max_bytes=web.max_bytes,
+            timeout=web.timeout,
+            docintel_endpoint=web.docintel_endpoint,
+            javascript=web.javascript,
+            profile=None if server.profile is None else str(server.profile),
+            headless=server.headless,
+            executable=None if server.executable is None else str(server.executable),
+        )
     return {VARIABLE: json.dumps(settings.to_json())}
 
 

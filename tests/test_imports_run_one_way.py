@@ -18,13 +18,17 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "asking",
     "extensions",
     "instructions",
+    "formats",
     "known_uris",
     "log_levels",
     "long_results",
     "loosening",
+    "metrics",
     "native_tools",
+    "openmetrics",
     "pinning",
     "principals",
+    "raw_text_policy",
     "redaction",
     "resource_uris",
     "screening",
@@ -33,6 +37,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "tasks",
     "url_rules",
     "urls",
+    "virtual_paths",
 }
 """Import nothing above themselves and do no I/O."""
 
@@ -50,24 +55,27 @@ ALLOWED = {
     "builtin": {"pure", "wire", "local"},
     "records": {"pure"},
     "chain": {"pure", "config", "policy"},
+    "tracing": {"pure", "config", "policy"},
     "pin_file": {"pure", "config", "file_stamps"},
     "bridge": {"pure"},
     "own_servers": {"pure", "config", "policy", "upstream", "builtin"},
     "catalogs": {"pure", "upstream"},
     "relay": {"pure", "policy", "upstream", "bridge"},
     "file_stamps": {"pure"},
-    "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers", "pin_file"},
+    "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers", "pin_file", "tracing"},
     "generations": {"pure", "config", "wire", "kept", "policy", "upstream", "chain", "own_servers", "relay"}
-    | {"generation", "file_stamps", "pin_file", "credentials"},
+    | {"generation", "file_stamps", "pin_file", "credentials", "tracing"},
+    "groups": {"pure", "config", "policy", "catalogs", "private_files"},
     "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "catalogs", "chain", "generation", "generations"}
-    | {"skills"},
+    | {"groups", "skills"},
     "serve": {"pure", "config", "wire", "policy", "catalogs", "hub"},
     "status": {"pure", "upstream", "hub"},
     "status_socket": set(),
     "stalls": set(),
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"}
     | {"status", "status_socket", "stalls", "pin_file", "credentials"},
-    "__init__": {"pure", "config", "local", "hub"},
+    "toolkit": {"pure", "config", "hub"},
+    "__init__": {"pure", "config", "local", "hub", "toolkit"},
     "__main__": {"cli"},
 }
 """Which layers a layer may import besides itself."""
@@ -131,6 +139,7 @@ def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_stdio() -
         "rich",
         "starlette",
         "markitdown",
+        "opentelemetry",
         "playwright",
     ]
     program = (

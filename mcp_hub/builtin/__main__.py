@@ -1,4 +1,4 @@
-"""`python -m mcp_hub.builtin web|browser|native`: serve one of them over stdio."""
+"""`python -m mcp_hub.builtin NAME`: serve one of them over stdio."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from mcp_hub.wire.streams import claim
 
-NAMES: Final = ("web", "browser", "native")
+NAMES: Final = ("web", "browser", "code", "shell", "text_files", "files", "native")
+OF_THIS_MACHINE: Final = frozenset({"code", "shell", "text_files", "files"})
+"""Only a hub starts these: it alone keeps them off a network."""
 CLOSE_WAIT: Final = 3.0
 """Seconds for closing what is open after stdin has ended; the hub's own patience ends at about the same time."""
 
@@ -19,20 +21,22 @@ CLOSE_WAIT: Final = 3.0
 def main() -> None:
     """Serve until stdin ends, close what is open, then leave, whatever still runs."""
     stdin, stdout = claim()  # before anything of a library's can print
-    from mcp_hub.builtin.settings import Settings
-    from mcp_hub.local.registry import mark_of
-    from mcp_hub.local.schema import LocalTool
-    from mcp_hub.local.server import LocalServer
+    from mcp_hub.builtin.settings import VARIABLE, Settings
 
     name = sys.argv[1] if len(sys.argv) == 2 else ""
     if name not in NAMES:
         sys.exit(f"usage: python -m mcp_hub.builtin {'|'.join(NAMES)}")
-    try:
-        settings = Settings.from_environ(os.environ)
-    except ValueError as error:
-        sys.exit(str(error))
+    if name in OF_THIS_MACHINE and VARIABLE not in os.environ:
+        sys.exit(f"'{name}' is started by the hub only: write an entry with 'builtin: {name}'")
+    from mcp_hub.local.registry import mark_of
+    from mcp_hub.local.schema import LocalTool
+    from mcp_hub.local.server import LocalServer
+
     module = import_module(f"mcp_hub.builtin.{name}")
-    offered: Sequence[Callable[..., Any] | LocalTool] = module.tools(settings)
+    try:
+        offered: Sequence[Callable[..., Any] | LocalTool] = module.tools(Settings.from_environ(os.environ))
+    except (OSError, ValueError) as error:
+        sys.exit(f"builtin: {name}: {error}")
     tools = [one for one in offered if isinstance(one, LocalTool)]
     tools += [LocalTool(one, mark) for one in offered if callable(one) and (mark := mark_of(one)) is not None]
     server = LocalServer({tool.name: tool for tool in tools}, [], stdin, stdout, name=f"mcp-hub {name}")

@@ -143,7 +143,7 @@ def _reason(error: Exception) -> str:
 
 async def opened(settings: Settings) -> OpenBrowser:
     """A new browser. Raises ToolRefused if there is none or it does not start."""
-    scratch = Scratch()
+    scratch = Scratch("browser")
     try:
         profile = Profile(Path(settings.profile) if settings.profile else scratch.path / "profile")
     except BaseException:

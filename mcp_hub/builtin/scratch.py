@@ -15,7 +15,6 @@ try:
 except ImportError:  # Windows: nothing is swept there, the system's own clean-up does it
     fcntl = None  # type: ignore[assignment]
 
-_PREFIX: Final = "mcp-hub-browser-"
 _LOCK: Final = "in-use"
 _TRIES: Final = 10
 _BETWEEN: Final = 0.1
@@ -24,11 +23,12 @@ _YOUNG: Final = 60.0
 
 
 class Scratch:
-    """A new directory that only this user can enter, locked while it is in use."""
+    """A new directory `mcp-hub-NAME-...` that only this user can enter, locked while it is in use."""
 
-    def __init__(self) -> None:
-        _sweep()
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    def __init__(self, name: str) -> None:
+        prefix = f"mcp-hub-{name}-"
+        _sweep(prefix)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
         self._lock = lock(self.path / _LOCK)
 
     def remove(self) -> None:
@@ -36,10 +36,16 @@ class Scratch:
         if self._lock is not None:
             self._lock.close()
         for _ in range(_TRIES):
-            shutil.rmtree(self.path, ignore_errors=True)
+            remove_tree(self.path)
             if not self.path.exists():
                 return
             time.sleep(_BETWEEN)  # a browser that is just ending still writes
+
+
+def remove_tree(path: Path) -> None:
+    """Remove what can be removed; a tree that is deeper than Python can follow stays."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def lock(file: Path) -> IO[bytes] | None:
@@ -54,15 +60,15 @@ def lock(file: Path) -> IO[bytes] | None:
     return opened
 
 
-def _sweep() -> None:
+def _sweep(prefix: str) -> None:
     if fcntl is None:
         return
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
             status = path.lstat()
             if status.st_uid != os.getuid() or path.is_symlink() or time.time() - status.st_mtime < _YOUNG:
                 continue
             held = lock(path / _LOCK)
             if held is not None:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
                 held.close()

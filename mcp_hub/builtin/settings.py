@@ -38,6 +38,10 @@ class Settings:
     headless: bool = True
     executable: str | None = None
     """The Chromium to start; None: the one found."""
+    policy: str | None = None
+    """What the entry says about raw text I/O; None: nothing."""
+    roots: tuple[tuple[str, str, str], ...] = ()
+    """(virtual path, directory, mode) of the file tools."""
 
     def to_json(self) -> dict[str, Any]:
         """An object that `from_json` makes the same settings of."""
@@ -52,6 +56,8 @@ class Settings:
             given["url_rules"] = UrlRules.from_json(given["url_rules"])
         if "address_rules" in given:
             given["address_rules"] = AddressRules.from_json(given["address_rules"])
+        if "roots" in given:
+            given["roots"] = tuple((str(at), str(directory), str(mode)) for at, directory, mode in given["roots"])
         return cls(**given)
 
     @classmethod

@@ -15,6 +15,7 @@ from mcp_hub.cli.said import doubted
 from mcp_hub.cli.startup import add_config_arguments, load_with_files, run_loop
 from mcp_hub.config import Loaded
 from mcp_hub.config.child_env import CommandNotFound
+from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.hub import Hub
@@ -38,8 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Exit 1 if a required server fails, a file of tools is left out, or the catalog has a conflict that the
     configuration forbids.
+
+    Raises ConfigError, as `serve` over a network would, for a file with a `listen` that could not be served there.
     """
-    return run_loop(_check(load_with_files(options, quiet=True, advice=True), as_json=options.json))
+    loaded = load_with_files(options, quiet=True, advice=True)
+    if loaded.config.listen.model_fields_set:
+        refuse_over_network(loaded.config)
+    return run_loop(_check(loaded, as_json=options.json))
 
 
 async def _check(loaded: Loaded, *, as_json: bool) -> int:
@@ -81,6 +87,7 @@ def _strangers(config: Config, hub: Hub) -> dict[str, tuple[str, ...]]:
     """Where in the file -> members that no server lists; only where all servers are there to be asked."""
     named = {f"tool_sets.{one.name}": one.tools for one in config.tool_sets}
     named |= {f"profiles.{one.name}": one.tools for one in config.profiles}
+    named |= {f"groups.{one.name}": one.tools for one in config.groups}
     return {where: found for where, members in named.items() if (found := hub.generation.strangers(members))}
 
 

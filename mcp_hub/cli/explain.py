@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mcp_hub.hub import Hub
 from mcp_hub.policy import Call, Policy
-from mcp_hub.policy.trace import Trace, outcome
+from mcp_hub.policy.trace import outcome
 from mcp_hub.text import printable
 
 _NAMES: Final = {"UrlGuard": "guard"}
@@ -16,8 +16,8 @@ _NAMES: Final = {"UrlGuard": "guard"}
 
 def explained(hub: Hub, call: Call, error: BaseException | None, result: Any, seconds: float) -> dict[str, Any]:
     """The facts, for `--json`; `result` or `error` is what came of it."""
-    upstream = hub.upstreams[call.route.upstream]
-    agreement = upstream.agreement
+    upstream = hub.upstreams.get(call.route.upstream)
+    agreement = upstream.agreement if upstream is not None else None
     verdict, decided, code, reason = outcome(call, error, result)
     end = None
     if error is not None:
@@ -26,12 +26,12 @@ def explained(hub: Hub, call: Call, error: BaseException | None, result: Any, se
         "route": {
             "name": call.exposed,
             "server": call.route.upstream,
-            "transport": upstream.transport,
+            "transport": upstream.transport if upstream is not None else None,
             "era": agreement.era if agreement is not None else None,
             "revision": agreement.version if agreement is not None else None,
             "tool": call.route.name,
         },
-        "policies": _policies(hub, call, decided, end),
+        "policies": _policies(hub, call, decided, end) if upstream is not None else [],
         "attempts": call.attempts,
         "fallback": call.fallback,
         "duration_ms": round(seconds * 1000, 1),
@@ -44,7 +44,8 @@ def _policies(hub: Hub, call: Call, decided: str | None, end: str | None) -> lis
     found: list[dict[str, Any]] = []
     reached = True
     notes = list(call.notes)
-    for name in (_name_of(policy) for policy in hub.rules.chain.policies if not isinstance(policy, Trace)):
+    watching = (hub.rules.trace, hub.rules.spans)
+    for name in (_name_of(policy) for policy in hub.rules.chain.policies if policy not in watching):
         own = [note for note in notes if note.startswith(f"{name}:")]
         notes = [note for note in notes if note not in own]
         did = [note.partition(":")[2].strip() for note in own]
@@ -68,7 +69,7 @@ def explanation_text(facts: dict[str, Any]) -> str:
     code = f" ({facts['code']})" if "code" in facts else ""
     lines = [
         ("name", route["name"]),
-        ("server", f"{route['server']} ({route['transport']}, {era})"),
+        ("server", f"{route['server']} ({route['transport']}, {era})" if route["transport"] else "the hub itself"),
         ("tool", route["tool"]),
         *((one["policy"], "; ".join(one["did"])) for one in facts["policies"]),
         ("upstream", times + (f"; answered by {facts['fallback']}" if facts["fallback"] else "")),

@@ -6,37 +6,55 @@ import argparse
 import sys
 from typing import Any
 
+from mcp_hub import formats
+from mcp_hub.catalog import Catalog
 from mcp_hub.cli import OK
 from mcp_hub.cli.duplicates import duplicates, lines
 from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
-from mcp_hub.cli.selecting import add_selection_arguments, chosen
+from mcp_hub.cli.selecting import add_group_argument, add_selection_arguments, chosen
 from mcp_hub.cli.startup import add_config_arguments, load_with_files, make_hub, run_loop
 from mcp_hub.config import Loaded
 from mcp_hub.config.models import Config
+from mcp_hub.config.root_rules import BASIC
+from mcp_hub.errors import ConfigError
+from mcp_hub.formats import FORMATS, Format
 from mcp_hub.hub import Hub
 from mcp_hub.kinds import TOOLS
 from mcp_hub.policy.selection import Selection
-from mcp_hub.text import printable
+from mcp_hub.text import json_escaped, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub tools [--config F] [--json] [--duplicates] [--profile P] [--tool-set S] [--tag T]`."""
+    """`mcp-hub tools [--config F] [--json | --format FORMAT] [--profile P] [--tool-set S] [--tag T] [--group G]`, or
+    `mcp-hub tools --duplicates [--json]`.
+    """
     add_config_arguments(parser)
     add_selection_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="the whole definitions as JSON")
+    add_group_argument(
+        parser, f"only the tools of this group, on or off; `{BASIC}` for those of none (may be repeated)"
+    )
     parser.add_argument(
         "--duplicates", action="store_true", help="names that were found twice: what is kept, what is not"
     )
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="the whole definitions as JSON, like --format json")
+    text = "definitions for OpenAI's or Anthropic's interface, a prompt for a model without either, or all as JSON"
+    shown.add_argument("--format", choices=FORMATS, help=text)
 
 
 def run(options: argparse.Namespace) -> int:
     """List the tools as they are now, of a server that is not there those that were kept; stderr says which."""
     loaded = load_with_files(options, quiet=True)
-    selection = chosen(options, loaded.config)
+    config = loaded.config
     if options.duplicates:
-        return run_loop(_duplicates(loaded, selection, as_json=options.json))
-    return run_loop(_tools(loaded.config, selection, as_json=options.json))
+        return run_loop(_duplicates(loaded, chosen(options, config), as_json=options.json or options.format == "json"))
+    known = [group.name for group in config.groups]
+    for name in options.group:
+        if name not in (BASIC, *known):
+            raise ConfigError(f"there is no group {name!r}; there are: {', '.join((BASIC, *known))} (setting: groups)")
+    format: Format | None = "json" if options.json else options.format
+    return run_loop(_tools(config, chosen(options, config), options.group, format))
 
 
 async def _duplicates(loaded: Loaded, selection: Selection, *, as_json: bool) -> int:
@@ -51,31 +69,51 @@ async def _duplicates(loaded: Loaded, selection: Selection, *, as_json: bool) ->
     return OK
 
 
-async def _tools(config: Config, selection: Selection, *, as_json: bool) -> int:
+async def _tools(config: Config, selection: Selection, groups: list[str], format: Format | None) -> int:
     async with make_hub(config, selection) as hub:
         await outcomes(hub)
-        entries = [_card(hub, name) for name in hub.catalog.names(TOOLS)]
+        catalog = hub.catalog if groups else hub.catalogs.of(None)
+        entries = [
+            _card(hub, catalog, name) for name in catalog.names(TOOLS) if not groups or _is_in(hub, name, groups)
+        ]
+        shown = list(hub.groups) if config.groups else []
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
     tools = [entry for entry in entries if entry is not None]
-    if as_json:
-        print(json_text(tools))
+    if format is not None:
+        print(_formatted(tools, format))
     else:
         width = max((len(tool["name"]) for tool in tools), default=0)
         for tool in tools:
             print(f"{tool['name']:<{width}}  {_first_line(tool)}".rstrip())
         if not tools:
             print("no tools; `mcp-hub check` says what each server has", file=sys.stderr)
+    for group in shown if not groups and format is None else ():
+        state = "active" if group.active else "inactive"
+        text = f"group {group.name} ({state}; `--group {group.name}` lists it)"
+        print(printable(f"{text}  {group.description}".rstrip(), 200))
     for server, problem in problems.items():
         print(f"{server}: not there: {printable(problem, 2000)}", file=sys.stderr)
     return OK
 
 
-def _card(hub: Hub, name: str) -> dict[str, Any] | None:
+def _card(hub: Hub, catalog: Catalog, name: str) -> dict[str, Any] | None:
     """A tool as it is listed, and what it is: `native`, `mcp` or `builtin`."""
-    entry, route = hub.catalog.entry(TOOLS, name), hub.catalog.resolve(TOOLS, name)
-    if entry is None or route is None:
-        return None
-    return {**entry, "source": hub.upstreams[route.upstream].server.origin}
+    entry, route = catalog.entry(TOOLS, name), catalog.resolve(TOOLS, name)
+    upstream = hub.upstreams.get(route.upstream) if route is not None else None
+    return entry and {**entry, "source": upstream.server.origin if upstream is not None else "builtin"}
+
+
+def _is_in(hub: Hub, name: str, groups: list[str]) -> bool:
+    route = hub.catalog.resolve(TOOLS, name)
+    of = hub.groups.now.members.groups(route) if route is not None else ()
+    return not set(groups).isdisjoint(of or (BASIC,))
+
+
+def _formatted(tools: list[dict[str, Any]], format: Format) -> str:
+    if format == "prompt":
+        return json_escaped(formats.prompt(tools), keep="\n")
+    made = {"openai": formats.openai_tools, "anthropic": formats.anthropic_tools}
+    return json_text(made[format](tools) if format in made else tools)
 
 
 def _first_line(tool: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from pydantic import ValidationError
 
 from mcp_hub.asking import CAPABILITY
+from mcp_hub.config.builtin_fields import BUILTINS, read_builtin
 from mcp_hub.config.canonical import canonical, restriction
 from mcp_hub.config.credentials import read_env, read_headers
 from mcp_hub.config.dialect import Dialect, RawEntry
@@ -23,7 +24,6 @@ from mcp_hub.config.models import (
     CONNECT_DEADLINE_OF_INSTALLERS,
     INSTALLERS,
     TARGETS,
-    Builtin,
     Deadlines,
     EraPin,
     Server,
@@ -44,8 +44,6 @@ _BROWSERS: Final = re.compile(r"playwright[/-]mcp|mcp/playwright|chrome-devtools
 """Packages and images whose callers must not see each other's pages and cookies."""
 _UNPINNED: Final = "whoever publishes the next one decides what runs here; write NAME@X.Y.Z (Python: NAME==X.Y.Z)"
 _ERAS: Final = {era: era for era in get_args(EraPin)}
-_BUILTINS: Final = {name: name for name in get_args(Builtin) if name not in ("native", "skills")}
-"""What an entry may name; native tools are found in their folder, skills stand under their own key."""
 _VALIDATIONS: Final[Mapping[str | bool, Validation]] = {
     **{word: word for word in get_args(Validation)},
     False: "off",  # YAML 1.1 reads `off` so
@@ -77,7 +75,7 @@ def read_entry(raw: RawEntry, reading: Reading) -> Server | None:
     if (foreign := _foreign_kind(raw, given)) is not None:
         server = _parked(raw.id, foreign if on else None)
     else:
-        values = _values(raw, fields, reading.dialect, unresolved)
+        values = _values(raw, fields, reading.dialect, findings, unresolved)
         values |= read_rules(fields, findings, raw.at)
         values["oauth"] = read_oauth(fields, findings)
         _add_refused(values, reading.dialect.refused.get(raw.id, ()))
@@ -126,11 +124,13 @@ def _foreign_kind(raw: RawEntry, given: Mapping[str, Given]) -> str | None:
     return None
 
 
-def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[KeyPath, str]) -> dict[str, Any]:
+def _values(
+    raw: RawEntry, fields: Fields, dialect: Dialect, findings: Findings, unresolved: dict[KeyPath, str]
+) -> dict[str, Any]:
     """The fields of the Server. What is wrong is in the findings, what has no value in `unresolved`."""
     command, args = _command(fields)
     url, tools_dir = fields.text("url"), fields.path("tools_dir")
-    builtin = fields.choice("builtin", _BUILTINS)
+    builtin = fields.choice("builtin", BUILTINS)
     browser = (
         builtin == "browser"
         or raw.id.lower() == "playwright"
@@ -148,11 +148,10 @@ def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[Ke
         "tools_dir": tools_dir,
         "builtin": builtin,
         "browser": browser,
-        "profile": fields.path("profile"),
-        "executable": fields.path("executable"),
         "namespace": _namespace(raw.id, fields),
         "session": _session(fields, browser=browser),
         "deadlines": _deadlines(fields, installs=_installs(command, args)),
+        **read_builtin(fields, builtin, raw.at, findings, unresolved),
     }
     optional = {
         "required": fields.flag("required"),
@@ -162,7 +161,6 @@ def _values(raw: RawEntry, fields: Fields, dialect: Dialect, unresolved: dict[Ke
         "max_frame": fields.parsed("max_frame", parse_size),
         "max_sessions": fields.parsed("max_sessions", _count) or (BROWSERS_AT_ONCE if browser else None),
         "allow": _allow(fields),
-        "headless": fields.flag("headless"),
         "idle": fields.seconds("idle"),
         "validate_arguments": fields.choice("validate_arguments", _VALIDATIONS),
         "max_result_bytes": fields.parsed("max_result_bytes", parse_size),
@@ -240,8 +238,6 @@ def _check_target(at: KeyPath, fields: Fields, url: str | None, transport: Trans
         *others, last = (f"'{name}'" for name in TARGETS)
         fields.error(at, f"needs exactly one of {', '.join(others)} and {last}, but has {found}")
         return
-    if named[0] != "builtin" and (key := next((k for k in ("profile", "headless", "executable") if k in fields), None)):
-        fields.error(fields.given[key].at, "is for an entry with 'builtin: browser'")
     if transport is not None and (transport == "stdio") != (named[0] != "url") and "transport" in fields:
         needed = "'command'" if transport == "stdio" else "'url'"
         fields.error(fields.given["transport"].at, f"says '{transport}', which needs a {needed}")

@@ -40,6 +40,7 @@ ALIASES: Final = {
     "tools_dir": "tools_dir",
     "builtin": "builtin",
     "profile": "profile", "headless": "headless", "executable": "executable", "idle": "idle",
+    "policy": "policy", "roots": "roots", "allow_over_network": "allow_over_network",
     "tags": "tags",
     "preset": "preset", "presets": "preset", "preset_kwargs": "preset", "preset_kwargs_mapping": "preset",
     "toolDescriptionOverrides": "descriptions",
@@ -142,7 +143,8 @@ ROOT_KEYS: Final = frozenset({
     "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "token_store", "token_dir", "listen",
     "defaults", "serverDefaults",
     "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
-    "profiles", "skills", "pins", "screen", "flows",
+    "profiles", "skills", "pins", "screen", "flows", "groups", "group_scope", "meta_tools", "state_file",
+    "tracing", "output_strategy",
 })  # fmt: skip
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
 

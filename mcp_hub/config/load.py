@@ -20,7 +20,7 @@ from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import FILE_NAMES, ROOT_KEYS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
-from mcp_hub.config.models import Config, OnConflict, Server
+from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
 from mcp_hub.config.oauth import TokenStore
 from mcp_hub.config.plain_secrets import ADVICE, is_plain_secret
 from mcp_hub.config.root_rules import read_root_rules
@@ -159,6 +159,9 @@ def _config(
         "watch": fields.flag("watch"),
         "token_store": fields.choice("token_store", {word: word for word in get_args(TokenStore)}),
         "token_dir": fields.path("token_dir"),
+        "group_scope": fields.choice("group_scope", {word: word for word in get_args(GroupScope)}),
+        "meta_tools": fields.flag("meta_tools"),
+        "state_file": fields.path("state_file"),
         "listen": listen,
         **rules,
     }
@@ -183,7 +186,12 @@ def _expanded(value: Any, scope: Scope, at: KeyPath, findings: Findings) -> Any:
 
 
 def _advise_of_tokens(root: Mapping[str, Any], scope: Scope, findings: Findings) -> None:
-    """Tokens of clients that stand in the file itself."""
+    """Tokens of clients, and of a collector, that stand in the file itself."""
+    tracing = root.get("tracing")
+    headers = tracing.get("headers") if isinstance(tracing, dict) else None
+    for name, value in headers.items() if isinstance(headers, dict) else ():
+        if is_plain_secret(str(name), value, scope):
+            findings.advise(("tracing", "headers", name), ADVICE)
     listen = root.get("listen")
     if not isinstance(listen, dict):
         return

@@ -26,17 +26,22 @@ from mcp_hub.config.rules import (
     Health,
     Label,
     Limits,
+    OutputStrategy,
     PinMode,
     Pins,
     PostProcess,
     Profile,
     Retry,
     Screen,
+    ToolGroup,
     ToolRules,
     ToolSet,
+    Tracing,
     Validation,
     Web,
 )
+from mcp_hub.raw_text_policy import RawTextPolicy
+from mcp_hub.virtual_paths import Mode
 
 __all__ = ["Config", "Deadlines", "Listen", "Server"]
 
@@ -44,12 +49,17 @@ Transport = Literal["stdio", "http", "sse", "auto"]
 """How an upstream is reached. `auto`: a URL without a type; streamable HTTP first, SSE when that answers 4xx."""
 
 SessionMode = Literal["shared", "client", "call"]
-Builtin = Literal["web", "browser", "native", "skills"]
+Builtin = Literal["web", "browser", "code", "shell", "text_files", "files", "native", "skills"]
+OF_THIS_MACHINE: tuple[Builtin, ...] = ("code", "shell", "text_files", "files")
+"""Built-in servers that do to this machine what a caller says."""
+NO_ENTRY: tuple[Builtin, ...] = ("native", "skills")
+"""Those that no entry names: native tools are found in their folder, skills stand under their own key."""
 Origin = Literal["native", "builtin", "mcp"]
-"""What a tool is: a REST endpoint, a function or server of the hub's own process, or any MCP server's."""
+"""What a tool is: a REST endpoint, a function or server of the hub's own, or any MCP server's."""
 TARGETS = ("command", "url", "tools_dir", "builtin")
 """What an entry can lead to; it has exactly one of these."""
 OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
+GroupScope = Literal["session", "hub"]
 EraPin = Literal["auto", "handshake", "modern"]
 
 CONNECT_DEADLINE = 30.0
@@ -69,7 +79,7 @@ RULES_OF_LISTS = frozenset({
     "idle", "health", "pins", "screen", "labels",
 })  # fmt: skip
 """What the hub does with the lists of a server, not what the server lists."""
-_OF_THE_HUB = frozenset({"namespace", "required", "lazy", "keep_catalog", "disabled_reason"})
+_OF_THE_HUB = frozenset({"namespace", "required", "lazy", "keep_catalog", "disabled_reason", "allow_over_network"})
 """What else of an entry never reaches the server."""
 
 
@@ -86,6 +96,15 @@ class Deadlines(Frozen):
     """One call in total: waiting for the connection, the call itself, retries and fallback, everything."""
     idle: Duration | None = None
     """One call without progress; every progress notification starts it anew. None: only `call` counts."""
+
+
+class Root(Frozen):
+    """A directory that the file tools may use, and under which path their callers know it."""
+
+    at: str
+    """With a slash at both ends."""
+    path: Path
+    mode: Mode
 
 
 class Server(Frozen):
@@ -139,6 +158,12 @@ class Server(Frozen):
     headless: bool = True
     executable: Path | None = None
     """Of the built-in browser: the Chromium to start; None: the one found."""
+    policy: RawTextPolicy | None = None
+    """Of `text_files`: what it may do; None: what the environment says."""
+    roots: tuple[Root, ...] = ()
+    """Of `files`."""
+    allow_over_network: bool = False
+    """Whether a built-in server of this machine may be there for a network as well."""
     idle: Duration = 1800.0
     """Of `session: client`: how long a caller's session is kept after its last call."""
 
@@ -181,6 +206,11 @@ class Server(Frozen):
         return "mcp" if self.tools_dir is None and self.builtin is None else "builtin"
 
     @property
+    def of_this_machine(self) -> bool:
+        """Whether nobody on a network may reach it."""
+        return self.builtin in OF_THIS_MACHINE and not self.allow_over_network
+
+    @property
     def connection(self) -> str:
         """Everything a connection to the upstream is made from, secrets included: never to be shown or kept."""
         excluded: dict[str, Any] = {name: True for name in RULES_OF_LISTS - {"idle"} | _OF_THE_HUB}
@@ -220,8 +250,17 @@ class Config(Frozen):
     web: Web = Web()
     fallback: Fallback = Fallback()
     call_log: CallLog = CallLog()
+    tracing: Tracing = Tracing(enabled=False)
+    output_strategy: OutputStrategy = OutputStrategy()
     tool_sets: tuple[ToolSet, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    groups: tuple[ToolGroup, ...] = ()
+    group_scope: GroupScope = "session"
+    """Whom it concerns that a client switches groups: that client, or everybody."""
+    meta_tools: bool = False
+    """Whether clients can search all tools and call them by name, for those that read the list only once."""
+    state_file: Path | None = None
+    """Where it is kept which groups are on for everybody; None: nowhere."""
     flows: Flows = Flows()
     pins: Pins = Pins()
     screen: Screen = Screen()

@@ -53,6 +53,8 @@ class Call(msgspec.Struct, eq=False):
     """What the policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
     attempts: int = 0
     """How often the upstream was asked."""
+    label: str | None = None
+    """Its id in records and spans; None: it is given one."""
     fallback: str | None = None
     """What answered in the upstream's place."""
     refused_by: str | None = None
@@ -117,6 +119,13 @@ class Chain:
         concerned = [one for one in self.policies if not hasattr(one, "concerns") or one.concerns(route)]
         self._composed[route] = run = compose(concerned, self._innermost)
         return run
+
+    def insert(self, policy: Policy, after: Policy) -> None:
+        """One more rule, behind another one; calls that run already go on as they began."""
+        if policy not in self.policies:
+            place = self.policies.index(after) + 1
+            self.policies = (*self.policies[:place], policy, *self.policies[place:])
+            self._composed = {}
 
     def shape(self, items: Sequence[Item]) -> tuple[Item, ...]:
         """What every policy together leaves of the items, innermost rule first."""

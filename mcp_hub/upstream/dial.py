@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from mcp_hub import raw_text_policy
 from mcp_hub.config.child_env import child_environment, find_command
 from mcp_hub.config.models import Server
 from mcp_hub.credentials.tokens import Tokens
@@ -76,8 +77,13 @@ class Dialer:
 
         env = child_environment(server, self._environ, Path.home())
         argv = self._argv(server, env.get("PATH", ""))
-        if server.builtin is not None:
+        if server.builtin in ("web", "browser"):
             env |= {name: self._environ[name] for name in _OF_BROWSERS if name in self._environ}
+        elif server.builtin == "text_files":
+            said = env.get(raw_text_policy.VARIABLE), self._environ.get(raw_text_policy.VARIABLE)
+            if said != (None, None):
+                env[raw_text_policy.VARIABLE] = raw_text_policy.strictest(said)
+        if server.builtin is not None:
             env |= self._settings(server)
         return StdioLink(
             server.id,
@@ -87,4 +93,5 @@ class Dialer:
             children=self._children,
             max_frame=server.max_frame,
             write_deadline=server.deadlines.write,
+            warns=server.builtin is not None,
         )

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
+from mcp_hub.log_levels import WARNING
 from mcp_hub.text import printable
 from mcp_hub.wire import reaper
 from mcp_hub.wire.children import Children
@@ -38,7 +39,10 @@ _POLL: Final = 0.02
 
 
 class StdioLink:
-    """A Link to a child process: `argv` without a shell, its own process group, `env` as its whole environment."""
+    """A Link to a child process: `argv` without a shell, its own process group, `env` as its whole environment.
+
+    `warns`: it is the hub's own, and lines of its stderr that begin with WARNING are warnings of the hub's.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class StdioLink:
         children: Children,
         max_frame: int,
         write_deadline: float,
+        warns: bool = False,
     ) -> None:
         self._upstream = upstream
         self._argv = list(argv)
@@ -59,6 +64,7 @@ class StdioLink:
         self._children = children
         self._max_frame = max_frame
         self._write_deadline = write_deadline
+        self._warns = warns
         self._process: _Process | None = None
         self._transport: asyncio.SubprocessTransport | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -78,7 +84,7 @@ class StdioLink:
         loop = asyncio.get_running_loop()
         try:
             transport, process = await loop.subprocess_exec(
-                lambda: _Process(self._upstream, receiver, self._max_frame),
+                lambda: _Process(self._upstream, receiver, self._max_frame, warns=self._warns),
                 *self._argv,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -172,7 +178,7 @@ def _has_exited(pid: int) -> bool:
 class _Process(asyncio.SubprocessProtocol):
     """What the child says, taken apart as it comes."""
 
-    def __init__(self, upstream: str, receiver: Receiver, max_frame: int) -> None:
+    def __init__(self, upstream: str, receiver: Receiver, max_frame: int, *, warns: bool) -> None:
         self.stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self.writable = asyncio.Event()
         self.writable.set()
@@ -183,6 +189,7 @@ class _Process(asyncio.SubprocessProtocol):
         """Pipes that are at their end."""
         self.muted = False
         self._upstream = upstream
+        self._warns = warns
         self._receiver = receiver
         self._stdout = LineReader(max_frame)
         self._stderr = LineReader(STDERR_LINE)
@@ -244,7 +251,9 @@ class _Process(asyncio.SubprocessProtocol):
     def _stderr_line(self, line: bytes | Oversized) -> None:
         raw = line.head if isinstance(line, Oversized) else line
         text = printable(raw[:2048].decode("utf-8", "replace").rstrip(), 500)
-        if text:
+        if self._warns and text.startswith(WARNING):
+            log.warning("%s: %s", self._upstream, text.removeprefix(WARNING))
+        elif text:
             self.stderr.append(text)
             log.debug("%s: %s", self._upstream, text)
 

@@ -149,11 +149,11 @@ async def test_nothing_is_left_when_its_process_is_killed(
     (abandoned,) = temporary.glob("mcp-hub-browser-*")
     os.utime(abandoned, (0, 0))
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    scratch = Scratch()
+    scratch = Scratch("browser")
     try:
         assert list(temporary.glob("mcp-hub-browser-*")) == [scratch.path]
         os.utime(scratch.path, (0, 0))
-        other = Scratch()
+        other = Scratch("browser")
         assert scratch.path.exists()
         other.remove()
     finally:

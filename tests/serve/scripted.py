@@ -42,6 +42,9 @@ class ScriptedDispatcher:
         tools = {"regional": {"name": "regional", "inputSchema": REGIONAL}}
         self.hub = SimpleNamespace(entry=lambda kind, name, caller: tools.get(name))
 
+    def over_network(self) -> None:
+        """There are no servers behind it."""
+
     def join(self, caller: Caller) -> None:
         self.joined.append(caller)
 

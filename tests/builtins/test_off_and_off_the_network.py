@@ -1,0 +1,124 @@
+"""Built-in servers of this machine are there where an entry names them, and over a network only where it says so."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.config import Config, Server, load_config
+from mcp_hub.config.models import Listen
+from mcp_hub.errors import ConfigError
+from mcp_hub.hub import Hub
+from mcp_hub.kinds import TOOLS
+from mcp_hub.serve.app import App
+from mcp_hub.serve.dispatcher import Dispatcher
+from tests.fakes.client import HUB, RpcError, StdioClient, fake, hub, spawned, write_config
+
+pytestmark = pytest.mark.anyio
+
+OF_THIS_MACHINE = ("code", "shell", "text_files", "files")
+
+
+def entry(builtin: str, directory: Path, **more: Any) -> dict[str, Any]:
+    roots = {"roots": {"/workspace/": str(directory)}} if builtin == "files" else {}
+    return {"builtin": builtin, **roots, **more}
+
+
+async def exit_code(*words: str) -> tuple[int, str]:
+    async with spawned([*HUB, *words]) as process:
+        code = await process.exited()
+        await process.until(lambda: process.stderr.endswith(b"\n"))
+        return code, process.stderr.decode()
+
+
+@pytest.mark.parametrize("builtin", OF_THIS_MACHINE)
+async def test_each_is_refused_over_a_network_before_anything_starts(tmp_path: Path, builtin: str) -> None:
+    path = write_config(tmp_path, {"mine": entry(builtin, tmp_path)})
+    config = load_config(path)
+    with pytest.raises(ConfigError):
+        App(Dispatcher(Hub(config)), Listen(port=0), sse=True)
+
+
+@pytest.mark.parametrize("words", [["serve", "--http"], ["serve", "--sse", "--port", "0"], ["check"]])
+async def test_the_command_line_says_why_and_ends(tmp_path: Path, words: list[str]) -> None:
+    listen = {"listen": {"port": 0}} if words == ["check"] else {}
+    config = write_config(tmp_path, {"mine": entry("shell", tmp_path), "other": fake()}, **listen)
+    code, said = await exit_code(*words, "--config", str(config))
+    assert code == 2
+    assert "mine (builtin: shell)" in said
+    assert "allow_over_network" in said
+
+
+async def test_it_is_there_over_a_network_where_its_entry_says_so_and_off_entries_are_no_matter(tmp_path: Path) -> None:
+    servers = {
+        "forced": entry("shell", tmp_path, allow_over_network=True),
+        "off": entry("code", tmp_path, enabled=False),
+    }
+    async with Hub(load_config(write_config(tmp_path, servers))) as running:
+        App(Dispatcher(running), Listen(port=0), sse=True)
+        assert list((await running.settled_catalog()).names(TOOLS)) == ["forced__execute_shell_command"]
+
+
+async def test_a_hub_on_a_network_takes_none_in_later(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"other": fake()}, watch=False)
+    async with spawned([*HUB, "serve", "--http", "--port", "0", "--config", str(config)]) as process:
+        await process.until(lambda: b"Serving" in process.stderr)
+        write_config(tmp_path, {"other": fake(), "mine": entry("shell", tmp_path)}, watch=False)
+        process.process.send_signal(signal.SIGHUP)
+        await process.until(lambda: b"was not loaded again" in process.stderr)
+        await process.until(lambda: b"mine (builtin: shell)" in process.stderr)
+        process.process.terminate()
+        assert await process.exited() == 0
+
+
+async def test_no_way_of_changing_the_configuration_of_a_hub_on_a_network_takes_it_in(tmp_path: Path) -> None:
+    async with Hub(Config()) as running:
+        App(Dispatcher(running), Listen(port=0), sse=False)
+        with pytest.raises(ConfigError):
+            await running.renew(Config(servers=(shell(),)), running.selection)
+        assert running.upstreams == {}
+        await running.renew(Config(servers=(shell(allow_over_network=True),)), running.selection)
+        assert list(running.upstreams) == ["mine"]
+
+
+def shell(**more: Any) -> Server:
+    return Server(id="mine", transport="stdio", builtin="shell", namespace="mine", **more)
+
+
+async def test_the_program_runs_for_a_hub_only() -> None:
+    for name in OF_THIS_MACHINE:
+        environ = {key: value for key, value in os.environ.items() if key != "MCP_HUB_BUILTIN"}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "mcp_hub.builtin", name,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            env=environ,
+        )  # fmt: skip
+        _, said = await process.communicate()
+        assert process.returncode == 1
+        assert f"builtin: {name}" in said.decode()
+
+
+async def test_without_an_entry_none_of_their_tools_exists(tmp_path: Path) -> None:
+    tools = ("execute_python_code", "execute_shell_command", "view_text_file", "write_file", "delete_file")
+    async with hub(tmp_path, {"other": fake(), "sh": entry("shell", tmp_path, enabled=False)}) as client:
+        assert not [name for name in await client.tool_names() if name.endswith(tools)]
+        for name in (*tools, *(f"sh__{name}" for name in tools)):
+            assert await unknown(client, name)
+
+
+async def unknown(client: StdioClient, name: str) -> bool:
+    with pytest.raises(RpcError) as caught:
+        await client.call(name, {"command": "echo"})
+    return caught.value.code == -32602
+
+
+def test_the_flag_is_for_servers_of_this_machine_and_restarts_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        load_config(write_config(tmp_path, {"up": {"command": "x", "allow_over_network": True}}))
+    assert shell().connection == shell(allow_over_network=True).connection
+    assert json.loads(shell().connection)["builtin"] == "shell"
