@@ -11,8 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.builtin.settings import Settings, native_from_environ
+from mcp_hub.local.functions import LocalTool
+from mcp_hub.local.registry import Mark
 from mcp_hub.local.results import ToolRefused, ToolResult
-from mcp_hub.local.schema import LocalTool, WrongArguments
 from mcp_hub.native_tools import NativeTool, NotThere, Request, WrongArgument, pointed
 from mcp_hub.redaction import Redaction
 from mcp_hub.text import printable
@@ -48,27 +49,30 @@ async def close() -> None:
 
 
 class Endpoint(LocalTool):
-    """One native tool, in the shape the server of local tools serves; its schema is written, not derived."""
+    """One native tool, as a function whose schema is written and not derived."""
 
     def __init__(self, tool: NativeTool, client: Client) -> None:
+        schema = tool.definition["inputSchema"]
+        mark = Mark(
+            name=tool.name,
+            description=tool.description,
+            title=tool.title,
+            tags=tool.tags,
+            annotations=tool.definition["annotations"],
+            json_schema=schema,
+        )
+        super().__init__(self._called, mark)
         self._tool = tool
         self._client = client
         self._redaction = Redaction(tool.secrets)
-        self.name = tool.name
-        self.is_async = True
-        self.function = self._called
-        self.definition = tool.definition
 
-    def bind(self, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The request these arguments mean. Raises WrongArguments."""
+    async def _called(self, /, **arguments: Any) -> ToolResult:
+        """The answer as a result; an error of the endpoint is a result with `is_error`. Raises ToolRefused."""
         try:
-            return [self._tool.request(arguments)], {}
+            request = self._tool.request(arguments)
         except WrongArgument as error:
             text = f"The arguments of {self.name!r} do not fit, nothing was called. {error}"
-            raise WrongArguments(text) from None
-
-    async def _called(self, request: Request) -> ToolResult:
-        """The answer as a result; an error of the endpoint is a result with `is_error`. Raises ToolRefused."""
+            raise ToolRefused("invalid_parameters", text) from None
         status, kind, charset, body = await self._client.send(self._tool, request)
         if not 200 <= status < 300:
             return self._refused(status, _excerpt(body, charset))

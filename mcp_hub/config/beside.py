@@ -85,7 +85,7 @@ class Beside:
             local = local_tools(tools_dir, LOCAL)
             if local.disabled_reason is not None:
                 findings.warning(("tools_dir",), f"is switched off: {local.disabled_reason}")
-        elif "tools_dir" not in fields and self._path.name in FILE_NAMES:
+        elif "tools_dir" not in fields and self._path.name in FILE_NAMES and not self._scope.literal:
             # Not the Python files in `tools` itself: a directory of this name is likely to hold something else.
             tools_dir = self._path.parent / TOOLS
             if LOCAL not in ids and any((tools_dir / BUILTIN).glob("*.py")):
@@ -116,6 +116,8 @@ class Beside:
 
     def tool_sets(self, own: Mapping[str, ToolSet]) -> Sequence[ToolSet]:
         """Those of files of their own, besides `own`."""
+        if self._scope.literal:
+            return ()  # a program means what it says, wherever it runs
         folder = self._path.parent / TOOL_SETS
         self.found.folders.append(folder)
         if folder.is_dir():

@@ -162,7 +162,7 @@ class FolderReading:
             findings = Findings(name, document.line_of)
             findings.errors.extend(Finding(line, text) for line, text in document.faults)
             self.found.warnings += document.warnings
-            yield document, findings, msgspec.structs.replace(self._scope, directory=path.parent)
+            yield document, findings, msgspec.structs.replace(self._scope, directory=path.parent, literal=False)
 
     def _free(self, what: str, name: str, taken: dict[str, str], path: Path) -> bool:
         where = self._name(path)

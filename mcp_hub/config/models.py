@@ -124,6 +124,9 @@ class Server(Frozen):
     tools_dir: Path | None = None
     """A directory of Python files whose `@mcp_hub.tool` functions are this upstream's tools."""
 
+    functions: str | None = None
+    """Of a hub in a program of its user's: functions of that very program, under a name. Never in a file."""
+
     namespace: str
     """Prefix of the exposed names; `""` exposes the original names."""
     enabled: bool = True
@@ -189,7 +192,7 @@ class Server(Frozen):
 
     @model_validator(mode="after")
     def _complete(self) -> Server:
-        given = [name for name in TARGETS if getattr(self, name) is not None]
+        given = [name for name in (*TARGETS, "functions") if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) if given else "none of them"
             raise ValueError(f"an entry has exactly one of {', '.join(TARGETS)}; this one has {found}")
@@ -203,7 +206,8 @@ class Server(Frozen):
         """What its tools are."""
         if self.native is not None:
             return "native"
-        return "mcp" if self.tools_dir is None and self.builtin is None else "builtin"
+        own = self.tools_dir is not None or self.builtin is not None or self.functions is not None
+        return "builtin" if own else "mcp"
 
     @property
     def of_this_machine(self) -> bool:

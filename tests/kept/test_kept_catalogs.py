@@ -122,7 +122,7 @@ OTHER: dict[str, Any] = {
     "builtin": "web", "browser": True, "allow": ("roots",),
     "profile": Path("profile"), "headless": False, "executable": Path("chromium"),
     "policy": "deny", "roots": (Root(at="/a/", path=Path("a"), mode="ro"),), "allow_over_network": True,
-    "native": SecretStr("[]"), "secrets": (SecretStr("secret"),),
+    "functions": "f", "native": SecretStr("[]"), "secrets": (SecretStr("secret"),),
     "skills": (Skill(name="s", description="d", directory=Path("s")),),
     "oauth": OAuth(client_id="c", client_secret=SecretStr("s")),
 }  # fmt: skip
