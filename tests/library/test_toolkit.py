@@ -547,8 +547,7 @@ async def test_an_extended_model_adds_arguments_and_checks_them_and_the_message_
 
 
 def test_skills_are_read_from_their_directories(tmp_path: Path) -> None:
-    with Path("/dev/null").open():
-        toolkit = Toolkit()
+    toolkit = Toolkit()
     assert toolkit.get_agent_skill_prompt() is None
     skill = tmp_path / "maps"
     for wrong in (str(skill), str(tmp_path)):
@@ -557,7 +556,7 @@ def test_skills_are_read_from_their_directories(tmp_path: Path) -> None:
     skill.mkdir()
     for wrong in ("# No front matter", "---\nname: maps\n---\n", "---\n- [\n---\n"):
         (skill / "SKILL.md").write_text(wrong)
-        with pytest.raises(ValueError, match="Front Matter"):
+        with pytest.raises(ValueError, match=r"(?i)front matter"):
             toolkit.register_agent_skill(str(skill))
     (skill / "SKILL.md").write_text("---\nname: maps\ndescription: Reads maps.\n---\n# Maps\n")
     toolkit.register_agent_skill(str(skill))
