@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from mcp_hub.errors import HubError
     from mcp_hub.local.registry import tool
     from mcp_hub.local.response import ToolResponse
+    from mcp_hub.metrics import IMetricsCollector
     from mcp_hub.toolkit.clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
     from mcp_hub.toolkit.executor import ToolExecutor
+    from mcp_hub.toolkit.formatter import ToolFormatter
     from mcp_hub.toolkit.hub import Hub
     from mcp_hub.toolkit.manager import ToolManager
     from mcp_hub.toolkit.playwright_session import PlaywrightSession
@@ -38,6 +40,7 @@ _HOMES: Final = {
     "IConfigSystem": "mcp_hub.toolkit.protocols",
     "ILLMClient": "mcp_hub.toolkit.protocols",
     "ILogger": "mcp_hub.toolkit.protocols",
+    "IMetricsCollector": "mcp_hub.metrics",
     "IToolExecutor": "mcp_hub.toolkit.protocols",
     "IToolManager": "mcp_hub.toolkit.protocols",
     "load_config": "mcp_hub.config",
@@ -45,6 +48,7 @@ _HOMES: Final = {
     "StdIOStatefulClient": "mcp_hub.toolkit.clients",
     "tool": "mcp_hub.local.registry",
     "ToolExecutor": "mcp_hub.toolkit.executor",
+    "ToolFormatter": "mcp_hub.toolkit.formatter",
     "ToolManager": "mcp_hub.toolkit.manager",
     "ToolManagerProtocol": "mcp_hub.toolkit.protocols",
     "ToolMessage": "mcp_hub.toolkit.tool_types",
@@ -63,11 +67,13 @@ __all__ = [
     "IConfigSystem",
     "ILLMClient",
     "ILogger",
+    "IMetricsCollector",
     "IToolExecutor",
     "IToolManager",
     "PlaywrightSession",
     "StdIOStatefulClient",
     "ToolExecutor",
+    "ToolFormatter",
     "ToolManager",
     "ToolManagerProtocol",
     "ToolMessage",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,9 +27,14 @@ from mcp_hub.policy.retry import Retry
 from mcp_hub.policy.screen import Screen
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.shape_result import Function, ShapeResult
-from mcp_hub.policy.trace import Labels, Trace
+from mcp_hub.policy.trace import Labels, Measure, Trace
 from mcp_hub.policy.validate import Validate
 from mcp_hub.redaction import Redaction
+
+if TYPE_CHECKING:
+    from mcp_hub.policy.spans import Spans, Tracer
+
+MakesTracer = Callable[[], Awaitable["Tracer | None"]]
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -44,6 +49,12 @@ class Rules(msgspec.Struct, frozen=True):
     """Those that change results."""
     pins: Pins
     screen: Screen
+    spans: Spans | None = None
+
+    async def watched(self, call: Call, call_next: Next) -> Json:
+        """What the hub does itself, recorded as the calls that go through the rules."""
+        outermost = (self.spans, self.trace) if self.spans is not None else (self.trace,)
+        return await compose(outermost, call_next)(call)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items of one upstream as they may be listed, from what it lists itself."""
@@ -84,12 +95,15 @@ def make_rules(
     run_function: Function,
     long_results: LongResults,
     pinned: Mapping[str, Pinned],
+    measure: Measure | None = None,
+    tracer: MakesTracer | None = None,
 ) -> Rules:
     """All rules of a configuration, from the outermost to the innermost.
 
     `record` gets a record of every call, `labels` name callers in it, `used` is for Flow;
     `listed(route)` is a tool as its server lists it, `scrape` is for Fallback,
-    `run_function` and `long_results` are for ShapeResult, `pinned` is for Pins.
+    `run_function` and `long_results` are for ShapeResult, `pinned` is for Pins, `measure` for Trace;
+    `tracer` is for Spans, None where no call is traced.
     """
     servers = {server.id: server for server in config.servers}
     browsers = [server.id for server in config.servers if server.browser]
@@ -97,11 +111,18 @@ def make_rules(
     access = Access(config, selection, (pins, screen))
     flow = Flow(servers, config.flows, used)
     guard, breaker = UrlGuard(config.guard, browsers), Breaker(servers)
-    trace = Trace(record, Redaction(secrets_of(config)), arguments=config.call_log.arguments, labels=labels)
+    redaction = Redaction(secrets_of(config))
+    trace = Trace(record, redaction, arguments=config.call_log.arguments, labels=labels, measure=measure)
+    spans: Spans | None = None
+    if tracer is not None:
+        from mcp_hub.policy.spans import Spans
+
+        spans = Spans(tracer, redaction, labels, listed, arguments=config.tracing.arguments)
     presentation = Presentation(servers)
     shaping = (ShapeResult(servers, long_results, run_function, listed), FilterResults(config.guard))
     chain = Chain(
         (
+            *((spans,) if spans is not None else ()),
             trace,
             access,
             flow,
@@ -118,7 +139,7 @@ def make_rules(
         ),
         innermost,
     )
-    return Rules(chain, access, guard, trace, breaker, shaping, pins, screen)
+    return Rules(chain, access, guard, trace, breaker, shaping, pins, screen, spans)
 
 
 def _input_schema(presentation: Presentation, route: Route, tool: Json | None) -> Json | None:

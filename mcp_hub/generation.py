@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub import names
 from mcp_hub.catalog import Route
@@ -20,6 +20,9 @@ from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.in_use import InUse
 from mcp_hub.upstream.states import THERE
+
+if TYPE_CHECKING:
+    from mcp_hub.tracing import Tracing
 
 log = logging.getLogger("mcp_hub")
 
@@ -51,6 +54,8 @@ class Generation:
         """Where anything is pinned."""
         self.rules: Rules
         """Set by whoever makes the generation: the rules ask it what it lists."""
+        self.tracing: Tracing | None = None
+        """Where calls are traced; generations with the same settings share it."""
         self.calls = InUse()
         self._told_of_strangers = False
 
@@ -111,10 +116,16 @@ class Retiring:
         """Stop an upstream when its calls have ended; they do by their own deadlines."""
         self._retire(upstream.calls, upstream.server.deadlines.call + PARKED, upstream.stop)
 
-    def generation(self, generation: Generation) -> None:
-        """End the hub's own servers of a generation when its calls have ended."""
+    def generation(self, generation: Generation, successor: Generation) -> None:
+        """End what only this generation has, not its successor, when its calls have ended."""
+
+        async def stop() -> None:
+            await generation.own.close()
+            if generation.tracing is not None and generation.tracing is not successor.tracing:
+                await generation.tracing.close()
+
         longest = max((u.server.deadlines.call for u in generation.upstreams.values()), default=0.0)
-        self._retire(generation.calls, longest + PARKED, generation.own.close)
+        self._retire(generation.calls, longest + PARKED, stop)
 
     def _retire(self, calls: InUse, seconds: float, stop: Callable[[], Any]) -> None:
         while len(self._tasks) >= MAX_RETIRING:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,6 +20,7 @@ from mcp_hub.generation import Generation, Retiring
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.known_uris import KnownUris
 from mcp_hub.long_results import LongResults
+from mcp_hub.metrics import Metrics
 from mcp_hub.own_servers import OwnServers, built_in_settings
 from mcp_hub.pin_file import Pins, PinWatch, read_pins
 from mcp_hub.policy import Json
@@ -33,6 +34,9 @@ from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer, Functions
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.wire.children import Children
+
+if TYPE_CHECKING:
+    from mcp_hub.tracing import Tracing
 
 RENEW_WAIT: Final = 10.0
 """Seconds a new generation waits for the upstreams it has to start before it takes over."""
@@ -51,6 +55,9 @@ class Lasting(msgspec.Struct, frozen=True):
     long_results: LongResults
     task_ids: Callable[[], TaskIds]
     lists_changed: Callable[[], None]
+    metrics: Metrics
+    tracer_provider: Any = None
+    """What calls are traced with instead of what the configuration says."""
     functions: Functions | None = None
 
 
@@ -67,6 +74,8 @@ class Generations:
         self._retiring = Retiring()
         self._renewing = asyncio.Lock()
         self._watching_pins: asyncio.Task[None] | None = None
+        self._tracing: Tracing | None = None
+        """That of the generation in force."""
         self.now = self._make(1, config, selection, {})
 
     def over_network(self) -> None:
@@ -79,6 +88,7 @@ class Generations:
         for upstream in self.now.upstreams.values():
             upstream.start()
         self._watch_pins()
+        self._start_tracing()
 
     async def renew(self, config: Config, selection: Selection, taken_over: Callable[[], None]) -> Generation:
         """Go over to another configuration; `taken_over()` is called as soon as it is in force.
@@ -110,10 +120,11 @@ class Generations:
                     upstream.succeed(before)
             taken_over()
             self._watch_pins()
+            self._start_tracing()
             for id, upstream in former.upstreams.items():
                 if coming.upstreams.get(id) is not upstream:
                     self._retiring.upstream(upstream)
-            self._retiring.generation(former)
+            self._retiring.generation(former, coming)
             return coming
 
     async def close(self) -> None:
@@ -122,6 +133,8 @@ class Generations:
             self._watching_pins.cancel()
         stopping = (upstream.stop() for upstream in self.now.upstreams.values())
         await asyncio.gather(*stopping, self.now.own.close(), self._retiring.close(), return_exceptions=True)
+        if self._tracing is not None:
+            await self._tracing.close()  # the last, for the spans of the calls that have ended with the upstreams
 
     def _watch_pins(self) -> None:
         if self._watching_pins is not None:
@@ -172,6 +185,7 @@ class Generations:
                 raise ConfigError("pins need a file: set pins.file")
             generation.pin_watch = PinWatch(config.pins_file, partial(self._pinned, generation))
             pinned = read_pins(config.pins_file)
+        generation.tracing = self._tracing_of(config)
         relay = Relay(upstreams, lasting.uris, lasting.task_ids, lambda call, result: rules.shaped(call, result))
         rules = generation.rules = make_rules(
             config,
@@ -185,8 +199,24 @@ class Generations:
             run_function=own.run_function,
             long_results=lasting.long_results,
             pinned=pinned,
+            measure=lasting.metrics.record,
+            tracer=generation.tracing.tracer if generation.tracing is not None else None,
         )
         return generation
+
+    def _tracing_of(self, config: Config) -> Tracing | None:
+        """That of the generation in force, if it is set up in the same way."""
+        if not config.tracing.enabled and self._lasting.tracer_provider is None:
+            return None
+        from mcp_hub.tracing import Tracing
+
+        same = self._tracing is not None and self._tracing.settings == config.tracing
+        return self._tracing if same else Tracing(config.tracing, self._lasting.tracer_provider)
+
+    def _start_tracing(self) -> None:
+        self._tracing = self.now.tracing
+        if self._tracing is not None:
+            self._tracing.start()
 
     def _pinned(self, generation: Generation, pins: Pins) -> None:
         generation.rules.pins.take(pins)

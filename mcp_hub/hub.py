@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.known_uris import KnownUris
 from mcp_hub.long_results import LongResults
+from mcp_hub.metrics import IMetricsCollector, Metrics
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.selection import EVERYTHING, Selection
 from mcp_hub.principals import profile_of
@@ -51,8 +52,9 @@ class Hub:
     """`async with Hub(config) as hub:` runs the upstreams; `act` carries one call out.
 
     One loop, one hub. `kept` is where catalogs are kept between runs, `record` gets a record of every call; None for
-    nowhere, `groups` are switched on at the start. `functions` leads to those of the program the hub runs in. Raises
-    ConfigError for pins that cannot be read and unknown groups.
+    nowhere, `groups` are switched on at the start. `collectors` are told of every call; `tracer_provider` is one of
+    OpenTelemetry that calls are traced with instead of what the configuration says. `functions` leads to those of the
+    program the hub runs in. Raises ConfigError for pins that cannot be read and unknown groups.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class Hub:
         groups: Iterable[str] = (),
         one_client: bool = False,
         record: Callable[[Json], None] | None = None,
+        collectors: Sequence[IMetricsCollector] = (),
+        tracer_provider: Any = None,
         functions: Functions | None = None,
     ) -> None:
         self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
@@ -72,6 +76,7 @@ class Hub:
         self.uris = KnownUris(lambda caller: self.catalogs.of(caller))
         self.clients = Clients(expected=one_client, uris=self.uris, sees=self._sees)
         self._kept = kept
+        self.metrics = Metrics(collectors)
         self._long_results = LongResults(time.monotonic)
         lasting = Lasting(
             self.info,
@@ -84,6 +89,8 @@ class Hub:
             self._long_results,
             lambda: self._task_ids,
             lambda: self.catalogs.changed(),
+            self.metrics,
+            tracer_provider,
             functions,
         )
         self._generations = Generations(lasting, config, selection)
@@ -359,7 +366,7 @@ class Hub:
     async def act(self, call: Call) -> Json:
         """The result of one call in its caller's era. Raises ProtocolError and CallError."""
         if call.route.upstream == OWN:
-            return eras.result_for(call.era, "handshake", call.method, await self.rules.trace(call, self._own))
+            return eras.result_for(call.era, "handshake", call.method, await self.rules.watched(call, self._own))
         generation = self.generation
         if call.route.upstream not in generation.upstreams:
             raise unknown_name(call.kind, call.exposed, call.era)  # it went while the call was on its way

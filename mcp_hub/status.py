@@ -44,6 +44,7 @@ class Status:
             **self.more,
             "exposed": {kind.name: len(hub.catalog.names(kind)) for kind in KINDS},
             "calls": hub.generation.calls.count,
+            "metrics": hub.metrics.facts(),
             "tasks": len(asyncio.all_tasks()),
             "servers": [self._of(upstream) for upstream in hub.upstreams.values()],
         }

@@ -30,6 +30,8 @@ CHECKS = {
     45: "a tool set serves exactly its tools",
     46: "arguments that do not fit are refused before the server is asked",
     47: "a key reaches its server and no log",
+    49: "a model without function calling gets a prompt, or an error where that is not allowed",
+    50: "a call is a span with its result or its error; nothing needs opentelemetry",
 }
 ROOT = Path(__file__).parent
 

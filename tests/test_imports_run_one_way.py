@@ -19,10 +19,13 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "extended_schemas",
     "extensions",
     "instructions",
+    "formats",
     "known_uris",
     "log_levels",
     "long_results",
     "loosening",
+    "metrics",
+    "openmetrics",
     "pinning",
     "principals",
     "raw_text_policy",
@@ -52,15 +55,16 @@ ALLOWED = {
     "builtin": {"pure", "wire", "local"},
     "records": {"pure"},
     "chain": {"pure", "config", "policy"},
+    "tracing": {"pure", "config", "policy"},
     "pin_file": {"pure", "config", "file_stamps"},
     "bridge": {"pure"},
     "own_servers": {"pure", "config", "policy", "upstream", "builtin"},
     "catalogs": {"pure", "upstream"},
     "relay": {"pure", "policy", "upstream", "bridge"},
     "file_stamps": {"pure"},
-    "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers", "pin_file"},
+    "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers", "pin_file", "tracing"},
     "generations": {"pure", "config", "wire", "kept", "policy", "upstream", "chain", "own_servers", "relay"}
-    | {"generation", "file_stamps", "pin_file", "credentials"},
+    | {"generation", "file_stamps", "pin_file", "credentials", "tracing"},
     "groups": {"pure", "config", "policy", "catalogs", "private_files"},
     "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "catalogs", "chain", "generation", "generations"}
     | {"groups"},
@@ -71,7 +75,7 @@ ALLOWED = {
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"}
     | {"status", "status_socket", "stalls", "pin_file", "credentials"},
     "toolkit": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "local", "records", "serve"},
-    "__init__": {"pure", "config", "local", "toolkit"},
+    "__init__": {"pure", "config", "local", "metrics", "toolkit"},
     "__main__": {"cli"},
 }
 """Which layers a layer may import besides itself."""
@@ -135,6 +139,7 @@ def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_stdio() -
         "rich",
         "starlette",
         "markitdown",
+        "opentelemetry",
         "playwright",
     ]
     program = (

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mcp_hub.hub import Hub
 from mcp_hub.policy import Call, Policy
-from mcp_hub.policy.trace import Trace, outcome
+from mcp_hub.policy.trace import outcome
 from mcp_hub.text import printable
 
 _NAMES: Final = {"UrlGuard": "guard"}
@@ -44,7 +44,8 @@ def _policies(hub: Hub, call: Call, decided: str | None, end: str | None) -> lis
     found: list[dict[str, Any]] = []
     reached = True
     notes = list(call.notes)
-    for name in (_name_of(policy) for policy in hub.rules.chain.policies if not isinstance(policy, Trace)):
+    watching = (hub.rules.trace, hub.rules.spans)
+    for name in (_name_of(policy) for policy in hub.rules.chain.policies if policy not in watching):
         own = [note for note in notes if note.startswith(f"{name}:")]
         notes = [note for note in notes if note not in own]
         did = [note.partition(":")[2].strip() for note in own]

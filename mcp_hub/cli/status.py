@@ -50,6 +50,9 @@ def _print_hub(facts: Json) -> None:
     print(f"hub {facts['pid']}, version {facts['version']}, up {_span(facts['seconds'])}: {tools} tools exposed")
     print(f"  configuration {printable(str(facts['config']))}, generation {facts['generation']}")
     print(f"  serving {', '.join(map(printable, facts['serving']))}; {facts['calls']} calls running")
+    counted = facts.get("metrics", {}).get("calls", [])
+    if total := sum(one["count"] for one in counted):
+        print(f"  {total} calls ended, {sum(one['count'] for one in counted if one['code'] != 'ok')} of them not ok")
     if facts.get("refused"):
         print("  the file as it is now is NOT in force:")
         for line in str(facts["refused"]).splitlines():

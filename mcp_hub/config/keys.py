@@ -142,6 +142,7 @@ ROOT_KEYS: Final = frozenset({
     "defaults", "serverDefaults",
     "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
     "profiles", "pins", "screen", "flows", "groups", "group_scope", "meta_tools", "state_file",
+    "tracing", "output_strategy",
 })  # fmt: skip
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
 

@@ -202,7 +202,12 @@ def _expanded(value: Any, scope: Scope, at: KeyPath, findings: Findings) -> Any:
 
 
 def _advise_of_tokens(root: Mapping[str, Any], scope: Scope, findings: Findings) -> None:
-    """Tokens of clients that stand in the file itself."""
+    """Tokens of clients, and of a collector, that stand in the file itself."""
+    tracing = root.get("tracing")
+    headers = tracing.get("headers") if isinstance(tracing, dict) else None
+    for name, value in headers.items() if isinstance(headers, dict) else ():
+        if is_plain_secret(str(name), value, scope):
+            findings.advise(("tracing", "headers", name), ADVICE)
     listen = root.get("listen")
     if not isinstance(listen, dict):
         return

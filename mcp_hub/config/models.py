@@ -26,6 +26,7 @@ from mcp_hub.config.rules import (
     Health,
     Label,
     Limits,
+    OutputStrategy,
     PinMode,
     Pins,
     PostProcess,
@@ -35,6 +36,7 @@ from mcp_hub.config.rules import (
     ToolGroup,
     ToolRules,
     ToolSet,
+    Tracing,
     Validation,
     Web,
 )
@@ -234,6 +236,8 @@ class Config(Frozen):
     web: Web = Web()
     fallback: Fallback = Fallback()
     call_log: CallLog = CallLog()
+    tracing: Tracing = Tracing(enabled=False)
+    output_strategy: OutputStrategy = OutputStrategy()
     tool_sets: tuple[ToolSet, ...] = ()
     profiles: tuple[Profile, ...] = ()
     groups: tuple[ToolGroup, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
@@ -12,7 +13,20 @@ from pydantic import BaseModel
 from mcp_hub.config.fields import Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.rule_fields import by_mode, read_model
-from mcp_hub.config.rules import CallLog, Fallback, Flows, Guard, Pins, Profile, Screen, ToolGroup, ToolSet, Web
+from mcp_hub.config.rules import (
+    CallLog,
+    Fallback,
+    Flows,
+    Guard,
+    OutputStrategy,
+    Pins,
+    Profile,
+    Screen,
+    ToolGroup,
+    ToolSet,
+    Tracing,
+    Web,
+)
 from mcp_hub.config.variables import Scope
 
 N = TypeVar("N", bound=BaseModel)
@@ -21,6 +35,7 @@ _OFF: Final[Mapping[str, dict[str, Any]]] = {
     "guard": {"huggingface": False},
     "fallback": {"tools": []},
     "call_log": {"enabled": False},
+    "tracing": {"enabled": False},
     "pins": {"mode": "off"},
     "flows": {"mode": "off"},
     "screen": {"mode": "off"},
@@ -28,6 +43,8 @@ _OFF: Final[Mapping[str, dict[str, Any]]] = {
 BASIC: Final = "basic"
 """The group of what is in no other."""
 _SWITCH: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+INSTALL_TRACING: Final = "pip install 'mcp-hub[otel]'"
+_TRACING_NEEDS: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 _WEB_KEYS: Final = ("docintel_endpoint", "allow_addresses")
 """Keys that people look for beside the fallback."""
 
@@ -58,6 +75,9 @@ def read_root_rules(
         log = Given({"file": log.value}, log.at)
     if log is not None and isinstance(log.value, dict) and isinstance(log.value.get("file"), str):
         log = Given({**log.value, "file": scope.path(log.value["file"])}, log.at)
+    tracing = given.get("tracing")
+    if tracing is not None and isinstance(tracing.value, str) and tracing.value != "off":
+        tracing = Given({"endpoint": tracing.value}, tracing.at)
     pins, screen = by_mode(given.get("pins")), by_mode(given.get("screen"))
     if pins is not None and isinstance(pins.value, dict) and isinstance(pins.value.get("file"), str):
         pins = Given({**pins.value, "file": scope.path(pins.value["file"])}, pins.at)
@@ -69,12 +89,24 @@ def read_root_rules(
         ("pins", Pins, pins),
         ("flows", Flows, by_mode(given.get("flows"))),
         ("screen", Screen, screen),
+        ("tracing", Tracing, tracing),
+        ("output_strategy", OutputStrategy, given.get("output_strategy")),
     ):
         if item is not None and item.value is not None:
             found[name] = read_model(model, item.value, item.at, findings, _OFF.get(name))
     _check_profiles(found, given, findings)
     _check_groups(found["groups"] or (), ids, findings)
+    if (wanted := found.get("tracing")) is not None and wanted.enabled and not can_trace():
+        findings.warning(("tracing",), f"has no effect: the packages it needs are missing; run: {INSTALL_TRACING}")
     return {name: value for name, value in found.items() if value is not None}
+
+
+def can_trace() -> bool:
+    """Whether the packages of the extra `otel` are installed; asks without importing them."""
+    try:
+        return all(find_spec(name) is not None for name in _TRACING_NEEDS)
+    except ModuleNotFoundError:
+        return False
 
 
 def _first(given: Mapping[str, Given], *names: str) -> Given | None:

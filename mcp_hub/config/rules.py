@@ -5,10 +5,12 @@ All durations are seconds, all sizes bytes. Names of tools are patterns (`*`, `?
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from mcp_hub.config.quantities import Duration, OptionalDuration, Size
 from mcp_hub.screening import MAX_DESCRIPTION, SAYS
@@ -183,6 +185,52 @@ class CallLog(Frozen):
     stderr: bool = True
     arguments: bool = True
     """Whether a redacted, shortened copy of the arguments is in it."""
+
+
+class OutputStrategy(Frozen):
+    """How a model is told of tools, for ToolFormatter; the hub itself speaks to no model."""
+
+    function_calling: bool = True
+    """Whether a model's own function calling is used where it has it."""
+    fallback_to_structured_output: bool = True
+    """Whether a prompt takes its place where it has none."""
+
+
+class Tracing(Frozen):
+    """Spans of calls, sent to a collector by OTLP over HTTP."""
+
+    enabled: bool = True
+    endpoint: str = "http://localhost:4318"
+    """Of the collector; without a path that of traces, `/v1/traces`, is added."""
+    service_name: str | None = None
+    """None: what OTEL_SERVICE_NAME says, else `mcp-hub`."""
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    """What the collector wants to be sent, a token say."""
+    arguments: bool = True
+    """Whether redacted, shortened copies of arguments and results are in the spans."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must be a URL that begins with http:// or https://")
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _can_be_sent(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name, secret in value.items():
+            text = secret.get_secret_value()
+            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not text.isprintable() or not text.isascii():
+                raise ValueError("holds a header that HTTP cannot say")
+        return value
+
+    @property
+    def traces_url(self) -> str:
+        """Where spans are sent."""
+        parts = urlsplit(self.endpoint)
+        return urlunsplit(parts._replace(path="/v1/traces")) if parts.path in ("", "/") else self.endpoint
 
 
 class Pins(Frozen):

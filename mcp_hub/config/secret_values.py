@@ -22,6 +22,9 @@ def secrets_of(config: Config) -> Iterator[str]:
         yield from secrets_of_server(server)
     yield from secrets_of_listener(config.listen)
     yield from _in_url(config.web.docintel_endpoint)
+    yield from _in_url(config.tracing.endpoint)
+    for name, secret in config.tracing.headers.items():
+        yield from _of_header(name, secret.get_secret_value())
 
 
 def secrets_of_listener(listen: Listen) -> Iterator[str]:
@@ -39,10 +42,7 @@ def secrets_of_server(server: Server) -> Iterator[str]:
     for name, secret in server.env.items():
         yield from _named(name, secret.get_secret_value())
     for name, secret in server.headers.items():
-        value = secret.get_secret_value()
-        if name.lower() not in _PUBLIC_HEADERS:
-            yield value
-            yield value.partition(" ")[2]  # without `Bearer`
+        yield from _of_header(name, secret.get_secret_value())
     if server.oauth is not None:
         for given in (server.oauth.client_secret, server.oauth.private_key):
             if given is not None:
@@ -61,6 +61,12 @@ def secrets_of_server(server: Server) -> Iterator[str]:
         if colon and is_secret_key(header):
             yield value.strip()
             yield value.strip().partition(" ")[2]
+
+
+def _of_header(name: str, value: str) -> Iterator[str]:
+    if name.lower() not in _PUBLIC_HEADERS:
+        yield value
+        yield value.partition(" ")[2]  # without `Bearer`
 
 
 def _named(name: str, value: str) -> Iterator[str]:

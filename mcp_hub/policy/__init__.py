@@ -53,6 +53,8 @@ class Call(msgspec.Struct, eq=False):
     """What the policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
     attempts: int = 0
     """How often the upstream was asked."""
+    label: str | None = None
+    """Its id in records and spans; None: it is given one."""
     fallback: str | None = None
     """What answered in the upstream's place."""
     refused_by: str | None = None

@@ -34,7 +34,7 @@ from mcp_hub.errors import (
     UnknownName,
     UpstreamAnswered,
 )
-from mcp_hub.kinds import RESOURCES
+from mcp_hub.kinds import RESOURCES, TOOLS
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.principals import Principal
 from mcp_hub.redaction import LEARNED, Redaction
@@ -66,6 +66,12 @@ _DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
 )
 """Whose errors these are, where the call itself does not say by whom it was refused."""
 _REFUSALS: Final = frozenset({"access", "group", "flow", "validate", "guard", "breaker", "limits"})
+
+
+Outcome = tuple[str, str | None, str | int | None, str | None]
+"""Verdict, policy, code, text."""
+Measure = Callable[[str, str, str, str, str | int | None, float], None]
+"""Told of server, method, tool, verdict, code and seconds of each call."""
 
 
 class Labels:
@@ -100,7 +106,8 @@ class Labels:
 
 
 class Trace:
-    """The outermost policy: `write` gets a record of each call when it ends. None: nothing is recorded.
+    """The outermost policy: `write` gets a record of each call when it ends, `measure` (of Metrics) what it
+    came to. None: nothing is recorded, nothing measured.
 
     It also is where the known secrets are taken out of errors, an upstream's own included, and where an exception
     that nobody expected becomes InternalError. `bytes_in` and `bytes_out` are estimates from a sample of the
@@ -114,6 +121,7 @@ class Trace:
         *,
         arguments: bool = True,
         labels: Labels | None = None,
+        measure: Measure | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -127,6 +135,7 @@ class Trace:
         """The last second in which a call ended, and how it is written."""
         self._names: dict[str, str] = {}
         self._names_without = LEARNED.known
+        self._measure = measure or _unmeasured
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Nothing changes in a list."""
@@ -183,10 +192,11 @@ class Trace:
     def _refused(
         self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
     ) -> None:
+        self._measure("", method, "", "refused", "overloaded" if facts["policy"] == "quota" else "unknown", 0.0)
         if self._write is None:
             return
         try:
-            head = self._head(method, exposed, era, caller, envelope)
+            head = self._head(self._labels.next_call(), method, exposed, era, caller, envelope)
             self._write({**head, "verdict": "refused", **facts, "reason": self._text(facts["reason"])})
         except Exception:
             log.exception("a call could not be recorded")
@@ -202,13 +212,15 @@ class Trace:
 
     # --- the record --------------------------------------------------------------------------------------------
 
-    def _head(self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None) -> Json:
+    def _head(
+        self, id: str, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None
+    ) -> Json:
         info = envelope.client_info if envelope is not None else None
         client = info.get("name") if isinstance(info, dict) else None
         return {
             "event": "call",
             "time": self._time(),
-            "id": self._labels.next_call(),
+            "id": id,
             "caller": self._name(self._labels.caller(caller)),
             "client": self._name(client) if isinstance(client, str) else None,
             "era": era,
@@ -226,21 +238,22 @@ class Trace:
     def _record(
         self, call: Call, asked: Json, started: float, error: BaseException | None, result: Json | None = None
     ) -> None:
-        if self._write is None:
-            return
         duration = self._clock() - started
         try:
-            self._write(self._of_call(call, asked, duration, error, result))
+            found = outcome(call, error, result)
+            tool = call.route.name if call.route.kind is TOOLS else ""
+            self._measure(call.route.upstream, call.method, tool, found[0], found[2], duration)
+            if self._write is not None:
+                self._write(self._of_call(call, asked, duration, found, result))
         except Exception:
             log.exception("a call could not be recorded")
 
-    def _of_call(
-        self, call: Call, asked: Json, duration: float, error: BaseException | None, result: Json | None
-    ) -> Json:
-        verdict, policy, code, text = outcome(call, error, result)
+    def _of_call(self, call: Call, asked: Json, duration: float, found: Outcome, result: Json | None) -> Json:
+        verdict, policy, code, text = found
+        id = self._text(call.label) if call.label is not None else self._labels.next_call()
         arguments = asked.get("arguments")
         record = {
-            **self._head(call.method, call.exposed, call.era, call.caller, call.envelope),
+            **self._head(id, call.method, call.exposed, call.era, call.caller, call.envelope),
             "upstream": call.route.upstream,
             "tool": self._name(call.route.name),
             "verdict": verdict,
@@ -276,9 +289,7 @@ class Trace:
         return shown if len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}…"
 
 
-def outcome(
-    call: Call, error: BaseException | None, result: Json | None
-) -> tuple[str, str | None, str | int | None, str | None]:
+def outcome(call: Call, error: BaseException | None, result: Json | None) -> Outcome:
     """Verdict, the policy that decided, the error's code and its text or the rule that refused."""
     if error is None:
         failed = result is not None and result.get("isError") is True
@@ -319,6 +330,10 @@ def approximate_size(value: Any) -> int:
         else:
             size += 4
     return size
+
+
+def _unmeasured(*_: object) -> None:
+    pass
 
 
 class _Sample:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Listen
 from mcp_hub.errors import INTERNAL_ERROR, ProtocolError
+from mcp_hub.openmetrics import CONTENT_TYPE
+from mcp_hub.principals import Principal
 from mcp_hub.serve.admission import Admission
 from mcp_hub.serve.answers import BROKEN
 from mcp_hub.serve.http import ABORT, ClientGone, Receive, Reply, Request, Scope, SendEvent
 from mcp_hub.serve.jsonrpc import failure
+from mcp_hub.serve.metrics import metrics_page
 from mcp_hub.serve.protected_resource import MCP, WELL_KNOWN, ProtectedResource
 from mcp_hub.serve.quotas import Quotas
 from mcp_hub.serve.security import Gate, Refusal
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub.serve")
 
 HEALTH: Final = "/healthz"
+METRICS: Final = "/metrics"
 CORS: Final = [
     (b"access-control-allow-methods", b"GET, POST, DELETE"),
     (b"access-control-allow-headers", b"*, Authorization"),
@@ -62,7 +66,7 @@ class App:
         self._admission = Admission(self._gate, verifier, self._resource)
         self.streamable = Streamable(dispatcher, listen.max_body, quotas)
         self.sse = SseConnections(dispatcher, listen.max_body, quotas) if sse else None
-        self._routes = {"/mcp": self.streamable.__call__}
+        self._routes = {"/mcp": self.streamable.__call__, METRICS: self._metrics}
         if self.sse is not None:
             self._routes |= {"/sse": self.sse.open, MESSAGES: self.sse.post}
         self._open: dict[str, Callable[[Request, Reply], Awaitable[None]]] = {HEALTH: self._health}
@@ -139,6 +143,11 @@ class App:
             await reply.json(503, {"status": "stopping"})
         else:
             await reply.json(200, {"status": "ok"})
+
+    async def _metrics(self, request: Request, reply: Reply, principal: Principal) -> None:
+        if await _is_read(request, reply):
+            page = metrics_page(self._dispatcher, principal)
+            await reply.whole(200, page, CONTENT_TYPE, [(b"cache-control", b"no-store")])
 
     async def _metadata(self, request: Request, reply: Reply) -> None:
         if self._resource is not None and await _is_read(request, reply):

@@ -293,6 +293,8 @@ class Dispatcher:
             return await way(kind, name, exchange.era, key)
         except UnknownName:
             self.hub.missed(kind, name, exchange.era, key, exchange.envelope)
+            if (spans := self.hub.rules.spans) is not None:
+                await spans.missed(kind.act_method, name, exchange.params.get("_meta"))
             raise
 
     async def _complete(self, exchange: Exchange) -> dict[str, Any]:

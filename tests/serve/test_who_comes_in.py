@@ -49,9 +49,9 @@ async def test_a_request_that_is_refused_for_its_headers_reaches_nothing(case: s
         assert served.dispatcher.asked == served.dispatcher.noted == []
 
 
-async def test_only_the_four_routes_exist() -> None:
+async def test_only_the_routes_of_the_hub_exist() -> None:
     async with serving() as served:
-        assert served.app.routes == ["/healthz", "/mcp", "/messages", "/sse"]
+        assert served.app.routes == ["/healthz", "/mcp", "/messages", "/metrics", "/sse"]
         for path in (
             "/",
             "/register",
@@ -68,7 +68,7 @@ async def test_only_the_four_routes_exist() -> None:
 async def test_without_sse_its_routes_do_not_exist() -> None:
     async with serving(sse=False) as served:
         assert [(await fetch(served, "GET", path)).status for path in ("/sse", "/messages")] == [404, 404]
-        assert served.app.routes == ["/healthz", "/mcp"]
+        assert served.app.routes == ["/healthz", "/mcp", "/metrics"]
 
 
 async def test_health_is_told_to_everybody_with_a_known_host() -> None:

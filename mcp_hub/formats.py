@@ -1,0 +1,260 @@
+"""Tools and their calls in the words models understand, and calls found in what models say. Pure.
+
+Two strategies: *function_calling* in the form of a vendor's interface (`openai`, `anthropic`), and *structured_output*,
+a prompt that asks for a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
+
+Json = dict[str, Any]
+Format = Literal["openai", "anthropic", "prompt", "json"]
+Style = Literal["openai", "anthropic", "structured"]
+FORMATS: Final[tuple[Format, ...]] = get_args(Format)
+
+TEMPLATE: Final = """请按以下格式调用工具：
+{
+  "name": "工具名",
+  "parameters": {
+    "参数1": "值1",
+    "参数2": "值2"
+  }
+}"""
+TOOLS_HEAD: Final = "可用工具："
+
+MAX_TEXT: Final = 256 * 1024
+"""Characters of a text that are looked through for calls."""
+MAX_FALSE_STARTS: Final = 5000
+"""Braces that begin no JSON, after which a text is given up: each may be read to its end."""
+_DEEP: Final = 500
+"""How many of those one counts for that is nested too deeply."""
+MAX_CALLS: Final = 1000
+
+_START: Final = re.compile(r"[{\[]")
+_SCHEMAS: Final = ("inputSchema", "input_schema", "json_schema", "schema", "args_schema")
+_OF_SCHEMAS: Final = frozenset({"properties", "$ref", "$schema", "$defs", "anyOf", "oneOf", "allOf", "required"})
+"""What tells a JSON schema from a mapping of parameters."""
+_CONTAINERS: Final = ("tool_calls", "function_call", "output", "content", "choices", "message", "kwargs")
+"""Members of a vendor's message, or of its answer, that lead to calls; the first that has some counts."""
+
+
+class FormatError(ValueError):
+    """What is given is no tool, or what a model says of a call cannot be read."""
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One call a model asks for. `id` is the vendor's, which the answer has to name."""
+
+    name: str
+    arguments: Json = field(default_factory=dict)
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class Described:
+    """A tool as a model needs it."""
+
+    name: str
+    description: str
+    schema: Json
+
+
+# --- tools -----------------------------------------------------------------------------------------------------
+
+
+def described(tool: Any) -> Described:
+    """A tool out of what people have: an item of `tools/list`, a vendor's definition, an object with these members.
+
+    Raises FormatError.
+    """
+    read: Callable[[str], Any] = tool.get if isinstance(tool, Mapping) else lambda name: getattr(tool, name, None)
+    if isinstance(inner := read("function"), Mapping):
+        return described(inner)
+    name, description = read("name"), read("description")
+    if not isinstance(name, str) or not name:
+        raise FormatError("A tool needs a name; give an item of tools/list, or an object with a name.")
+    schema = next((one for key in _SCHEMAS if isinstance(one := read(key), Mapping)), None)
+    if schema is None:
+        schema = _schema(name, read("parameters"))
+    return Described(name, description if isinstance(description, str) else "", dict(schema))
+
+
+def _schema(name: str, given: Any) -> Mapping[str, Any]:
+    if given is None:
+        return {"type": "object", "properties": {}}
+    if isinstance(given, Mapping) and (given.get("type") == "object" or not _OF_SCHEMAS.isdisjoint(given)):
+        return given
+    if isinstance(given, Mapping):
+        # Name -> schema, or type, of each parameter.
+        given = [{"name": key, **(one if isinstance(one, Mapping) else {"type": one})} for key, one in given.items()]
+    if not isinstance(given, Sequence) or not all(isinstance(one, Mapping) and "name" in one for one in given):
+        raise FormatError(f"The parameters of {name!r} are neither a JSON schema nor a list of parameters with names.")
+    properties: Json = {}
+    required = []
+    for one in given:
+        rest = {key: value for key, value in one.items() if key not in ("name", "required")}
+        properties[one["name"]] = rest
+        if one.get("required") is True:
+            required.append(one["name"])
+    return {"type": "object", "properties": properties} | ({"required": required} if required else {})
+
+
+def openai_tools(tools: Iterable[Any]) -> list[Json]:
+    """For `tools=` of OpenAI's interface and the many that copy it. Raises FormatError."""
+    return [
+        {
+            "type": "function",
+            "function": {"name": one.name, "description": one.description, "parameters": one.schema},
+        }
+        for one in map(described, tools)
+    ]
+
+
+def anthropic_tools(tools: Iterable[Any]) -> list[Json]:
+    """For `tools=` of Anthropic's interface. Raises FormatError."""
+    return [
+        {"name": one.name, "description": one.description, "input_schema": one.schema} for one in map(described, tools)
+    ]
+
+
+def prompt(tools: Iterable[Any]) -> str:
+    """The tools with their schemas, and how to call one, for a model that has only text. Raises FormatError."""
+    # Not `parameters`: a model that repeats a line of this calls nothing.
+    lines = [
+        json.dumps({"name": one.name, "description": one.description, "schema": one.schema}, ensure_ascii=False)
+        for one in map(described, tools)
+    ]
+    return "\n".join([TOOLS_HEAD, *lines, "", TEMPLATE])
+
+
+# --- calls -----------------------------------------------------------------------------------------------------
+
+
+def call(name: str, arguments: Mapping[str, Any], style: Style, id: str | None = None) -> Json:
+    """One call as a model of this style says it. Raises FormatError for what JSON cannot say."""
+    try:
+        text = json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"The arguments of {name!r} cannot be written as JSON: {error}") from None
+    if style == "openai":
+        return {"name": name, "arguments": text}
+    if style == "anthropic":
+        return {"type": "tool_use", "id": id or f"call_{name}", "name": name, "input": dict(arguments)}
+    return {"name": name, "parameters": dict(arguments)}
+
+
+def calls_in(said: Any, known: Iterable[str] | None = None) -> list[ToolCall]:
+    """The calls in what a model said, in their order: a text, a message or an answer of a vendor's interface.
+
+    `known` are the names that count; None: any. Raises FormatError where a vendor's call has arguments that are no
+    JSON object. A text without calls has none.
+    """
+    names = None if known is None else frozenset(known)
+    found = _in_text(said) if isinstance(said, str) else _in_value(_plain(said), 0)
+    return [one for one in found if names is None or one.name in names][:MAX_CALLS]
+
+
+def _plain(value: Any) -> Any:
+    """Objects of a vendor's package as dicts."""
+    if isinstance(value, Mapping | list | tuple | str) or value is None:
+        return value
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump()
+    return vars(value) if hasattr(value, "__dict__") else value
+
+
+def _in_value(value: Any, depth: int) -> list[ToolCall]:
+    value = _plain(value)
+    if depth > 8:
+        return []
+    if isinstance(value, list | tuple):
+        return [one for item in value for one in _in_value(item, depth + 1)]
+    if not isinstance(value, Mapping):
+        return []
+    if (one := _call(value)) is not None:
+        return [one]
+    if value.get("type") in ("text", "output_text") and isinstance(value.get("text"), str):
+        return _in_text(value["text"])
+    for key in _CONTAINERS:
+        inner = value.get(key)
+        found = _in_text(inner) if isinstance(inner, str) and key == "content" else _in_member(inner, depth)
+        if found:
+            return found
+    return []
+
+
+def _in_member(value: Any, depth: int) -> list[ToolCall]:
+    """Where a message has both calls and words, its words are no calls."""
+    value = _plain(value)
+    if not isinstance(value, list | tuple):
+        return _in_value(value, depth + 1)
+    parts = [_plain(part) for part in value]
+    blocks = [part for part in parts if not (isinstance(part, Mapping) and part.get("type") == "text")]
+    return _in_value(blocks, depth + 1) or _in_value(parts, depth + 1)
+
+
+def _call(value: Mapping[str, Any]) -> ToolCall | None:
+    kind = value.get("type")
+    id = next((value[key] for key in ("call_id", "id") if isinstance(value.get(key), str)), None)
+    inner = _plain(value.get("function"))
+    if isinstance(inner, Mapping) and kind in (None, "function") and "arguments" in inner:
+        return _made(inner, inner.get("arguments"), id)
+    if kind in ("tool_use", "tool_call"):
+        return _made(value, value.get("input", value.get("args")), id)
+    if kind == "function_call":
+        return _made(value, value.get("arguments"), id)
+    if isinstance(value.get("name"), str) and kind is None:
+        for key in ("parameters", "arguments", "args"):
+            if key in value:
+                return _made(value, value[key], id)
+    return None
+
+
+def _made(value: Mapping[str, Any], arguments: Any, id: str | None) -> ToolCall | None:
+    name = value.get("name")
+    if not isinstance(name, str) or not name:
+        return None
+    if isinstance(arguments, str) and arguments.strip():
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            raise FormatError(f"The arguments of the call of {name!r} are no JSON.") from None
+    if arguments in (None, ""):
+        arguments = {}
+    if not isinstance(arguments, Mapping):
+        raise FormatError(f"The arguments of the call of {name!r} are no JSON object.")
+    return ToolCall(name, dict(arguments), id)
+
+
+def _in_text(text: str) -> list[ToolCall]:
+    found: list[ToolCall] = []
+    for value in _values(text[:MAX_TEXT]):
+        try:
+            found += _in_value(value, 0)
+        except FormatError:
+            continue  # in prose it may be anything
+    return found
+
+
+def _values(text: str) -> Iterator[Any]:
+    """The objects and lists of JSON in a text, whatever stands around them."""
+    decoder = json.JSONDecoder(strict=False)
+    at, false_starts = 0, 0
+    while false_starts < MAX_FALSE_STARTS and (start := _START.search(text, at)) is not None:
+        try:
+            value, at = decoder.raw_decode(text, start.start())
+        except ValueError:
+            false_starts += 1
+            at = start.start() + 1
+        except RecursionError:
+            false_starts += _DEEP
+            at = start.start() + 1
+        else:
+            yield value

@@ -1,0 +1,197 @@
+"""A span for every call, around all the other rules: what OpenTelemetry is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from mcp_hub.catalog import Item, Route
+from mcp_hub.errors import CallCancelled
+from mcp_hub.kinds import PROMPTS, TOOLS
+from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy.trace import MAX_TEXT, Labels, outcome
+from mcp_hub.redaction import Redaction
+
+log = logging.getLogger("mcp_hub.policy")
+
+EXECUTE_TOOL: Final = "execute_tool"
+TRACE_CONTEXT: Final = ("traceparent", "tracestate")
+"""Members of `params._meta` that say which trace a request belongs to."""
+MAX_DESCRIPTION: Final = 1000
+BUDGET: Final = 4096
+"""Bytes of JSON of arguments, and of a result, in a span."""
+
+Attributes = dict[str, str | int]
+
+
+class Span(Protocol):
+    """One call under way. `carrier` is its trace context for whoever comes next; empty where there is none."""
+
+    @property
+    def carrier(self) -> Mapping[str, str]: ...
+
+    @property
+    def recording(self) -> bool: ...
+
+    def tell(self, attributes: Attributes) -> None:
+        """More about it."""
+        ...
+
+    def end(self, error: tuple[str, str, str] | None) -> None:
+        """It has ended: well, or in (code, type of the exception or "", text)."""
+        ...
+
+
+class Tracer(Protocol):
+    """Makes spans. `meta` is the request's, which may name the span it belongs under."""
+
+    def begin(self, name: str, meta: Mapping[str, Any]) -> Span: ...
+
+
+class Spans:
+    """`tracer()` is ready when it returns; None: nothing can be traced.
+
+    The client's trace context is the parent, the span's own goes to the upstream in its place. Nothing that goes
+    wrong here reaches a call.
+    """
+
+    def __init__(
+        self,
+        tracer: Callable[[], Awaitable[Tracer | None]],
+        redaction: Redaction,
+        labels: Labels,
+        listed: Callable[[Route], Json | None],
+        *,
+        arguments: bool = True,
+    ) -> None:
+        self._tracer = tracer
+        self._redaction = redaction
+        self._labels = labels
+        self._listed = listed
+        self._arguments = arguments
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Nothing changes in a list."""
+        return items
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        """Raises what the call raises."""
+        tracer = await self._tracer()
+        span = self._begin(tracer, call) if tracer is not None else None
+        if span is None:
+            return await call_next(call)
+        try:
+            result = await call_next(call)
+        except BaseException as error:
+            self._end(span, call, error, None)
+            raise
+        self._end(span, call, None, result)
+        return result
+
+    def _begin(self, tracer: Tracer, call: Call) -> Span | None:
+        try:
+            meta = call.params.get("_meta")
+            meta = meta if isinstance(meta, dict) else {}
+            span = tracer.begin(self._name(call.method, call.exposed), meta)
+            if span.recording:
+                span.tell(self._of_request(call))
+            if span.carrier:
+                kept = {key: value for key, value in meta.items() if key not in TRACE_CONTEXT}
+                call.params = {**call.params, "_meta": {**kept, **span.carrier}}
+        except Exception:
+            log.exception("a span could not be begun")
+            return None
+        return span
+
+    def _end(self, span: Span, call: Call, error: BaseException | None, result: Json | None) -> None:
+        try:
+            verdict, policy, code, text = outcome(call, error, result)
+            if span.recording:
+                span.tell(self._of_outcome(call, policy, result))
+            if verdict == "ok":
+                span.end(None)
+            elif error is None:
+                span.end(("tool_error", "", "The result says that the tool failed."))
+            else:
+                word = CallCancelled.code if isinstance(error, asyncio.CancelledError) else str(code or verdict)
+                span.end((word, type(error).__name__, self._text(text or str(error))))
+        except Exception:
+            log.exception("a span could not be ended")
+
+    async def missed(self, method: str, exposed: str, meta: Any) -> None:
+        """A span of a call under a name that leads nowhere."""
+        tracer = await self._tracer()
+        if tracer is None:
+            return
+        try:
+            span = tracer.begin(self._name(method, exposed), meta if isinstance(meta, dict) else {})
+            if span.recording:
+                span.tell(self._head(method, exposed, self._labels.next_call()))
+            span.end(("unknown", "UnknownName", "There is no such name here."))
+        except Exception:
+            log.exception("a span could not be made")
+
+    # --- what is told ------------------------------------------------------------------------------------------
+
+    def _name(self, method: str, exposed: str) -> str:
+        if method == TOOLS.act_method:
+            return f"{EXECUTE_TOOL} {self._text(exposed)}"
+        # URIs are too many to be names of spans.
+        return f"{method} {self._text(exposed)}" if method == PROMPTS.act_method else method
+
+    def _head(self, method: str, exposed: str, id: str) -> Attributes:
+        found: Attributes = {"mcp.method.name": method}
+        if method != TOOLS.act_method:
+            return {**found, "mcp.name": self._text(exposed)}
+        return {
+            **found,
+            "gen_ai.operation.name": EXECUTE_TOOL,
+            "gen_ai.tool.name": self._text(exposed),
+            "gen_ai.tool.call.id": id,
+        }
+
+    def _of_request(self, call: Call) -> Attributes:
+        id = call.label = call.label or self._labels.next_call()
+        found = {
+            **self._head(call.method, call.exposed, self._text(id)),
+            "mcp.server": call.route.upstream,
+            "agentscope.function.name": self._text(f"{call.route.upstream}.{call.route.name}"),
+        }
+        listed = self._listed(call.route) if call.route.kind is TOOLS else None
+        if listed is not None and isinstance(description := listed.get("description"), str):
+            found["gen_ai.tool.description"] = self._text(description, MAX_DESCRIPTION)
+        if self._arguments:
+            arguments = call.params.get("arguments", {})
+            said = self._redaction.value(arguments, BUDGET)
+            found["agentscope.function.input"] = _json({"name": self._text(call.exposed), "arguments": said})
+            if call.method == TOOLS.act_method:
+                found["gen_ai.tool.call.arguments"] = _json(said)
+        return found
+
+    def _of_outcome(self, call: Call, policy: str | None, result: Json | None) -> Attributes:
+        found: Attributes = {"mcp_hub.attempts": call.attempts}
+        if policy is not None:
+            found["mcp_hub.policy"] = policy
+        if call.fallback is not None:
+            found["mcp_hub.fallback"] = self._text(call.fallback)
+        if result is not None and self._arguments:
+            found["agentscope.function.output"] = said = _json(self._redaction.value(result, BUDGET))
+            if call.method == TOOLS.act_method:
+                found["gen_ai.tool.call.result"] = said
+        return found
+
+    def _text(self, text: str, limit: int = MAX_TEXT) -> str:
+        shown = self._redaction.text(text[: 16 * limit])
+        return _sound(shown if len(shown) <= limit else f"{shown[:limit]}…")
+
+
+def _json(value: Any) -> str:
+    return _sound(json.dumps(value, ensure_ascii=False))
+
+
+def _sound(text: str) -> str:
+    """What no encoding can hold would cost a whole batch of spans."""
+    return text.encode("utf-8", "replace").decode()
