@@ -267,6 +267,20 @@ def test_a_configuration_file_means_what_it_means_to_the_command_line(tmp_path: 
         Hub.from_config(tmp_path / "nowhere.yaml")
 
 
+def test_collectors_are_told_of_every_call() -> None:
+    told: list[tuple[str, str, str, bool]] = []
+
+    class Collector:
+        def record(self, *, server: str, tool: str, method: str, code: str, seconds: float, success: bool) -> None:
+            told.append((server, tool, code, success))
+
+    with Hub(collectors=[Collector()]) as hub:
+        hub.put_function(LocalTool(add))
+        hub.call_sync("local", "add", {"a": 1})
+        hub.call_sync("local", "add", {"a": "one"})
+    assert told == [("local", "add", "ok", True), ("local", "add", "invalid_parameters", False)]
+
+
 def test_one_dead_server_is_one_error_among_the_lists() -> None:
     with Hub({"servers": {"dead": fake("--die", "no"), "fake": fake()}}) as hub:
         dead, alive = hub.listed_sync()
