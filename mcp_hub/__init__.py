@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from mcp_hub.config import load_config
     from mcp_hub.errors import HubError
+    from mcp_hub.local.blocks import (
+        AudioBlock,
+        Base64Source,
+        ImageBlock,
+        TextBlock,
+        ToolUseBlock,
+        URLSource,
+        VideoBlock,
+    )
     from mcp_hub.local.registry import tool
     from mcp_hub.local.response import ToolResponse
     from mcp_hub.metrics import IMetricsCollector
@@ -28,9 +37,17 @@ if TYPE_CHECKING:
     )
     from mcp_hub.toolkit.timeouts import with_timeout
     from mcp_hub.toolkit.tool_types import BaseTool, ToolMessage
+    from mcp_hub.toolkit.toolkit import Toolkit
     from mcp_hub.version import VERSION as __version__
 
 _HOMES: Final = {
+    "AudioBlock": "mcp_hub.local.blocks",
+    "Base64Source": "mcp_hub.local.blocks",
+    "ImageBlock": "mcp_hub.local.blocks",
+    "TextBlock": "mcp_hub.local.blocks",
+    "ToolUseBlock": "mcp_hub.local.blocks",
+    "URLSource": "mcp_hub.local.blocks",
+    "VideoBlock": "mcp_hub.local.blocks",
     "BaseTool": "mcp_hub.toolkit.tool_types",
     "HttpStatefulClient": "mcp_hub.toolkit.clients",
     "HttpStatelessClient": "mcp_hub.toolkit.clients",
@@ -49,6 +66,7 @@ _HOMES: Final = {
     "tool": "mcp_hub.local.registry",
     "ToolExecutor": "mcp_hub.toolkit.executor",
     "ToolFormatter": "mcp_hub.toolkit.formatter",
+    "Toolkit": "mcp_hub.toolkit.toolkit",
     "ToolManager": "mcp_hub.toolkit.manager",
     "ToolManagerProtocol": "mcp_hub.toolkit.protocols",
     "ToolMessage": "mcp_hub.toolkit.tool_types",
@@ -58,6 +76,8 @@ _HOMES: Final = {
 """The module of each public name."""
 
 __all__ = [
+    "AudioBlock",
+    "Base64Source",
     "BaseTool",
     "HttpStatefulClient",
     "HttpStatelessClient",
@@ -70,14 +90,20 @@ __all__ = [
     "IMetricsCollector",
     "IToolExecutor",
     "IToolManager",
+    "ImageBlock",
     "PlaywrightSession",
     "StdIOStatefulClient",
+    "TextBlock",
     "ToolExecutor",
     "ToolFormatter",
     "ToolManager",
     "ToolManagerProtocol",
     "ToolMessage",
     "ToolResponse",
+    "ToolUseBlock",
+    "Toolkit",
+    "URLSource",
+    "VideoBlock",
     "__version__",
     "load_config",
     "tool",

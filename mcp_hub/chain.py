@@ -111,6 +111,7 @@ def make_rules(
     access = Access(config, selection, (pins, screen))
     flow = Flow(servers, config.flows, used)
     guard, breaker = UrlGuard(config.guard, browsers), Breaker(servers)
+    presentation = Presentation(servers)
     redaction = Redaction(secrets_of(config))
     trace = Trace(record, redaction, arguments=config.call_log.arguments, labels=labels, measure=measure)
     spans: Spans | None = None
@@ -118,7 +119,6 @@ def make_rules(
         from mcp_hub.policy.spans import Spans
 
         spans = Spans(tracer, redaction, labels, listed, arguments=config.tracing.arguments)
-    presentation = Presentation(servers)
     shaping = (ShapeResult(servers, long_results, run_function, listed), FilterResults(config.guard))
     chain = Chain(
         (

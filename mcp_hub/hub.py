@@ -53,8 +53,8 @@ class Hub:
 
     One loop, one hub. `kept` is where catalogs are kept between runs, `record` gets a record of every call; None for
     nowhere, `groups` are switched on at the start. `collectors` are told of every call; `tracer_provider` is one of
-    OpenTelemetry that calls are traced with instead of what the configuration says. `functions` leads to those of the
-    program the hub runs in. Raises ConfigError for pins that cannot be read and unknown groups.
+    OpenTelemetry that calls are traced with instead of what the configuration says. `functions` leads to those of
+    the program the hub runs in. Raises ConfigError for pins that cannot be read and unknown groups.
     """
 
     def __init__(

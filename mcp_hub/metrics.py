@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 from mcp_hub import errors
@@ -48,12 +47,14 @@ class Series(NamedTuple):
     code: str
 
 
-@dataclass(slots=True)
 class Durations:
     """A histogram: how many calls ended within each of `BUCKETS`, the last one beyond them all."""
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-    seconds: float = 0.0
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.seconds = 0.0
 
     @property
     def count(self) -> int:

@@ -74,8 +74,8 @@ ALLOWED = {
     "stalls": set(),
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"}
     | {"status", "status_socket", "stalls", "pin_file", "credentials"},
-    "toolkit": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "local", "records", "serve"},
-    "__init__": {"pure", "config", "local", "metrics", "toolkit"},
+    "toolkit": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "groups", "local", "records", "serve"},
+    "__init__": {"pure", "config", "local", "toolkit"},
     "__main__": {"cli"},
 }
 """Which layers a layer may import besides itself."""

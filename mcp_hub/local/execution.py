@@ -27,10 +27,20 @@ _END: Final = object()
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether a call of it belongs on a loop."""
+    called = _called(function)
+    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+
+
+def is_stream(function: Callable[..., Any]) -> bool:
+    """Whether it is a generator, which may yield nothing at all."""
+    called = _called(function)
+    return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, functools.partial):
         function = function.func
-    called = function if inspect.isroutine(function) else type(function).__call__
-    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def in_thread(start: Start, emit: Callable[[Any, bool], None]) -> Any:

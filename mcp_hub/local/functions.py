@@ -10,6 +10,7 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
+tool_call: ContextVar[Mapping[str, Any] | None] = ContextVar("tool_call", default=None)
+"""The `tool_use` block a call was made with, where it was made with one; post-processors get it as it is."""
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -51,9 +55,10 @@ class LocalTool:
         self.function, bound = _unbound(function)
         self.preset: Mapping[str, Any] = {**bound, **mark.preset}
         """Callers neither see these arguments nor set them."""
-        written = _written(mark.json_schema)
+        written = by_hand(mark.json_schema)
         self.name: str = mark.name or (written or {}).get("name") or name_of(self.function)
         self.is_async = execution.is_async(self.function)
+        self.is_stream = execution.is_stream(self.function)
         documented = docstring_parser.parse(inspect.getdoc(self.function) or "")
         self._arguments: Arguments | None = None
         if written is None:
@@ -134,7 +139,8 @@ class LocalTool:
                 added = {}  # checked for whoever called, and nothing to the function
         if self._arguments is None:
             return Bound(id, arguments, [], {**given, **added, **self.preset})
-        values = self._arguments.checked(self.name, given) if check else given
+        checked = self._arguments.checked(self.name, given) if check else given
+        values = checked if self.mark.convert else given
         positional, keywords = self._arguments.bound({**values, **added, **self.preset})
         return Bound(id, arguments, positional, keywords)
 
@@ -154,17 +160,25 @@ class LocalTool:
         process = self.mark.postprocess
         if process is None:
             return chunk
-        block = {"type": "tool_use", "id": call.id, "name": self.name, "input": dict(call.arguments)}
-        try:
-            changed = process(block, as_response(chunk))
-            if inspect.isawaitable(changed):
-                changed = await changed
-            if changed is not None and not isinstance(changed, ToolResponse):
-                raise TypeError(f"it returned {type(changed).__name__}, not a ToolResponse or None")
-        except Exception as error:
-            text = f"The result of {self.name!r} is withheld: its post-processing by {name_of(process)!r} failed: "
-            raise ToolRefused("tool_error", text + (str(error) or type(error).__name__)) from error
+        block = tool_call.get()
+        if block is None or block.get("name") != self.name:
+            block = {"type": "tool_use", "id": call.id, "name": self.name, "input": dict(call.arguments)}
+        changed = await postprocessed(process, block, as_response(chunk))
         return chunk if changed is None else changed
+
+
+async def postprocessed(process: Callable[..., Any], block: Mapping[str, Any], chunk: ToolResponse) -> Any:
+    """What a post-processor returns, a ToolResponse or None for no change. Raises ToolRefused if it fails."""
+    try:
+        changed = process(block, chunk)
+        if inspect.isawaitable(changed):
+            changed = await changed
+        if changed is not None and not isinstance(changed, ToolResponse):
+            raise TypeError(f"it returned {type(changed).__name__}, not a ToolResponse or None")
+    except Exception as error:
+        text = f"The result of {block['name']!r} is withheld: its post-processing by {name_of(process)!r} failed: "
+        raise ToolRefused("tool_error", text + (str(error) or type(error).__name__)) from error
+    return changed
 
 
 def without_properties(schema: Mapping[str, Any], names: Mapping[str, Any]) -> Json:
@@ -194,7 +208,7 @@ def _unbound(function: Callable[..., Any]) -> tuple[Callable[..., Any], Json]:
     return below, {**bound, **presets, **function.keywords}
 
 
-def _written(schema: Mapping[str, Any] | None) -> Json | None:
+def by_hand(schema: Mapping[str, Any] | None) -> Json | None:
     """{"parameters", "name"?, "description"?} of a schema that was written by hand. Raises TypeError if it is none."""
     if schema is None:
         return None

@@ -37,6 +37,8 @@ class Direct:
     """Gets every chunk and whether others may follow, on `loop` if there is one."""
     value: Any = None
     """What the function returned."""
+    error: BaseException | None = None
+    """What it raised."""
     result: dict[str, Any] | None = None
     """What was made of it, None until it has returned: whoever gets this very one may take `value` for it."""
 
@@ -164,6 +166,8 @@ class FunctionServer(LocalServer):
     def _outcome(self, running: Running, error: BaseException | None) -> dict[str, Any]:
         direct = self._of.get(running)
         result = super()._outcome(running, error)
+        if direct is not None:
+            direct.error = error
         if direct is not None and error is None:
             direct.value = running.last
             if result.get("isError") and not isinstance(direct.value, ToolResult):

@@ -37,6 +37,8 @@ class Mark:
     include_long_description: bool = True
     include_var_positional: bool = False
     include_var_keyword: bool = False
+    convert: bool = True
+    """Whether the function gets arguments as the types it asks for; else as they came, once they have been checked."""
     module: str | None = None
     """Where it was marked."""
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-Block = dict[str, Any]
-"""`{"type": "text", "text": ...}`, or `image`, `audio`, `video` with a `source` that is base64 or a URL."""
+Block = Any
+"""`{"type": "text", "text": ...}`, or `image`, `audio`, `video` with a `source` that is base64 or a URL: blocks.py."""
 
 INTERRUPTED: Final = "<system-info>The tool call has been interrupted by the user.</system-info>"
 INTERRUPTED_KEY: Final = "mcp-hub/interrupted"

@@ -9,7 +9,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from mcp_hub.errors import CallError
 from mcp_hub.local.response import ToolResponse, response_of
-from mcp_hub.wire.frames import FrameError, encode
+from mcp_hub.wire.frames import encode
 
 _AS_JSON: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
@@ -64,7 +64,7 @@ def result_of(tool: str, value: Any) -> dict[str, Any]:
             return exact
         plain = _plain(value)
         text = encode(plain).decode()
-    except (FrameError, ValueError, TypeError, KeyError) as problem:
+    except Exception as problem:  # objects of the user's may raise anything when they are looked at
         what = f"Error: {tool!r} returned {type(value).__name__}, which is not JSON: {problem}"
         return failed("tool_error", tool, what)
     result: dict[str, Any] = {"content": [_text(text)]}
@@ -77,7 +77,11 @@ def failure_of(tool: str, error: BaseException) -> dict[str, Any]:
     """The error result of a call that raised: with the code `tool_error`, or its own if it is a ToolRefused."""
     if isinstance(error, ToolRefused):
         return failed(error.code, tool, error.message, error.rule)
-    return failed("tool_error", tool, f"Error: {error}" if str(error) else f"Error: {type(error).__name__}")
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    return failed("tool_error", tool, f"Error: {said or type(error).__name__}")
 
 
 def as_response(value: Any) -> ToolResponse:

@@ -208,9 +208,8 @@ class LocalServer:
             self._finished(running, answer)
 
     def _finished(self, running: Running, answer: Answer, error: BaseException | None = None) -> None:
-        if self._running.get(answer.id) is not running:
+        if self._running.get(answer.id) is not running or self._running.pop(answer.id, None) is None:
             return  # cancelled: nobody waits for it
-        del self._running[answer.id]
         self._answer(answer.id, "tools/call", self._outcome(running, error), answer.modern)
 
     def _outcome(self, running: Running, error: BaseException | None) -> dict[str, Any]:

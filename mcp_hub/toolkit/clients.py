@@ -33,7 +33,7 @@ class MCPToolFunction:
         self.json_schema = function_schema(tool)
         self.wrap_tool_result = wrap_tool_result
         self.execution_timeout = execution_timeout
-        self._client = client
+        self.client = client
 
     async def __call__(self, **kwargs: Any) -> Any:
         """A ToolResponse, or with `wrap_tool_result=False` the CallToolResult as it came.
@@ -42,7 +42,7 @@ class MCPToolFunction:
         TimeoutError after `execution_timeout` seconds.
         """
         async with asyncio.timeout(self.execution_timeout):
-            result = await self._client.call(self.name, kwargs)
+            result = await self.client.call(self.name, kwargs)
         return response_of(result) if self.wrap_tool_result else result
 
 

@@ -6,10 +6,10 @@ import asyncio
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar, overload
 
 from mcp_hub.config import config_of, default_path, load_config
 from mcp_hub.config.models import Config, Server
@@ -17,12 +17,16 @@ from mcp_hub.errors import CallError, ConfigError, to_wire
 from mcp_hub.kinds import TOOLS
 from mcp_hub.local.functions import LocalTool
 from mcp_hub.local.here import Direct
+from mcp_hub.local.registry import mark_of
+from mcp_hub.local.registry import tool as mark
 from mcp_hub.metrics import IMetricsCollector
+from mcp_hub.toolkit.hub_groups import HubGroups
 from mcp_hub.toolkit.portal import Portal
 from mcp_hub.toolkit.running import Outcome, Running, ServerTools, ToolCard
 
 Json = dict[str, Any]
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 Cards = list[ToolCard]
 Listed = list[ServerTools]
@@ -76,6 +80,11 @@ class Hub:
     def config(self) -> Config:
         """The configuration in force."""
         return self._running.config
+
+    @cached_property
+    def groups(self) -> HubGroups:
+        """Groups of tools, made and switched while the hub runs."""
+        return HubGroups(self._portal, self._running)
 
     @property
     def closed(self) -> bool:
@@ -161,13 +170,15 @@ class Hub:
         arguments: Mapping[str, Any] | None = None,
         *,
         on_progress: Callable[[Json], None] | None = None,
+        on_chunk: Callable[[Any, bool], None] | None = None,
         in_hub: bool = False,
     ) -> Outcome:
         """`call` for facades: the outcome has the error as it was raised, and what a function itself returned.
 
-        `in_hub` says that the caller runs by `run`, in the loop of the hub, where no function may.
+        `on_chunk(chunk, more)` is called in the running loop with each chunk of a function, and whether others may
+        follow. `in_hub` says that the caller runs by `run`, in the loop of the hub, where no function may.
         """
-        direct = Direct(None if in_hub else asyncio.get_running_loop())
+        direct = Direct(None if in_hub else asyncio.get_running_loop(), on_chunk=on_chunk)
         act = partial(self._running.act, server, tool, arguments or {}, on_progress=on_progress, direct=direct)
         return await self._portal.wait(act)
 
@@ -218,10 +229,31 @@ class Hub:
         renewed = _config(config)
         await self._portal.wait(partial(self._running.change, lambda before: _with_functions_of(before, renewed)))
 
+    def change_sync(self, edit: Callable[[Config], Config]) -> None:
+        """Go over to what `edit` makes of the configuration in force. Raises ConfigError; then nothing has changed."""
+        self._portal.run(partial(self._running.change, edit))
+
     @property
     def functions(self) -> str | None:
         """The id of the server whose tools are functions of this program; None where there are none."""
         return next((server.id for server in self.config.servers if server.functions is not None), None)
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(self, /, **said: Any) -> Callable[[F], F]: ...
+    def tool(self, function: F | None = None, /, **said: Any) -> F | Callable[[F], F]:
+        """`@hub.tool`, or `@hub.tool(name=..., tags=...)` with what `mcp_hub.tool` takes: offer a function as a tool.
+
+        It is returned unchanged. Raises TypeError for what can be none.
+        """
+
+        def offer(target: F) -> F:
+            marked: F = mark(**said)(target)
+            self.put_function(LocalTool(marked, mark_of(marked)))
+            return marked
+
+        return offer if function is None else offer(function)
 
     def put_function(self, tool: LocalTool) -> str:
         """Offer a function as a tool, in the place of one of its name; the id of the server that has it."""

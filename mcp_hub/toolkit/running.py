@@ -78,6 +78,8 @@ class Outcome:
     """Of a function of this program, what it returned itself."""
     direct: bool = False
     """Whether `value` is the result."""
+    raised: BaseException | None = None
+    """By a function of this program."""
 
 
 class Running:
@@ -161,7 +163,7 @@ class Running:
         hub = await self.hub()
         wanted = [u for id, u in hub.upstreams.items() if server in (None, id) and _is_meant(u)]
         errors = await asyncio.gather(*(_reached(upstream) for upstream in wanted))
-        catalog = hub.catalog
+        catalog = hub.catalogs.of(None)
         cards: dict[str, list[ToolCard]] = {upstream.server.id: [] for upstream in wanted}
         for exposed in catalog.names(TOOLS):
             route, definition = catalog.resolve(TOOLS, exposed), catalog.entry(TOOLS, exposed)
@@ -199,7 +201,7 @@ class Running:
                 params["_meta"] = {DIRECT: key}
                 result = await hub.act(call)
             same = direct.result is not None and _said(result) == _said(direct.result)
-            return Outcome(call, result, None, direct.value if same else None, same)
+            return Outcome(call, result, None, direct.value if same else None, same, direct.error)
         except (HubError, TimeoutError) as error:
             return Outcome(call, None, error)
 

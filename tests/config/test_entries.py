@@ -132,6 +132,7 @@ def test_an_api_key_becomes_a_header(tmp_path: Path, more: str, headers: dict[st
         ("command: x, session: mine", "session", "must be one of shared, persistent, client, call, per_call"),
         ("command: x, era: stone", "era", "must be one of auto, handshake, modern"),
         ("command: x, required: maybe", "required", "must be true or false"),
+        ("command: x, enable_tools: [a, b], disable_tools: [b]", "disable_tools", "refuses b, which is allowed here"),
         ("url: 'http://x', serverUrl: 'http://y'", "serverUrl", "the same thing as 'url'"),
     ],
 )

@@ -77,6 +77,54 @@ def hub() -> Iterator[Hub]:
     HUBS.clear()
 
 
+def test_a_function_is_offered_by_a_decorator_and_stays_itself(hub: Hub) -> None:
+    @hub.tool
+    def twice(a: int) -> int:
+        return 2 * a
+
+    @hub.tool(name="thrice", description="Three times.", tags="sums")
+    def other(a: int) -> int:
+        return 3 * a
+
+    assert (twice(2), other(2)) == (4, 6)
+    assert text(hub.call_sync("local", "twice", {"a": 2})) == "4"
+    assert text(hub.call_sync("local", "thrice", {"a": 2})) == "6"
+    (card,) = [card for card in hub.list_sync("local") if card.name == "thrice"]
+    assert card.description == "Three times."
+    hub.remove_function("thrice")
+    assert "thrice" not in [card.name for card in hub.list_sync("local")]
+
+
+def test_groups_are_made_and_switched_from_code_without_a_loop(hub: Hub) -> None:
+    def served() -> set[str]:
+        return {card.name for card in hub.list_sync("other")}
+
+    everything = served()
+    hub.groups.create("some", "Some.", notes="Slowly.", tools=["other/echo"])
+    assert served() == everything - {"echo"}
+    assert code(hub.call_sync("other", "echo", {"text": "x"})) == "group_inactive"
+    hub.groups.add("some", tools=["other/pid"])
+    with pytest.raises(ValueError, match="nope"):
+        hub.groups.update(["some", "nope"], active=True)
+    assert served() == everything - {"echo", "pid"}
+    hub.groups.update("some", active=True)
+    assert (served(), hub.groups.active()) == (everything, ("some",))
+    assert hub.groups.notes() == "## About Tool Group 'some'\nSlowly."
+    assert text(hub.call_sync("other", "echo", {"text": "x"})) == "x"
+    state = hub.groups.state_dict()
+    hub.groups.reset({})
+    assert not hub.groups["some"].active
+    hub.groups.load_state_dict(state)
+    assert [group.name for group in hub.groups if group.active] == ["some"]
+    hub.groups.remove("some")
+    assert (len(hub.groups), "some" in hub.groups) == (0, False)
+    with pytest.raises(UnknownName):
+        hub.call_sync("other", "echo", {"text": "x"})
+    assert served() == everything - {"echo", "pid"}
+    hub.groups.create("some", active=True, tools=["other/echo", "other/pid"])
+    assert served() == everything
+
+
 def test_several_loops_one_after_the_other_share_one_session(hub: Hub) -> None:
     async def pid() -> str:
         return text(await hub.call("fake", "pid"))

@@ -209,9 +209,10 @@ async def streamed(client: StdioClient, name: str, arguments: dict[str, Any] | N
         ("half", [], "L W !"),
     ],
 )
-async def test_check_40_every_kind_of_function_is_a_stream_whose_last_chunk_is_the_result(
+async def test_every_kind_of_function_is_a_stream_whose_last_chunk_is_the_result(
     client: StdioClient, name: str, chunks: list[str], last: str
 ) -> None:
+    """Check 40."""
     argument = "middle" if name == "half" else "word"
     told, result = await streamed(client, name, {argument: "W"})
     assert [one["message"] for one in told] == chunks
@@ -227,7 +228,8 @@ async def test_what_a_chunk_has_besides_its_text_is_told_as_well(client: StdioCl
     assert (await client.call("local__nothing"))["content"] == []
 
 
-async def test_check_40_a_blocking_sync_tool_does_not_delay_another_call(client: StdioClient) -> None:
+async def test_a_blocking_sync_tool_does_not_delay_another_call(client: StdioClient) -> None:
+    """Check 40."""
     blocked = client.start("tools/call", {"name": "local__blocking", "arguments": {}})
     assert await client.text("local__generator", {"word": "x"}) == "1 2 x"
     assert await client.text("local__coroutine", {"word": "x"}) == "x"
@@ -286,7 +288,8 @@ async def test_a_preset_sent_to_the_child_itself_is_dropped(tmp_path: Path) -> N
         assert b"theirs" not in child.stderr
 
 
-async def test_check_41_a_schema_by_hand_is_used_and_a_property_named_title_stays(client: StdioClient) -> None:
+async def test_a_schema_by_hand_is_used_and_a_property_named_title_stays(client: StdioClient) -> None:
+    """Check 41."""
     tool = (await listed(client))["by_hand"]
     assert tool["description"] == "Written by hand."
     assert tool["inputSchema"] == {

@@ -121,7 +121,8 @@ def test_texts_in_annotated_describe_a_parameter_and_stand_above_the_docstring()
     assert properties(f)["a"] == {"type": "integer", "minimum": 0, "default": 3, "description": "left;side;Default: 3"}
 
 
-def test_check_31_annotated_texts_and_the_default_are_one_text_for_those_who_have_only_that() -> None:
+def test_annotated_texts_and_the_default_are_one_text_for_those_who_have_only_that() -> None:
+    """Check 31."""
     assert annotated(Annotated[int, "left", Field(ge=0)], 3)[:2] == (int, "left;Default: 3")
     assert annotated(Annotated[int, "left", "side"])[:2] == (int, "left;side")
     assert annotated(str, "x")[:2] == (str, "Default: x")
@@ -205,7 +206,9 @@ def test_titles_go_at_every_depth_of_a_schema_and_values_stay() -> None:
         {"type": "object", "properties": {}, "required": "a"},
     ],
 )
-def test_check_41_a_schema_by_hand_that_is_none_is_a_type_error(schema: Any) -> None:
+def test_a_schema_by_hand_that_is_none_is_a_type_error(schema: Any) -> None:
+    """Check 41."""
+
     def f() -> None: ...
 
     with pytest.raises(TypeError, match="json_schema"):
@@ -249,7 +252,8 @@ def test_an_extended_model_must_be_one_and_must_not_have_a_field_of_the_tools_ow
     assert tool.listed == tool.definition
 
 
-def test_check_37_namesakes_are_refused_replaced_left_out_or_renamed_always_the_same() -> None:
+def test_namesakes_are_refused_replaced_left_out_or_renamed_always_the_same() -> None:
+    """Check 37."""
     taken = {"x", "x_2"}
     with pytest.raises(ValueError, match=r"^A function with name 'x' is already registered in the toolkit\.$"):
         placed("x", taken, "raise")
