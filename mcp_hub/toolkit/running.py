@@ -147,7 +147,7 @@ class Running:
             await self._hub.close()
         self.functions.close()
         if self._records is not None:
-            await asyncio.to_thread(self._records.close)
+            self._records.close()  # bounded; nothing else runs here any more, and at the program's end no thread begins
 
     def begin_anew(self) -> None:
         """After a fork: what runs is the parent's."""
