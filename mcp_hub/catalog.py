@@ -5,19 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Final
 
 from mcp_hub import names
 from mcp_hub.era import SERVER_INFO_KEY
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
-from mcp_hub.kinds import KINDS, RESOURCES, TEMPLATES, Kind, for_handshake
-from mcp_hub.merge import Entry, Finding, Item, Json, Merge, OnConflict, Route, Source
+from mcp_hub.kinds import KINDS, RESOURCES, TEMPLATES, TOOLS, Kind, for_handshake
+from mcp_hub.merge import OWN, Entry, Finding, Item, Json, Merge, OnConflict, Route, Source
 from mcp_hub.names import UriPattern
 from mcp_hub.wire.frames import Raw, encode
 
-__all__ = ["Catalog", "Finding", "Item", "OnConflict", "Route", "Source"]
+__all__ = ["OWN", "Catalog", "Entry", "Finding", "Item", "OnConflict", "Route", "Source"]
 
 PAGE_SIZE: Final = 1000
 MAX_OWNERS: Final = 100_000
@@ -67,14 +68,16 @@ class Catalog:
         previous: Catalog | None = None,
         server_info: Json | None = None,
         away: frozenset[str] = frozenset(),
+        reserved: frozenset[str] = frozenset(),
     ) -> Catalog:
         """Merge the sources, which stand in configuration order: that decides who is first where names are equal.
 
         `previous` is the catalog before this one in the same generation: no name of it, or of those before it, moves
-        to another upstream, unless `override` says so. What is of an upstream that is `away` is not listed.
+        to another upstream, unless `override` says so. What is of an upstream that is `away` is not listed. Names of
+        tools that are `reserved` are the hub's own.
         """
         remembered = previous._owners if previous is not None else {}
-        entries, findings, unlisted = Merge(on_conflict, remembered).run(sources)
+        entries, findings, unlisted = Merge(on_conflict, remembered, reserved).run(sources)
         contributing = [source for source in sources if source.items]
         ttl = min((source.ttl_ms for source in contributing), default=0)
         public = bool(contributing) and all(source.cache_scope == "public" for source in contributing)
@@ -83,6 +86,22 @@ class Catalog:
         older = [pair for pair in remembered.items() if pair[0] not in catalog._owners]
         catalog._owners = {**dict(older[len(older) - min(room, len(older)) :]), **catalog._owners}
         return catalog
+
+    def view(self, listed: Callable[[Route], bool], gone: Callable[[Route], bool], own: Sequence[Entry]) -> Catalog:
+        """The same names with only those tools listed that are `listed`, and the hub's `own` tools in front.
+
+        A name that is not listed still leads to its tool, one that is `gone` leads nowhere. Names never depend on
+        what is listed.
+        """
+        made = copy(self)
+        made._pages, made._cache_scope = {}, "private"
+        there = (entry for entry in self._entries[TOOLS] if listed(entry.route) and not gone(entry.route))
+        made._entries = {**self._entries, TOOLS: (*own, *there)}
+        known = {name: entry for name, entry in self._index[TOOLS].items() if not gone(entry.route)}
+        made._index = {**self._index, TOOLS: {**known, **{entry.exposed: entry for entry in own}}}
+        made.__dict__.pop("fingerprint", None)
+        made.__dict__["_fingerprints"] = {**self._fingerprints, TOOLS: made._fingerprint(TOOLS)}
+        return made
 
     def __len__(self) -> int:
         return sum(len(entries) for entries in self._entries.values())
@@ -98,6 +117,10 @@ class Catalog:
         """One item as it is listed; not to be mutated."""
         found = self._index[kind].get(exposed)
         return found.wire if found is not None else None
+
+    def routes(self, kind: Kind) -> Iterator[Route]:
+        """Where all names of one kind lead, those that are not listed included."""
+        return (entry.route for entry in self._index[kind].values())
 
     def resolve(self, kind: Kind, exposed: str) -> Route | None:
         """Where an exposed name leads; a resource's URI may also match a listed template. None: there is no such."""
@@ -161,13 +184,13 @@ class Catalog:
 
     @cached_property
     def _fingerprints(self) -> dict[Kind, str]:
-        found = {}
-        for kind in KINDS:
-            digest = hashlib.sha256(kind.name.encode())
-            for entry in self._entries[kind]:
-                digest.update(encode([entry.exposed, entry.route.upstream, entry.route.name]) + entry.data + b"\n")
-            found[kind] = digest.hexdigest()
-        return found
+        return {kind: self._fingerprint(kind) for kind in KINDS}
+
+    def _fingerprint(self, kind: Kind) -> str:
+        digest = hashlib.sha256(kind.name.encode())
+        for entry in self._entries[kind]:
+            digest.update(encode([entry.exposed, entry.route.upstream, entry.route.name]) + entry.data + b"\n")
+        return digest.hexdigest()
 
     def changed(self, other: Catalog) -> frozenset[Kind]:
         """The kinds whose lists differ between the two."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.catalog import Catalog, Item, OnConflict, Route, Source
-from mcp_hub.kinds import KINDS, Kind
+from mcp_hub.kinds import KINDS, TOOLS, Kind
 from mcp_hub.principals import profile_of
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.lists import Lists
@@ -27,6 +27,8 @@ Whom = Callable[[Hashable | None], bool]
 """Whether a caller is meant."""
 Watcher = Callable[[frozenset[Kind], Whom], None]
 """Told which lists have changed, and of whom."""
+View = Callable[[Catalog, Hashable | None], Catalog]
+"""What a caller sees of a catalog with all that it may see."""
 Shown = Callable[[Route, str | None], bool]
 """Whether a route may be reached by callers of a profile."""
 
@@ -56,6 +58,11 @@ class Catalogs:
         self._on_conflict: OnConflict = "keep_first"
         self._info = info
         self._built: Callable[[], None] = _nothing
+        self._view: View | None = None
+        """None: every caller sees all that it may see."""
+        self._viewed: View | None = None
+        """That of when callers were last told of changes."""
+        self._reserved: frozenset[str] = frozenset()
         self._renewed = False
         """Whether the next build is the first of its generation: a name may lead elsewhere then."""
         self._catalog = Catalog.build((), server_info=info)
@@ -77,16 +84,37 @@ class Catalogs:
         shown: Shown,
         on_conflict: OnConflict,
         built: Callable[[], None],
+        view: View | None = None,
+        reserved: frozenset[str] = frozenset(),
     ) -> None:
-        """From now on these upstreams, their lists as `shape` and, to profiles, `shown` leave them.
+        """From now on these upstreams, their lists as `shape` and, to profiles, `shown` leave them, seen as by `look`.
 
         `built()` is called after each build.
         """
         self._upstreams, self._shape, self._shown = upstreams, shape, shown
         self._on_conflict, self._built = on_conflict, built
+        self._view, self._reserved = view, reserved
         self._dirty = self._renewed = True
         if self.seen:
             self._build()
+
+    def look(self, view: View, reserved: frozenset[str]) -> None:
+        """From now on callers see their catalogs through `view`; `reserved` are names of the hub's own tools in them.
+
+        A caller is told if that makes a difference to it.
+        """
+        self._view = view
+        if reserved != self._reserved:
+            self._reserved, self._dirty = reserved, True
+        if self.seen and self._dirty:
+            self._build()
+        elif not self._dirty:
+            former, self._viewed = self._viewed, view
+            self._tell(frozenset({TOOLS}), lambda caller: self._looks_new(former, self.whole(caller), caller))
+
+    def changed_for(self, caller: Hashable | None, before: Catalog) -> None:
+        """Tell one caller if it does not see any more what it saw before."""
+        self._tell(self.of(caller).changed(before), partial(eq, caller))
 
     def watch(self, watcher: Watcher) -> None:
         """`watcher(kinds, whom)` is called when lists have changed that somebody may have asked for."""
@@ -112,6 +140,11 @@ class Catalogs:
 
     def of(self, caller: Hashable | None) -> Catalog:
         """What one caller sees."""
+        whole = self.whole(caller)
+        return whole if self._view is None else self._view(whole, caller)
+
+    def whole(self, caller: Hashable | None) -> Catalog:
+        """What one caller sees, and what it could see if it switched everything on."""
         catalog = self.everybodys  # up to date, and what is kept beside it
         own = self._of.get(caller) if self._of else None
         return own or self._base(profile_of(caller), catalog)
@@ -145,12 +178,29 @@ class Catalogs:
         self._built()
         whom: dict[str | None, frozenset[Kind]] = {None: self._catalog.changed(previous)}
         whom.update((profile, one.changed(profiles[profile])) for profile, one in self._of_profile.items())
+        former, self._viewed = self._viewed, self._view
+        if self._view is not None:
+
+            def seen_by(caller: Hashable | None) -> Catalog | None:
+                profile = profile_of(caller)
+                return before.get(caller) or (previous if profile is None else profiles.get(profile))
+
+            self._tell(frozenset({TOOLS}), lambda caller: self._looks_new(former, seen_by(caller), caller))
+            whom = {profile: kinds - {TOOLS} for profile, kinds in whom.items()}
         for profile, kinds in whom.items():
             self._tell(kinds, partial(_is_of, profile))
         for caller in callers | before.keys():
             profile = profile_of(caller)
             then = before.get(caller, self._base(profile, self._catalog))
-            self._tell(self.of(caller).changed(then) - whom.get(profile, frozenset()), partial(eq, caller))
+            kinds = self.whole(caller).changed(then) - whom.get(profile, frozenset())
+            self._tell(kinds if self._view is None else kinds - {TOOLS}, partial(eq, caller))
+
+    def _looks_new(self, former: View | None, then: Catalog | None, caller: Hashable | None) -> bool:
+        """Whether a caller sees other tools than it saw of `then`, through `former`; None: it has seen nothing."""
+        if then is None:
+            return False
+        before = then if former is None else former(then, caller)
+        return TOOLS in self.of(caller).changed(before)
 
     def _own(self, caller: Hashable) -> Catalog:
         profile = profile_of(caller)
@@ -166,7 +216,9 @@ class Catalogs:
 
     def _merged(self, sources: list[Source], previous: Catalog | None) -> Catalog:
         away = frozenset(id for id, upstream in self._upstreams.items() if not upstream.presence.listed)
-        return Catalog.build(sources, self._on_conflict, previous=previous, server_info=self._info, away=away)
+        return Catalog.build(
+            sources, self._on_conflict, previous=previous, server_info=self._info, away=away, reserved=self._reserved
+        )
 
     def _tell(self, changed: frozenset[Kind], whom: Whom) -> None:
         if changed and self.seen:

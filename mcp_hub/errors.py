@@ -162,6 +162,12 @@ class SignInMissing(PermissionDenied):
     """The upstream is there, but nobody is signed in to it, or not for this; nothing was asked of it."""
 
 
+class GroupInactive(CallError):
+    """The tool is there, but its group is switched off for this caller."""
+
+    code, rpc_code = "group_inactive", -32016
+
+
 class InvalidParameters(CallError):
     """The arguments do not fit the tool."""
 

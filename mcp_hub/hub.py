@@ -6,13 +6,13 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub import era as eras
 from mcp_hub import extensions, instructions, tasks
-from mcp_hub.catalog import Catalog, Route
+from mcp_hub.catalog import OWN, Catalog, Route
 from mcp_hub.catalogs import Catalogs
 from mcp_hub.chain import Rules
 from mcp_hub.config.models import Config
@@ -20,7 +20,7 @@ from mcp_hub.era import Envelope, Era
 from mcp_hub.generation import Generation
 from mcp_hub.generations import Generations, Lasting
 from mcp_hub.kept import KeptCatalogs
-from mcp_hub.kinds import RESOURCES, TEMPLATES, Kind
+from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.known_uris import KnownUris
 from mcp_hub.long_results import LongResults
 from mcp_hub.metrics import IMetricsCollector, Metrics
@@ -34,6 +34,9 @@ from mcp_hub.upstream.dial import Dialer
 from mcp_hub.version import VERSION
 from mcp_hub.wire.children import Children
 
+if TYPE_CHECKING:
+    from mcp_hub.groups import Groups
+
 log = logging.getLogger("mcp_hub")
 
 REFRESH_AFTER: Final = 5.0
@@ -44,16 +47,14 @@ SCREEN_AFTER: Final = 1.0
 
 SCREEN_PAUSE: Final = 0.01
 
-OWN: Final = "mcp-hub"
-"""The upstream of a route that leads to the hub itself."""
-
 
 class Hub:
     """`async with Hub(config) as hub:` runs the upstreams; `act` carries one call out.
 
     One loop, one hub. `kept` is where catalogs are kept between runs, `record` gets a record of every call; None for
-    nowhere. `collectors` are told of every call; `tracer_provider` is one of OpenTelemetry that calls are traced with
-    instead of what the configuration says. Raises ConfigError for pins that cannot be read.
+    nowhere, `groups` are switched on at the start. `collectors` are told of every call; `tracer_provider` is one of
+    OpenTelemetry that calls are traced with instead of what the configuration says. Raises ConfigError for pins that
+    cannot be read and unknown groups.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Hub:
         environ: Mapping[str, str] | None = None,
         kept: KeptCatalogs | None = None,
         selection: Selection = EVERYTHING,
+        groups: Iterable[str] = (),
         one_client: bool = False,
         record: Callable[[Json], None] | None = None,
         collectors: Sequence[IMetricsCollector] = (),
@@ -95,6 +97,8 @@ class Hub:
         self._refresh: asyncio.TimerHandle | None = None
         self._screening: asyncio.TimerHandle | None = None
         self._hurried = asyncio.Event()
+        self._groups: Groups | None = None
+        self._switched_on = tuple(groups)
         self._show()
 
     # --- generations -------------------------------------------------------------------------------------------
@@ -137,15 +141,37 @@ class Hub:
         """Go over to another configuration (Generations.renew). Nothing that is running fails. Raises ConfigError."""
         return await self._generations.renew(config, selection, self._show)
 
+    @property
+    def groups(self) -> Groups:
+        """Groups of tools: those of the configuration, and more at run time."""
+        if self._groups is None:
+            from mcp_hub.groups import Groups
+
+            # Whoever has none pays nothing for them.
+            self._groups = Groups(
+                self.catalogs,
+                self.config,
+                everything=self.selection is EVERYTHING,
+                ruled=lambda rule: self.rules.chain.insert(rule, after=self.rules.access),
+                switched_on=self._switched_on,
+            )
+        return self._groups
+
     def _show(self) -> None:
         now = self.generation
         access = now.rules.access
+        if self._groups is not None:
+            self._groups.renew(now.config, everything=now.selection is EVERYTHING)
+        grouped = self._groups is not None or now.config.groups or now.config.meta_tools or self._switched_on
+        equipped = self.groups.now if grouped else None
         self.catalogs.show(
             now.upstreams,
             now.rules.shape,
             lambda route, profile: access.why(route, profile) is None,
             now.config.on_conflict,
             self._built,
+            equipped.view if equipped is not None else None,
+            equipped.own_names if equipped is not None else frozenset(),
         )
 
     async def __aenter__(self) -> Hub:
@@ -163,6 +189,8 @@ class Hub:
             if waiting is not None:
                 waiting.cancel()
         await self._generations.close()
+        if self._groups is not None:
+            await self._groups.close()
         await self.children.close()
 
     def _wake_all(self) -> None:
@@ -235,6 +263,8 @@ class Hub:
         self.clients.forget(caller)
         self.uris.forget(caller)
         self._generations.used.forget(caller)
+        if self._groups is not None:
+            self._groups.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
 
@@ -261,9 +291,9 @@ class Hub:
         """What a client is told at the start, of the servers of which it sees something."""
         shown = self.catalogs.of(caller).upstreams
         agreed = [(u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown]
-        return instructions.merged(
-            (id, self.rules.instructions(id, one.instructions)) for id, one in agreed if one is not None
-        )
+        notes = self._groups.notes_for(caller) if self._groups is not None else ""
+        said = ((id, self.rules.instructions(id, one.instructions)) for id, one in agreed if one is not None)
+        return instructions.merged(said, notes)
 
     # --- names and calls ---------------------------------------------------------------------------------------
 
@@ -333,8 +363,8 @@ class Hub:
 
     async def act(self, call: Call) -> Json:
         """The result of one call in its caller's era. Raises ProtocolError and CallError."""
-        if call.route.upstream == OWN and call.kind is RESOURCES:
-            return await self.rules.watched(call, self._read_long_result)
+        if call.route.upstream == OWN:
+            return eras.result_for(call.era, "handshake", call.method, await self.rules.watched(call, self._own))
         generation = self.generation
         if call.route.upstream not in generation.upstreams:
             raise unknown_name(call.kind, call.exposed, call.era)  # it went while the call was on its way
@@ -343,12 +373,14 @@ class Hub:
             result = {**result, "resultType": "complete"}  # it is the hub's own
         return result
 
-    async def _read_long_result(self, call: Call) -> Json:
+    async def _own(self, call: Call) -> Json:
+        if call.method == TOOLS.act_method and self._groups is not None:
+            return await self._groups.act(call)
         reading = call.method == RESOURCES.act_method
         page = self._long_results.read(call.exposed, call.caller) if reading else None
         if page is None:
-            raise unknown_name(RESOURCES, call.exposed, call.era)
-        return eras.result_for(call.era, "handshake", call.method, page)
+            raise unknown_name(call.kind, call.exposed, call.era)
+        return page
 
     async def forget_watcher(self, who: Hashable) -> None:
         """A subscriber is gone; what only it wanted to hear of is nobody's news any more."""

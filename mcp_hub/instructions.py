@@ -14,10 +14,11 @@ OWN: Final = (
 )
 
 
-def merged(said: Iterable[tuple[str, str | None]]) -> str | None:
+def merged(said: Iterable[tuple[str, str | None]], notes: str = "") -> str | None:
     """One text of (server, its instructions), in their order; None where no server says anything.
 
-    A text that is too long is cut, and one for which there is no room any more is named.
+    A text that is too long is cut, and one for which there is no room any more is named. The user's own `notes` come
+    first and whole.
     """
     parts: list[str] = []
     left = MAX_OF_ALL
@@ -36,4 +37,4 @@ def merged(said: Iterable[tuple[str, str | None]]) -> str | None:
         parts.append(part)
     if silent:
         parts.append(f"(no room for what {', '.join(silent)} say)")
-    return "\n\n".join([OWN, *parts]) if parts else None
+    return "\n\n".join([*([notes] if notes else []), *([OWN, *parts] if parts else [])]) or None

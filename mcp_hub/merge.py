@@ -18,6 +18,9 @@ from mcp_hub.wire.frames import FrameError, decode, encode
 MAX_DEPTH: Final = 100
 """Levels in one item; the Python SDK cannot read a message of more than 200, and loses all of it."""
 
+OWN: Final = "(mcp-hub)"
+"""The upstream of a route that leads to the hub itself; a server may well be called `mcp-hub`."""
+
 OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
 Json = dict[str, Any]
 
@@ -106,8 +109,15 @@ class Merged(NamedTuple):
 class Merge:
     """One build: all items are seen before any name is given, so the order in which they came decides nothing."""
 
-    def __init__(self, on_conflict: OnConflict, owners: Mapping[tuple[Kind, str], Route]) -> None:
+    def __init__(
+        self,
+        on_conflict: OnConflict,
+        owners: Mapping[tuple[Kind, str], Route],
+        reserved: frozenset[str] = frozenset(),
+    ) -> None:
         self._on_conflict = on_conflict
+        self._reserved = reserved
+        """Names of tools of the hub's own."""
         self._owners = owners
         self._findings: list[Finding] = []
 
@@ -176,6 +186,8 @@ class Merge:
         uris = kind in (RESOURCES, TEMPLATES)
         if uris and name.startswith(names.URI_PREFIX):
             return None  # only the hub gives these out, or one upstream could stand in for another
+        if kind is TOOLS and name in self._reserved:
+            return None
         override = self._on_conflict == "override" and not uris
         owner = self._owners.get((kind, name))
         upstream = (group[-1] if override else group[0]).route.upstream
@@ -191,6 +203,8 @@ class Merge:
         """Why a claim gets a second name, and how bad that is; empty where the configuration says it is left out."""
         uris = kind in (RESOURCES, TEMPLATES)
         severity = "error" if self._on_conflict == "raise" and not uris else "warning"
+        if kind is TOOLS and name in self._reserved:
+            return [(f"{name!r} is a tool of the hub's own", "warning")]
         owner = winner.route if winner is not None else self._owners.get((kind, name))
         if owner is None:
             return [("URIs that begin so are the hub's own", "warning")]

@@ -26,6 +26,7 @@ CHECKS = {
     35: "a preset is not listed and always sent",
     36: "filters hold at listing and at the call",
     42: "raw text files are denied, warned of or allowed, and always marked",
+    38: "tools of an inactive group are unlisted, say how they are switched on, and then are there",
     45: "a tool set serves exactly its tools",
     46: "arguments that do not fit are refused before the server is asked",
     47: "a key reaches its server and no log",

@@ -63,7 +63,9 @@ ALLOWED = {
     "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers", "pin_file", "tracing"},
     "generations": {"pure", "config", "wire", "kept", "policy", "upstream", "chain", "own_servers", "relay"}
     | {"generation", "file_stamps", "pin_file", "credentials", "tracing"},
-    "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "catalogs", "chain", "generation", "generations"},
+    "groups": {"pure", "config", "policy", "catalogs", "private_files"},
+    "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "catalogs", "chain", "generation", "generations"}
+    | {"groups"},
     "serve": {"pure", "config", "wire", "policy", "catalogs", "hub"},
     "status": {"pure", "upstream", "hub"},
     "status_socket": set(),

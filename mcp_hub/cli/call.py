@@ -14,7 +14,7 @@ from mcp_hub.cli import BAD_INPUT, FAILED, OK
 from mcp_hub.cli.explain import explained, explanation_text
 from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
-from mcp_hub.cli.selecting import add_selection_arguments, chosen
+from mcp_hub.cli.selecting import add_group_argument, add_selection_arguments, chosen
 from mcp_hub.cli.startup import add_config_arguments, load, make_hub, recording, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.era import Envelope
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`mcp-hub call NAME [--args JSON] [--explain] [--json] [--config F]`, or `SERVER TOOL` instead of NAME."""
     add_config_arguments(parser)
     add_selection_arguments(parser)
+    add_group_argument(parser, "switch this group of tools on (may be repeated)")
     parser.add_argument("name", metavar="NAME", help="the tool as `mcp-hub tools` lists it; or SERVER, its server's id")
     parser.add_argument("tool", metavar="TOOL", nargs="?", help="after SERVER: the tool's name there")
     parser.add_argument("--args", default="{}", metavar="JSON", help="its arguments, a JSON object")
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _call(config: Config, selection: Selection, options: argparse.Namespace, arguments: dict[str, Any]) -> int:
     with recording(config, on_stderr=False) as records:
-        async with make_hub(config, selection, records) as hub:
+        async with make_hub(config, selection, records, groups=options.group) as hub:
             try:
                 name, route = await _route(hub, options.name, options.tool)
             except UnknownName as error:

@@ -80,6 +80,7 @@ def _strangers(config: Config, hub: Hub) -> dict[str, tuple[str, ...]]:
     """Where in the file -> members that no server lists; only where all servers are there to be asked."""
     named = {f"tool_sets.{one.name}": one.tools for one in config.tool_sets}
     named |= {f"profiles.{one.name}": one.tools for one in config.profiles}
+    named |= {f"groups.{one.name}": one.tools for one in config.groups}
     return {where: found for where, members in named.items() if (found := hub.generation.strangers(members))}
 
 

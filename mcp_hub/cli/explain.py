@@ -16,8 +16,8 @@ _NAMES: Final = {"UrlGuard": "guard"}
 
 def explained(hub: Hub, call: Call, error: BaseException | None, result: Any, seconds: float) -> dict[str, Any]:
     """The facts, for `--json`; `result` or `error` is what came of it."""
-    upstream = hub.upstreams[call.route.upstream]
-    agreement = upstream.agreement
+    upstream = hub.upstreams.get(call.route.upstream)
+    agreement = upstream.agreement if upstream is not None else None
     verdict, decided, code, reason = outcome(call, error, result)
     end = None
     if error is not None:
@@ -26,12 +26,12 @@ def explained(hub: Hub, call: Call, error: BaseException | None, result: Any, se
         "route": {
             "name": call.exposed,
             "server": call.route.upstream,
-            "transport": upstream.transport,
+            "transport": upstream.transport if upstream is not None else None,
             "era": agreement.era if agreement is not None else None,
             "revision": agreement.version if agreement is not None else None,
             "tool": call.route.name,
         },
-        "policies": _policies(hub, call, decided, end),
+        "policies": _policies(hub, call, decided, end) if upstream is not None else [],
         "attempts": call.attempts,
         "fallback": call.fallback,
         "duration_ms": round(seconds * 1000, 1),
@@ -69,7 +69,7 @@ def explanation_text(facts: dict[str, Any]) -> str:
     code = f" ({facts['code']})" if "code" in facts else ""
     lines = [
         ("name", route["name"]),
-        ("server", f"{route['server']} ({route['transport']}, {era})"),
+        ("server", f"{route['server']} ({route['transport']}, {era})" if route["transport"] else "the hub itself"),
         ("tool", route["tool"]),
         *((one["policy"], "; ".join(one["did"])) for one in facts["policies"]),
         ("upstream", times + (f"; answered by {facts['fallback']}" if facts["fallback"] else "")),

@@ -24,7 +24,7 @@ log = logging.getLogger("mcp_hub")
 
 BEGIN: Final = 1.0
 """Seconds after the start until the files are watched; nothing of it is needed for the first answers."""
-LATER: Final = ("call_log", "cache_dir", "watch")
+LATER: Final = ("call_log", "cache_dir", "watch", "state_file")
 """Settings of the file that take effect at the next start only."""
 MAX_SAID: Final = 4000
 

@@ -1,4 +1,4 @@
-"""`--profile`, `--tool-set` and `--tag`: what of the configuration a command is about."""
+"""`--profile`, `--tool-set`, `--tag` and `--group`: what of the configuration a command is about."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="only tools with this tag (repeated: any of them)",
     )
+
+
+def add_group_argument(parser: argparse.ArgumentParser, text: str) -> None:
+    """`--group`; each command says what for."""
+    parser.add_argument("--group", metavar="NAME", action="append", default=[], help=text)
 
 
 def chosen(options: argparse.Namespace, config: Config) -> Selection:

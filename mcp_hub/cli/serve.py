@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.listening import Listening
 from mcp_hub.cli.reloading import Reloading
-from mcp_hub.cli.selecting import add_selection_arguments, chosen
+from mcp_hub.cli.selecting import add_group_argument, add_selection_arguments, chosen
 from mcp_hub.cli.signals import Signals
 from mcp_hub.cli.startup import add_config_arguments, keep_secret, load_with_files, make_hub, recording, run_loop
 from mcp_hub.config import Loaded
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`mcp-hub serve [--config F] [--sse | --http] [--host H] [--port P] [--public-host H]`, and what to serve."""
     add_config_arguments(parser)
     add_selection_arguments(parser)
+    add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")
     over = parser.add_mutually_exclusive_group()
     over.add_argument("--sse", action="store_true", help="over a network: /sse and /mcp on one port")
     over.add_argument("--http", action="store_true", help="over a network: /mcp alone")
@@ -102,7 +103,7 @@ async def _stdio(options: argparse.Namespace, loaded: Loaded, stdin: int, stdout
     apart = not os.path.samestat(os.fstat(stdout), os.fstat(2))
     with recording(config, on_stderr=apart) as records:
         async with (
-            make_hub(config, chosen(options, config), records, one_client=True) as hub,
+            make_hub(config, chosen(options, config), records, groups=options.group, one_client=True) as hub,
             _required(hub, signals.stop, records) as missing,
             _attended(options, loaded, hub, signals, records),
         ):
@@ -129,7 +130,7 @@ async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) 
     announcements: set[asyncio.Task[None]] = set()
     with recording(config, on_stderr=True) as records:
         async with (
-            make_hub(config, chosen(options, config), records) as hub,
+            make_hub(config, chosen(options, config), records, groups=options.group) as hub,
             _required(hub, signals.stop, records) as missing,
             _attended(options, loaded, hub, signals, records) as (status, reloading),
         ):

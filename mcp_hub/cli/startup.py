@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,12 +95,20 @@ def recording(config: Config, *, on_stderr: bool) -> Iterator[Records]:
 
 
 def make_hub(
-    config: Config, selection: Selection = EVERYTHING, records: Records | None = None, *, one_client: bool = False
+    config: Config,
+    selection: Selection = EVERYTHING,
+    records: Records | None = None,
+    *,
+    groups: Iterable[str] = (),
+    one_client: bool = False,
 ) -> Hub:
-    """A hub that keeps its catalogs where the configuration says, and records its calls in `records`."""
+    """A hub that keeps its catalogs where the configuration says, and records its calls in `records`.
+
+    `groups` are switched on.
+    """
     kept = KeptCatalogs(config.cache_dir or default_directory())
     record = records.write if records is not None and config.call_log.enabled else None
-    return Hub(config, kept=kept, selection=selection, record=record, one_client=one_client)
+    return Hub(config, kept=kept, selection=selection, record=record, groups=groups, one_client=one_client)
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:

@@ -10,19 +10,25 @@ from mcp_hub import formats
 from mcp_hub.cli import OK
 from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
-from mcp_hub.cli.selecting import add_selection_arguments, chosen
+from mcp_hub.cli.selecting import add_group_argument, add_selection_arguments, chosen
 from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
 from mcp_hub.config.models import Config
+from mcp_hub.config.root_rules import BASIC
+from mcp_hub.errors import ConfigError
 from mcp_hub.formats import FORMATS, Format
+from mcp_hub.hub import Hub
 from mcp_hub.kinds import TOOLS
 from mcp_hub.policy.selection import Selection
 from mcp_hub.text import json_escaped, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub tools [--config F] [--json | --format FORMAT] [--profile P] [--tool-set S] [--tag T]`."""
+    """`mcp-hub tools [--config F] [--json | --format FORMAT] [--profile P] [--tool-set S] [--tag T] [--group G]`."""
     add_config_arguments(parser)
     add_selection_arguments(parser)
+    add_group_argument(
+        parser, f"only the tools of this group, on or off; `{BASIC}` for those of none (may be repeated)"
+    )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="the whole definitions as JSON, like --format json")
     text = "definitions for OpenAI's or Anthropic's interface, a prompt for a model without either, or all as JSON"
@@ -32,13 +38,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List the tools as they are now, of a server that is not there those that were kept; stderr says which."""
     config = load(options, quiet=True)
-    return run_loop(_tools(config, chosen(options, config), "json" if options.json else options.format))
+    known = [group.name for group in config.groups]
+    for name in options.group:
+        if name not in (BASIC, *known):
+            raise ConfigError(f"there is no group {name!r}; there are: {', '.join((BASIC, *known))} (setting: groups)")
+    format: Format | None = "json" if options.json else options.format
+    return run_loop(_tools(config, chosen(options, config), options.group, format))
 
 
-async def _tools(config: Config, selection: Selection, format: Format | None) -> int:
+async def _tools(config: Config, selection: Selection, groups: list[str], format: Format | None) -> int:
     async with make_hub(config, selection) as hub:
         await outcomes(hub)
-        entries = [hub.catalog.entry(TOOLS, name) for name in hub.catalog.names(TOOLS)]
+        catalog = hub.catalog if groups else hub.catalogs.of(None)
+        entries = [
+            catalog.entry(TOOLS, name) for name in catalog.names(TOOLS) if not groups or _is_in(hub, name, groups)
+        ]
+        shown = list(hub.groups) if config.groups else []
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
     tools = [entry for entry in entries if entry is not None]
     if format is not None:
@@ -49,9 +64,19 @@ async def _tools(config: Config, selection: Selection, format: Format | None) ->
             print(f"{tool['name']:<{width}}  {_first_line(tool)}".rstrip())
         if not tools:
             print("no tools; `mcp-hub check` says what each server has", file=sys.stderr)
+    for group in shown if not groups and format is None else ():
+        state = "active" if group.active else "inactive"
+        text = f"group {group.name} ({state}; `--group {group.name}` lists it)"
+        print(printable(f"{text}  {group.description}".rstrip(), 200))
     for server, problem in problems.items():
         print(f"{server}: not there: {printable(problem, 2000)}", file=sys.stderr)
     return OK
+
+
+def _is_in(hub: Hub, name: str, groups: list[str]) -> bool:
+    route = hub.catalog.resolve(TOOLS, name)
+    of = hub.groups.now.members.groups(route) if route is not None else ()
+    return not set(groups).isdisjoint(of or (BASIC,))
 
 
 def _formatted(tools: list[dict[str, Any]], format: Format) -> str:

@@ -141,8 +141,8 @@ ROOT_KEYS: Final = frozenset({
     "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "token_store", "token_dir", "listen",
     "defaults", "serverDefaults",
     "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
-    "profiles", "pins", "screen", "flows", "tracing",
-    "output_strategy",
+    "profiles", "pins", "screen", "flows", "groups", "group_scope", "meta_tools", "state_file",
+    "tracing", "output_strategy",
 })  # fmt: skip
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
 

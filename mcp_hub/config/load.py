@@ -19,7 +19,7 @@ from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
-from mcp_hub.config.models import Config, OnConflict, Server
+from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
 from mcp_hub.config.oauth import TokenStore
 from mcp_hub.config.plain_secrets import ADVICE, is_plain_secret
 from mcp_hub.config.root_rules import read_root_rules
@@ -158,6 +158,9 @@ def _config(
         "watch": fields.flag("watch"),
         "token_store": fields.choice("token_store", {word: word for word in get_args(TokenStore)}),
         "token_dir": fields.path("token_dir"),
+        "group_scope": fields.choice("group_scope", {word: word for word in get_args(GroupScope)}),
+        "meta_tools": fields.flag("meta_tools"),
+        "state_file": fields.path("state_file"),
         "listen": listen,
         **rules,
     }

@@ -33,6 +33,7 @@ from mcp_hub.config.rules import (
     Profile,
     Retry,
     Screen,
+    ToolGroup,
     ToolRules,
     ToolSet,
     Tracing,
@@ -54,6 +55,7 @@ OF_THIS_MACHINE: tuple[Builtin, ...] = ("code", "shell", "text_files", "files")
 TARGETS = ("command", "url", "tools_dir", "builtin")
 """What an entry can lead to; it has exactly one of these."""
 OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
+GroupScope = Literal["session", "hub"]
 EraPin = Literal["auto", "handshake", "modern"]
 
 CONNECT_DEADLINE = 30.0
@@ -235,6 +237,13 @@ class Config(Frozen):
     output_strategy: OutputStrategy = OutputStrategy()
     tool_sets: tuple[ToolSet, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    groups: tuple[ToolGroup, ...] = ()
+    group_scope: GroupScope = "session"
+    """Whom it concerns that a client switches groups: that client, or everybody."""
+    meta_tools: bool = False
+    """Whether clients can search all tools and call them by name, for those that read the list only once."""
+    state_file: Path | None = None
+    """Where it is kept which groups are on for everybody; None: nowhere."""
     flows: Flows = Flows()
     pins: Pins = Pins()
     screen: Screen = Screen()

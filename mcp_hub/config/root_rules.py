@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
@@ -21,6 +22,7 @@ from mcp_hub.config.rules import (
     Pins,
     Profile,
     Screen,
+    ToolGroup,
     ToolSet,
     Tracing,
     Web,
@@ -38,6 +40,9 @@ _OFF: Final[Mapping[str, dict[str, Any]]] = {
     "flows": {"mode": "off"},
     "screen": {"mode": "off"},
 }
+BASIC: Final = "basic"
+"""The group of what is in no other."""
+_SWITCH: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 INSTALL_TRACING: Final = "pip install 'mcp-hub[otel]'"
 _TRACING_NEEDS: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 _WEB_KEYS: Final = ("docintel_endpoint", "allow_addresses")
@@ -52,6 +57,7 @@ def read_root_rules(
         "blacklist": _blacklist(_first(given, "blacklist", "tool_blacklist"), ids, findings),
         "tool_sets": _named(ToolSet, given.get("tool_sets"), findings),
         "profiles": _named(Profile, given.get("profiles"), findings),
+        "groups": _named(ToolGroup, given.get("groups"), findings),
     }
     web, fallback = _first(given, "web", "scrape"), _first(given, "fallback", "scrape_fallback")
     if fallback is not None and isinstance(fallback.value, dict):
@@ -89,6 +95,7 @@ def read_root_rules(
         if item is not None and item.value is not None:
             found[name] = read_model(model, item.value, item.at, findings, _OFF.get(name))
     _check_profiles(found, given, findings)
+    _check_groups(found["groups"] or (), ids, findings)
     if (wanted := found.get("tracing")) is not None and wanted.enabled and not can_trace():
         findings.warning(("tracing",), f"has no effect: the packages it needs are missing; run: {INSTALL_TRACING}")
     return {name: value for name, value in found.items() if value is not None}
@@ -190,3 +197,17 @@ def _check_profiles(found: Mapping[str, Any], given: Mapping[str, Given], findin
                 known = ", ".join(sorted(sets)) or "none"
                 at = (*given["profiles"].at, profile.name, "tool_sets")
                 findings.error(at, f"there is no tool set {name!r} in this file (there is: {known})")
+
+
+def _check_groups(groups: Sequence[ToolGroup], ids: Collection[str], findings: Findings) -> None:
+    for group in groups:
+        at: KeyPath = ("groups", group.name)
+        if group.name == BASIC:
+            findings.error(at, "is always there and always on: it has what is in no other group")
+        elif not group.name.isprintable():
+            findings.error(at, "must be a name without control characters")
+        elif _SWITCH.fullmatch(group.name) is None:
+            findings.warning(at, "is no name every model can be given: at most 64 letters, digits, '_', '-' and '.'")
+        for pattern in group.servers:
+            if not any(fnmatchcase(id, pattern) for id in ids):
+                findings.warning((*at, "servers"), "names a server that is not in this file")

@@ -261,6 +261,19 @@ class ToolSet(Frozen):
     tools: tuple[str, ...] = ()
 
 
+class ToolGroup(Frozen):
+    """Tools that are switched on and off together: `server/tool` patterns, exposed or original names, and servers."""
+
+    name: str
+    description: str = ""
+    notes: str | None = None
+    """How they are to be used; told to clients while the group is on."""
+    active: bool = False
+    tools: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    """Patterns over their ids."""
+
+
 class Profile(Frozen):
     """What one kind of user gets: tool sets and single tools, merged."""
 

@@ -23,6 +23,7 @@ from mcp_hub.errors import (
     CircuitOpen,
     DeadlineExceeded,
     FlowRefused,
+    GroupInactive,
     GuardBlocked,
     InternalError,
     InvalidParameters,
@@ -53,6 +54,7 @@ _MAX_DEPTH: Final = 50
 
 _DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (UnknownName, "access"),
+    (GroupInactive, "group"),
     (InvalidParameters, "validate"),
     (GuardBlocked, "guard"),
     (FlowRefused, "flow"),
@@ -63,7 +65,7 @@ _DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (ToolFailed, "shape-result"),
 )
 """Whose errors these are, where the call itself does not say by whom it was refused."""
-_REFUSALS: Final = frozenset({"access", "flow", "validate", "guard", "breaker", "limits"})
+_REFUSALS: Final = frozenset({"access", "group", "flow", "validate", "guard", "breaker", "limits"})
 
 
 Outcome = tuple[str, str | None, str | int | None, str | None]
@@ -129,11 +131,11 @@ class Trace:
         self._clock = clock
         self._now = now
         self._labels = labels or Labels()
-        self._measure = measure or _unmeasured
         self._second = (-1, "")
         """The last second in which a call ended, and how it is written."""
         self._names: dict[str, str] = {}
         self._names_without = LEARNED.known
+        self._measure = measure or _unmeasured
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Nothing changes in a list."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from mcp_hub import era as eras
 from mcp_hub import extensions, tasks
 from mcp_hub.asking import askable
-from mcp_hub.catalog import Route
+from mcp_hub.catalog import OWN, Route
 from mcp_hub.catalogs import Whom
 from mcp_hub.errors import (
     INVALID_PARAMS,
@@ -124,6 +124,7 @@ class Dispatcher:
     async def _answer(self, caller: Caller, request_id: RequestId, message: Message, send: Send) -> Message:
         method, params = message.get("method"), message.get("params")
         modern = eras.is_modern(params) or method in eras.MODERN_ONLY
+        exchange = None
         try:
             exchange = self._exchange(caller, request_id, method, params, modern, send)
             handler = self._methods.get(exchange.method)
@@ -135,6 +136,7 @@ class Dispatcher:
             finally:
                 leave()
         except (ProtocolError, CallError, TimeoutError) as error:
+            params = params if exchange is None else exchange.params
             return _failure(request_id, error, method, params, modern)
         except Exception as error:
             log.exception("a %s request failed inside the hub", method)
@@ -252,6 +254,12 @@ class Dispatcher:
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
         route = await self._found(self.hub.route, kind, name, exchange)
+        held = route.upstream == OWN and kind is TOOLS and self.hub.groups.held(route, arguments)
+        if held:
+            # From here on it is the call it holds, and nothing else.
+            name, arguments = held
+            exchange.params = {**exchange.params, kind.name_key: name, "arguments": arguments}
+            route = await self._found(self.hub.route, kind, name, exchange)
         key, state = exchange.caller.key(exchange.era), exchange.params.get("requestState")
         if exchange.era == "modern" and isinstance(state, str) and self._parking.owns(state):
             answers = exchange.params.get("inputResponses")
@@ -272,6 +280,8 @@ class Dispatcher:
             on_message=respondent.hear if respondent is not None else _messages(exchange),
             asker=respondent,
         )
+        if held:
+            call.notes.append("called by its name through hub_call")
         if exchange.era == "modern" and askable(exchange.envelope.capabilities) and self.hub.may_ask(route):
             self.hub.clients.introduce(key, Uncarried(exchange.envelope.capabilities), "modern")
             return await self._parking.begin(call, call.on_progress)

@@ -77,11 +77,14 @@ class Visitor:
         (listed,) = [one for one in (await self.ask(method))["result"].values() if isinstance(one, list)]
         return [one[key] for one in listed]
 
-    async def begin(self) -> None:
+    async def begin(self, capabilities: dict[str, Any] | None = None) -> None:
+        """A session, another one if there is one already."""
         if self.era == "modern":
             self.answered = (await self.ask("server/discover"))["result"]
             return
-        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "v", "version": "1"}}
+        info = {"name": "v", "version": "1"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": capabilities or {}, "clientInfo": info}
+        self.session = {}
         answer = await self.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
         assert answer.status_code == 200, answer.text
         self.answered = answer.json()["result"]
