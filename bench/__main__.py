@@ -107,18 +107,25 @@ def head(chosen: argparse.Namespace, planned: Plan, took: float) -> list[str]:
 
 
 def main() -> int:
-    """Exit code 1 when the hub could not do something, 2 for options that make no sense."""
+    """Exit code 1 when the hub could not do something, 2 for options that make no sense, 130 when ended early."""
     chosen = options()
     planned, sheet, began = plan(chosen), Sheet(), time.perf_counter()
     wanted = scenes(chosen)
     if not wanted:
         print("scripts/bench: none of these measures has one of these cells", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    for count, scene in enumerate(wanted, 1):
-        passed = time.perf_counter() - began
-        print(f"{passed:4.0f} s  {count}/{len(wanted)}  {scene.measure}, {scene.cell}, {scene.era}", file=sys.stderr)
-        MEASURES[scene.measure].run(Cast(planned, sheet, scene))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
+    ended = 0
+    try:
+        for count, scene in enumerate(wanted, 1):
+            passed = time.perf_counter() - began
+            print(
+                f"{passed:4.0f} s  {count}/{len(wanted)}  {scene.measure}, {scene.cell}, {scene.era}", file=sys.stderr
+            )
+            MEASURES[scene.measure].run(Cast(planned, sheet, scene))
+    except KeyboardInterrupt:
+        print("scripts/bench: ended early; what was measured until now is written", file=sys.stderr)
+        ended = 130
     text = report(sheet, head(chosen, planned, time.perf_counter() - began), targets(sheet))
     print(text)
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -128,7 +135,8 @@ def main() -> int:
         ("json", json.dumps(sheet.as_json(), indent=1) + "\n"),
     ):
         chosen.out.joinpath(f"{chosen.name}.{ending}").write_text(content)
-    return 1 if any(row == rows.HUB for _, row in sheet.missing) else 0
+    failed = any(row == rows.HUB for _, row in sheet.missing)
+    return ended or int(failed)
 
 
 if __name__ == "__main__":

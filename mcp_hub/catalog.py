@@ -118,6 +118,10 @@ class Catalog:
         found = self._index[kind].get(exposed)
         return found.wire if found is not None else None
 
+    def exposed(self, route: Route) -> str | None:
+        """The name under which a route is known; None if it is not listed."""
+        return self._exposed.get(route)
+
     def routes(self, kind: Kind) -> Iterator[Route]:
         """Where all names of one kind lead, those that are not listed included."""
         return (entry.route for entry in self._index[kind].values())

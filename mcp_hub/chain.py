@@ -111,6 +111,7 @@ def make_rules(
     access = Access(config, selection, (pins, screen))
     flow = Flow(servers, config.flows, used)
     guard, breaker = UrlGuard(config.guard, browsers), Breaker(servers)
+    presentation = Presentation(servers)
     redaction = Redaction(secrets_of(config))
     trace = Trace(record, redaction, arguments=config.call_log.arguments, labels=labels, measure=measure)
     spans: Spans | None = None
@@ -128,22 +129,22 @@ def make_rules(
             Deadline(servers),
             *shaping,
             Preset(servers),
-            Validate(servers, lambda route: _input_schema(listed(route))),
+            Validate(servers, lambda route: _input_schema(presentation, route, listed(route))),
             guard,
             Fallback(config.fallback, scrape),
             Retry(servers, lambda route: _annotations(listed(route))),
             breaker,
             Limits(servers),
-            Presentation(servers),
+            presentation,
         ),
         innermost,
     )
     return Rules(chain, access, guard, trace, breaker, shaping, pins, screen, spans)
 
 
-def _input_schema(tool: Json | None) -> Json | None:
+def _input_schema(presentation: Presentation, route: Route, tool: Json | None) -> Json | None:
     found = tool.get("inputSchema") if tool is not None else None
-    return found if isinstance(found, dict) else None
+    return presentation.schema(route, found) if isinstance(found, dict) else None
 
 
 def _annotations(tool: Json | None) -> Mapping[str, Any]:

@@ -31,7 +31,7 @@ from mcp_hub.relay import Relay
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
-from mcp_hub.upstream.dial import Dialer
+from mcp_hub.upstream.dial import Dialer, Functions
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.wire.children import Children
 
@@ -58,6 +58,7 @@ class Lasting(msgspec.Struct, frozen=True):
     metrics: Metrics
     tracer_provider: Any = None
     """What calls are traced with instead of what the configuration says."""
+    functions: Functions | None = None
 
 
 class Generations:
@@ -146,7 +147,13 @@ class Generations:
         if self._over_network:
             refuse_over_network(config)
         lasting = self._lasting
-        dialer = Dialer(lasting.children, lasting.environ, partial(built_in_settings, config), SignIns(config).of)
+        dialer = Dialer(
+            lasting.children,
+            lasting.environ,
+            partial(built_in_settings, config),
+            SignIns(config).of,
+            lasting.functions,
+        )
 
         def connect(server: Server, made_from: tuple[Any, ...]) -> Upstream:
             return Upstream(

@@ -30,7 +30,7 @@ from mcp_hub.principals import profile_of
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
-from mcp_hub.upstream.dial import Dialer
+from mcp_hub.upstream.dial import Dialer, Functions
 from mcp_hub.version import VERSION
 from mcp_hub.wire.children import Children
 
@@ -53,8 +53,8 @@ class Hub:
 
     One loop, one hub. `kept` is where catalogs are kept between runs, `record` gets a record of every call; None for
     nowhere, `groups` are switched on at the start. `collectors` are told of every call; `tracer_provider` is one of
-    OpenTelemetry that calls are traced with instead of what the configuration says. Raises ConfigError for pins that
-    cannot be read and unknown groups.
+    OpenTelemetry that calls are traced with instead of what the configuration says. `functions` leads to those of
+    the program the hub runs in. Raises ConfigError for pins that cannot be read and unknown groups.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Hub:
         record: Callable[[Json], None] | None = None,
         collectors: Sequence[IMetricsCollector] = (),
         tracer_provider: Any = None,
+        functions: Functions | None = None,
     ) -> None:
         self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
         self.children = Children()
@@ -90,6 +91,7 @@ class Hub:
             lambda: self.catalogs.changed(),
             self.metrics,
             tracer_provider,
+            functions,
         )
         self._generations = Generations(lasting, config, selection)
         self.catalogs = Catalogs(self.info)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 CHECKS = {
+    1: "the lists of every transport stand side by side with their schemas",
     2: "a blacklisted tool is listed on no transport",
     3: "and refused as an unknown name is",
     5: "a scrape of a dataset gets the exact sentence, and nobody is asked",
@@ -23,10 +24,14 @@ CHECKS = {
     25: "failures of the transport open the breaker, answers never do",
     26: "check fails where a required server does",
     29: "no child is left after the end",
+    31: "Annotated is a type with texts, and the schema has them and the default",
     35: "a preset is not listed and always sent",
     36: "filters hold at listing and at the call",
-    42: "raw text files are denied, warned of or allowed, and always marked",
+    37: "namesakes are refused, left out, replaced or renamed, always the same",
     38: "tools of an inactive group are unlisted, say how they are switched on, and then are there",
+    40: "every kind of function is a stream that ends in its last chunk, and none holds up another",
+    41: "a schema by hand is used, and a property named title stays",
+    42: "raw text files are denied, warned of or allowed, and always marked",
     45: "a tool set serves exactly its tools",
     46: "arguments that do not fit are refused before the server is asked",
     47: "a key reaches its server and no log",

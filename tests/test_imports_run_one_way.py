@@ -16,6 +16,7 @@ ROOT = Path(mcp_hub.__file__).parent
 PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_headers", "version"} | {
     "address_rules",
     "asking",
+    "extended_schemas",
     "extensions",
     "instructions",
     "formats",
@@ -34,6 +35,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "search_results",
     "spellings",
     "tasks",
+    "titles",
     "url_rules",
     "urls",
     "virtual_paths",
@@ -72,8 +74,8 @@ ALLOWED = {
     "stalls": set(),
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"}
     | {"status", "status_socket", "stalls", "pin_file", "credentials"},
-    "toolkit": {"pure", "config", "hub"},
-    "__init__": {"pure", "config", "local", "hub", "toolkit"},
+    "toolkit": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "groups", "local", "records", "serve"},
+    "__init__": {"pure", "config", "local", "toolkit"},
     "__main__": {"cli"},
 }
 """Which layers a layer may import besides itself."""

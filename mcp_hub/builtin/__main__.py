@@ -28,8 +28,8 @@ def main() -> None:
         sys.exit(f"usage: python -m mcp_hub.builtin {'|'.join(NAMES)}")
     if name in OF_THIS_MACHINE and VARIABLE not in os.environ:
         sys.exit(f"'{name}' is started by the hub only: write an entry with 'builtin: {name}'")
+    from mcp_hub.local.functions import LocalTool
     from mcp_hub.local.registry import mark_of
-    from mcp_hub.local.schema import LocalTool
     from mcp_hub.local.server import LocalServer
 
     module = import_module(f"mcp_hub.builtin.{name}")

@@ -1,6 +1,6 @@
 """What a configuration file says: `read_config` turns a file of any dialect into the frozen models."""
 
-from mcp_hub.config.load import Loaded, default_path, load_config, read_config
+from mcp_hub.config.load import Loaded, config_of, default_path, load_config, read_config
 from mcp_hub.config.models import (
     Config,
     Deadlines,
@@ -22,6 +22,7 @@ __all__ = [
     "Server",
     "SessionMode",
     "Transport",
+    "config_of",
     "default_path",
     "load_config",
     "read_config",

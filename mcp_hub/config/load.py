@@ -17,7 +17,7 @@ from mcp_hub.config.document import HOW_TO_CREATE, Document, read_document
 from mcp_hub.config.entry import Reading, local_tools, read_entry
 from mcp_hub.config.fields import Fields, Given, plain_errors
 from mcp_hub.config.findings import Finding, Findings, KeyPath
-from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS
+from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS, ROOTS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
 from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
 from mcp_hub.config.oauth import TokenStore
@@ -68,7 +68,23 @@ def read_config(path: Path | str, environ: Mapping[str, str] = os.environ, home:
     ConfigError has a line for every error of the file: `servers.yaml:12: servers.github.args: must be ...`. Neither
     it nor a warning quotes a value that may be a secret.
     """
-    document = read_document(Path.cwd() / path)
+    return _read(read_document(Path.cwd() / path), environ, home)
+
+
+def config_of(tree: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, literal: bool = False) -> Config:
+    """What a file with this content would mean, relative to the working directory; it has no path.
+
+    `literal`: no variables are looked for. Warnings go to the log `mcp_hub.config`. Raises ConfigError.
+    """
+    given = dict(tree) if any(root in tree for root in ROOTS) else {"servers": {}, **tree}
+    document = Document(Path.cwd() / "configuration", given, {}, (), (), lambda at: None)
+    loaded = _read(document, environ, None, literal=literal)
+    for warning in loaded.warnings:
+        log.warning("%s", warning)
+    return loaded.config.model_copy(update={"path": None})
+
+
+def _read(document: Document, environ: Mapping[str, str], home: Path | None, *, literal: bool = False) -> Loaded:
     findings = Findings(document.path.name, document.line_of)
     findings.errors.extend(Finding(line, text) for line, text in document.faults)
     dialect, entries = find_entries(document.tree, document.path, findings)
@@ -78,6 +94,7 @@ def read_config(path: Path | str, environ: Mapping[str, str] = os.environ, home:
         directory=document.path.parent,
         file_braces=dialect.root == "mcp",
         os_environ=dialect.root == "mcp_servers",
+        literal=literal,
     )
     root = document.tree if isinstance(document.tree, dict) else {}
     reading = Reading(dialect, scope, document.written, findings, _defaults(root, dialect, findings))

@@ -120,6 +120,9 @@ class Server(Frozen):
     tools_dir: Path | None = None
     """A directory of Python files whose `@mcp_hub.tool` functions are this upstream's tools."""
 
+    functions: str | None = None
+    """Of a hub in a program of its user's: functions of that very program, under a name. Never in a file."""
+
     namespace: str
     """Prefix of the exposed names; `""` exposes the original names."""
     enabled: bool = True
@@ -179,7 +182,7 @@ class Server(Frozen):
 
     @model_validator(mode="after")
     def _complete(self) -> Server:
-        given = [name for name in TARGETS if getattr(self, name) is not None]
+        given = [name for name in (*TARGETS, "functions") if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) if given else "none of them"
             raise ValueError(f"an entry has exactly one of {', '.join(TARGETS)}; this one has {found}")

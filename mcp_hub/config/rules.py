@@ -53,6 +53,10 @@ class ToolRules(Frozen):
     tags: tuple[str, ...] = ()
     preset: dict[str, Any] = Field(default_factory=dict, repr=False)
     """Argument, or path of one (`options.limit`, `items[].token`) -> the value that is always sent."""
+    extend_schema: dict[str, Any] | None = None
+    """Further arguments: `properties`, `required` and `$defs` of a JSON schema."""
+    strip_titles: bool = False
+    """Whether the titles in its input schema are left out."""
     timeout: Duration | None = None
     idle_timeout: Duration | None = None
     validate_arguments: Validation | None = None
@@ -60,6 +64,22 @@ class ToolRules(Frozen):
     postprocess: tuple[PostProcess, ...] = ()
     retry: bool | None = None
     """Whether a call may be repeated though it may have been executed; None: as the tool's annotations say."""
+
+    @field_validator("extend_schema")
+    @classmethod
+    def _is_a_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        if value.keys() - {"properties", "required", "$defs"} or not isinstance(value.get("properties"), dict):
+            raise ValueError("must be a mapping with properties, and perhaps required and $defs")
+        if not all(isinstance(one, dict | bool) for one in value["properties"].values()):
+            raise ValueError("every property must be a JSON schema: a mapping, such as {type: string}")
+        required = value.get("required", [])
+        if not isinstance(required, list) or not all(name in value["properties"] for name in required):
+            raise ValueError("required must be a list of names of its properties")
+        if not isinstance(value.get("$defs", {}), dict):
+            raise ValueError("$defs must be a mapping of names to JSON schemas")
+        return value
 
 
 class Filter(Frozen):

@@ -53,6 +53,8 @@ class Scope(msgspec.Struct, frozen=True):
     """opencode's `{file:PATH}` counts too."""
     os_environ: bool = False
     """LiteLLM's `os.environ/NAME` counts too."""
+    literal: bool = False
+    """Nothing is expanded: the texts come from a program, which means what it says."""
     read: set[Path] = msgspec.field(default_factory=set)
     """Files that values came from, whether or not they were there."""
 
@@ -70,6 +72,8 @@ class Scope(msgspec.Struct, frozen=True):
 
 def expand(text: str, scope: Scope) -> str:
     """`text` with all its variables replaced. Raises Unresolved."""
+    if scope.literal:
+        return text
     if scope.os_environ and (whole := _OS_ENVIRON.fullmatch(text)):
         return _variable(whole[1], None, scope)
     if "{" not in text:
@@ -79,6 +83,8 @@ def expand(text: str, scope: Scope) -> str:
 
 def has_variable(text: str, scope: Scope) -> bool:
     """Whether something of `text` is put in from elsewhere."""
+    if scope.literal:
+        return False
     if scope.os_environ and _OS_ENVIRON.fullmatch(text):
         return True
     return any(not token["escape"] for token in _TOKEN.finditer(text))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from mcp_hub.local.registry import mark_of
-from mcp_hub.local.schema import LocalTool
+from mcp_hub.local.functions import LocalTool, name_of
+from mcp_hub.local.registry import Mark, mark_of
 
 Report = Callable[[str], None]
 
@@ -46,17 +48,22 @@ def _load_file(path: Path, tools: dict[str, LocalTool], report: Report) -> None:
         return
     for value in list(vars(module).values()):
         mark = mark_of(value)
-        if mark is None or getattr(value, "__module__", None) != name:
+        if mark is None or _home(value, mark) != name:
             continue  # imported from another file, which lists it itself
         try:
             tool = LocalTool(value, mark)
-        except TypeError as error:
-            report(f"{path}: {value.__name__} is left out: {error}")
+        except (TypeError, ValueError) as error:
+            report(f"{path}: {mark.name or name_of(value)} is left out: {error}")
             continue
         if tool.name in tools:
             report(f"{path}: {tool.name} is left out: a tool of this name was loaded before")
         else:
             tools[tool.name] = tool
+
+
+def _home(marked: Callable[..., Any], mark: Mark) -> str | None:
+    """The module a tool belongs to: where the function is written, or where something else was made a tool."""
+    return marked.__module__ if inspect.isroutine(marked) or isinstance(marked, type) else mark.module
 
 
 def _line(error: BaseException, path: Path) -> str:

@@ -29,8 +29,8 @@ MAX_STUCK: Final = 8
 def main() -> None:
     """Serve until stdin ends, then leave at once, whatever still runs."""
     stdin, stdout = claim()  # before anything of the user's can print
+    from mcp_hub.local.functions import LocalTool
     from mcp_hub.local.registry import Mark
-    from mcp_hub.local.schema import LocalTool
     from mcp_hub.local.server import LocalServer
 
     words = sys.argv[1:]

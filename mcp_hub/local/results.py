@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import dataclass, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
 
 from mcp_hub.errors import CallError
-from mcp_hub.wire.frames import FrameError, encode
+from mcp_hub.local.response import ToolResponse, response_of
+from mcp_hub.wire.frames import encode
 
-if TYPE_CHECKING:
-    from mcp_hub.local.schema import LocalTool
+_AS_JSON: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 
 @dataclass(frozen=True)
@@ -47,43 +46,54 @@ class ToolRefused(Exception):
         """Which of several rules it was, for a program that has to know."""
 
 
-def result_of(tool: LocalTool, done: Future[Any]) -> dict[str, Any]:
-    """The result of a finished call.
+def result_of(tool: str, value: Any) -> dict[str, Any]:
+    """The result of a call that came to `value`.
 
     A text is a text block, None no block, anything else JSON in a text block, an object in `structuredContent` too.
-    An exception is an error result with the code `tool_error`, or its own if it is a ToolRefused.
     """
-    error = done.exception()
-    if isinstance(error, ToolRefused):
-        return failed(error.code, tool.name, error.message, error.rule)
-    if error is not None:
-        return failed("tool_error", tool.name, f"Error: {error}" if str(error) else f"Error: {type(error).__name__}")
-    value = done.result()
     if value is None:
         return {"content": []}
     if isinstance(value, str):
         return {"content": [_text(value)]}
     try:
-        if isinstance(value, ToolResult):
+        if isinstance(value, ToolResult | ToolResponse):
             exact = value.to_wire()
+            if isinstance(value, ToolResponse):  # whose metadata may be anything
+                exact = _AS_JSON.dump_python(exact, mode="json")
             encode(exact)
             return exact
         plain = _plain(value)
         text = encode(plain).decode()
-    except (FrameError, ValueError, TypeError) as problem:
-        what = f"Error: {tool.name!r} returned {type(value).__name__}, which is not JSON: {problem}"
-        return failed("tool_error", tool.name, what)
+    except Exception as problem:  # objects of the user's may raise anything when they are looked at
+        what = f"Error: {tool!r} returned {type(value).__name__}, which is not JSON: {problem}"
+        return failed("tool_error", tool, what)
     result: dict[str, Any] = {"content": [_text(text)]}
     if isinstance(plain, dict):
         result["structuredContent"] = plain
     return result
 
 
+def failure_of(tool: str, error: BaseException) -> dict[str, Any]:
+    """The error result of a call that raised: with the code `tool_error`, or its own if it is a ToolRefused."""
+    if isinstance(error, ToolRefused):
+        return failed(error.code, tool, error.message, error.rule)
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    return failed("tool_error", tool, f"Error: {said or type(error).__name__}")
+
+
+def as_response(value: Any) -> ToolResponse:
+    """What a function returned as a ToolResponse; one that is one already stays itself."""
+    return value if isinstance(value, ToolResponse) else response_of(result_of("the tool", value))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if is_dataclass(value) or isinstance(value, dict | list | tuple | set):
-        return TypeAdapter(Any).dump_python(value, mode="json")
+        return _AS_JSON.dump_python(value, mode="json")
     return value
 
 

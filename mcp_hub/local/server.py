@@ -11,15 +11,20 @@ import contextvars
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from mcp_hub import era as eras
 from mcp_hub.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, ProtocolError
 from mcp_hub.kinds import LEFT_OUT_KEY
-from mcp_hub.local.results import failed, result_of
-from mcp_hub.local.schema import LocalTool, WrongArguments
+from mcp_hub.local import execution
+from mcp_hub.local.functions import LocalTool, WrongArguments
+from mcp_hub.local.results import failed, failure_of, result_of
+from mcp_hub.local.running import Running
 from mcp_hub.version import VERSION
 from mcp_hub.wire.frames import FrameError, Message, decode, encode
 from mcp_hub.wire.lines import LineReader, Oversized
@@ -29,6 +34,14 @@ THREADS: Final = 32
 MAX_LINE: Final = 64 * 1024 * 1024
 _CHUNK: Final = 256 * 1024
 _CAPABILITIES: Final[dict[str, Any]] = {"tools": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Which request is to be answered, and how."""
+
+    id: RequestId
+    modern: bool
 
 
 class LocalServer:
@@ -50,14 +63,18 @@ class LocalServer:
         self._stdout = stdout
         self._writing = threading.Lock()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
-        self._loop = asyncio.new_event_loop()
-        self._running: dict[RequestId, Future[Any]] = {}
+        self._running: dict[RequestId, Running] = {}
         self._methods: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "initialize": self._initialize,
             "ping": lambda params: {},
             eras.DISCOVER: self._discover,
             "tools/list": self._list,
         }
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """That of the async functions."""
+        return asyncio.new_event_loop()
 
     def serve(self) -> None:
         """Read until the end of the input. Functions that still run are the process's to abandon."""
@@ -90,9 +107,9 @@ class LocalServer:
     def _note(self, message: Message) -> None:
         params = message.get("params")
         if message.get("method") == eras.CANCELLED and isinstance(params, dict):
-            future = self._running.pop(params.get("requestId", ""), None)
-            if future is not None:
-                future.cancel()
+            running = self._running.pop(params.get("requestId", ""), None)
+            if running is not None:
+                running.cancel()
 
     def _request(self, message: Message) -> None:
         request_id, method = message["id"], message.get("method")
@@ -125,7 +142,7 @@ class LocalServer:
         return {"supportedVersions": versions, "capabilities": _CAPABILITIES}
 
     def _list(self, params: dict[str, Any]) -> dict[str, Any]:
-        listed: dict[str, Any] = {"tools": [tool.definition for tool in self._tools.values()]}
+        listed: dict[str, Any] = {"tools": [tool.listed for tool in self._tools.values()]}
         if self._left_out:
             listed["_meta"] = {LEFT_OUT_KEY: self._left_out}
         return listed
@@ -143,23 +160,62 @@ class LocalServer:
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
         try:
-            positional, keywords = tool.bind(arguments)
+            bound = tool.bind(arguments, id=str(request_id))
         except WrongArguments as error:
             self._answer(request_id, "tools/call", failed("invalid_parameters", tool.name, str(error)), modern)
             return
-        future: Future[Any]
-        if tool.is_async:
-            future = asyncio.run_coroutine_threadsafe(tool.function(*positional, **keywords), self._loop)
-        else:
-            context = contextvars.copy_context()
-            future = self._pool.submit(context.run, tool.function, *positional, **keywords)
-        self._running[request_id] = future
-        future.add_done_callback(lambda done: self._finished(request_id, tool, done, modern))
+        running = self._running[request_id] = Running(tool, bound, params, self._send)
+        self._begin(running, Answer(request_id, modern), params)
 
-    def _finished(self, request_id: RequestId, tool: LocalTool, done: Future[Any], modern: bool) -> None:
-        if self._running.pop(request_id, None) is None or done.cancelled():
+    def _begin(self, running: Running, answer: Answer, params: dict[str, Any]) -> None:
+        """Start a call with arguments that fit. `params` are those of the request."""
+        tool, bound = running.tool, running.call
+        if tool.is_async:
+            self._go_on(running, answer, execution.chunks(lambda: tool.start(bound), asynchronous=True))
+        else:
+            self._pool.submit(contextvars.copy_context().run, self._in_thread, running, answer)
+
+    def _in_thread(self, running: Running, answer: Answer) -> None:
+        """A sync function in a thread of the pool; what it returns may have to go on on the loop."""
+        tool, call = running.tool, running.call
+
+        def emit(chunk: Any, more: bool) -> None:
+            if running.cancelled:
+                raise CancelledError
+            running.heard(chunk if tool.mark.postprocess is None else asyncio.run(tool.finished(call, chunk)), more)
+
+        try:
+            rest = execution.in_thread(lambda: tool.start(call), emit)
+        except BaseException as error:  # also sys.exit, which ends the call and not the thread alone
+            self._finished(running, answer, error)
+            return
+        if rest is None:
+            self._finished(running, answer)
+        else:
+            self._go_on(running, answer, execution.on_loop(rest))
+
+    def _go_on(self, running: Running, answer: Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
+        running.works(asyncio.run_coroutine_threadsafe(self._on_loop(running, answer, stream), self._loop))
+
+    async def _on_loop(self, running: Running, answer: Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
+        try:
+            async with aclosing(stream):
+                async for chunk, more in stream:
+                    running.heard(await running.tool.finished(running.call, chunk), more)
+        except BaseException as error:  # also sys.exit, which would end the loop of all async functions
+            self._finished(running, answer, error)
+        else:
+            self._finished(running, answer)
+
+    def _finished(self, running: Running, answer: Answer, error: BaseException | None = None) -> None:
+        if self._running.get(answer.id) is not running or self._running.pop(answer.id, None) is None:
             return  # cancelled: nobody waits for it
-        self._answer(request_id, "tools/call", result_of(tool, done), modern)
+        self._answer(answer.id, "tools/call", self._outcome(running, error), answer.modern)
+
+    def _outcome(self, running: Running, error: BaseException | None) -> dict[str, Any]:
+        """What a call has come to, as a result."""
+        name = running.tool.name
+        return result_of(name, running.last) if error is None else failure_of(name, error)
 
     def _answer(self, request_id: RequestId, method: str, result: dict[str, Any], modern: bool) -> None:
         shaped = eras.result_for("modern" if modern else "handshake", "handshake", method, result)

@@ -74,4 +74,5 @@ class Validate:
 def _mode_of(server: Server) -> Validation:
     if server.validate_arguments is not None:
         return server.validate_arguments
-    return "strict" if server.tools_dir is not None or server.builtin is not None else "lenient"
+    own = server.tools_dir is not None or server.builtin is not None or server.functions is not None
+    return "strict" if own else "lenient"

@@ -145,6 +145,10 @@ class Upstream:
         if self.state is State.IDLE:
             self._wake.set()
 
+    async def reach(self) -> None:
+        """Connect now if it is not connected, as for a call. Raises CallError."""
+        await self._shared()
+
     async def stop(self) -> None:
         """End the connection and everything behind it. Never raises."""
         self._move(Event.STOP)

@@ -13,17 +13,21 @@ from mcp_hub.config.child_env import child_environment, find_command
 from mcp_hub.config.models import Server
 from mcp_hub.credentials.tokens import Tokens
 from mcp_hub.wire.children import Children
-from mcp_hub.wire.link import Link
+from mcp_hub.wire.link import Link, LinkError
 
 _OF_BROWSERS: Final = (
     "MCP_HUB_CHROMIUM", "PLAYWRIGHT_BROWSERS_PATH", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR",
 )  # fmt: skip
 """Where a browser is, and where it can show itself."""
 
+Functions = Callable[[Server], Link]
+"""A link to functions of the program the hub runs in."""
+
 
 class Dialer:
     """Makes links. `environ` is the hub's own environment, of which children see only the safe base.
 
+    `functions(server)` leads to those of the program the hub runs in,
     `settings(server)` is what the process of a built-in server is told, as environment variables, `sign_ins(server)`
     has the tokens of one that is signed in to.
     """
@@ -34,14 +38,20 @@ class Dialer:
         environ: Mapping[str, str] | None = None,
         settings: Callable[[Server], Mapping[str, str]] = lambda server: {},
         sign_ins: Callable[[Server], Tokens | None] = lambda server: None,
+        functions: Functions | None = None,
     ) -> None:
         self._children = children
         self._sign_ins = sign_ins
         self._environ = dict(os.environ if environ is None else environ)
         self._settings = settings
+        self._functions = functions
 
     def link(self, server: Server, transport: str) -> Link:
-        """A new, unopened link. `transport` is never `auto`. Raises CommandNotFound."""
+        """A new, unopened link. `transport` is never `auto`. Raises CommandNotFound, LinkError."""
+        if server.functions is not None:
+            if self._functions is None:
+                raise LinkError("its functions are those of a program this hub does not run in")
+            return self._functions(server)
         if transport == "http":
             from mcp_hub.wire.http_client import HttpLink  # aiohttp only where a server needs it
 

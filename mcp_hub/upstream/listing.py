@@ -73,6 +73,12 @@ class Listing:
             )
             self._store.save(self.server, kept)
 
+    async def now(self, kinds: set[Kind]) -> None:
+        """Ask for these lists again at once; nothing where there is no session. Raises what a request raises."""
+        session = self._session()
+        if session is not None:
+            await self._list(session, kinds)
+
     def notified(self, method: str, params: dict[str, Any]) -> None:
         """Take a notification of the shared session."""
         self.refresh({kind for kind in KINDS if kind.changed == method})

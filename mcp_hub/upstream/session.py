@@ -234,9 +234,10 @@ async def open_session(server: Server, dialer: Dialer, side: Side, known: Agreem
     try:
         return await _open(server, server.transport, dialer, side, pin, known)
     except (LinkLost, UpstreamAnswered, NoAgreement) as error:
-        first = await side.spoken() or "modern"
+        first = await side.spoken() or (known.era if known is not None else "modern")
+        settled = known is not None and (known.only or known.era == first)
         again = isinstance(error, LinkLost) or first == "handshake"
-        if server.transport != "stdio" or pin != "auto" or known is not None or not again:
+        if server.transport != "stdio" or pin != "auto" or settled or not again:
             raise
         # It may be the first question that it did not survive, or that settled the era of the connection.
         session = await _open(server, "stdio", dialer, side, "modern" if first == "handshake" else "handshake", None)

@@ -52,6 +52,14 @@ async def test_what_was_kept_of_a_server_does_not_say_how_the_next_client_is_ser
     assert [await spoken(modern) for modern in eras] == list(eras)
 
 
+async def test_a_modern_server_whose_first_request_settles_its_era_is_started_anew_for_a_client_that_shakes_hands(
+    tmp_path: Path,
+) -> None:
+    for modern in (True, False):  # the second client is served from what was kept for the first
+        async with hub(tmp_path, {"up": fake("--era", "modern", "--one-opening")}, modern=modern) as client:
+            assert "io.modelcontextprotocol/protocolVersion" in json.loads(await client.text("up__meta"))
+
+
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 async def test_a_session_of_its_own_is_in_the_era_of_its_caller(tmp_path: Path, path: str) -> None:
     heard: list[str] = []

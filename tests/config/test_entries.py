@@ -132,6 +132,7 @@ def test_an_api_key_becomes_a_header(tmp_path: Path, more: str, headers: dict[st
         ("command: x, session: mine", "session", "must be one of shared, persistent, client, call, per_call"),
         ("command: x, era: stone", "era", "must be one of auto, handshake, modern"),
         ("command: x, required: maybe", "required", "must be true or false"),
+        ("command: x, enable_tools: [a, b], disable_tools: [b]", "disable_tools", "refuses b, which is allowed here"),
         ("url: 'http://x', serverUrl: 'http://y'", "serverUrl", "the same thing as 'url'"),
     ],
 )
@@ -251,3 +252,19 @@ def test_what_does_not_fit_at_the_top_is_an_error_of_the_file(tmp_path: Path, te
 def test_tools_dir_and_an_entry_of_its_name_are_refused(tmp_path: Path) -> None:
     (line,) = refused(tmp_path, "tools_dir: .\nservers: {local: {command: x}}")
     assert line.startswith("servers.yaml:1: tools_dir: stands for an entry 'local'")
+
+
+def test_extend_schema_must_be_properties(tmp_path: Path) -> None:
+    tool = "servers: {a: {command: x, tools: {t: {strip_titles: true, extend_schema: "
+    rules = only(tmp_path, tool + "{properties: {b: {type: string}}, required: [b]}}}}}").tools["t"]
+    assert rules.extend_schema == {"properties": {"b": {"type": "string"}}, "required": ["b"]}
+    assert rules.strip_titles
+    for wrong in (
+        "{}",
+        "{properties: []}",
+        "{properties: {b: 1}}",
+        "{properties: {}, required: [b]}",
+        "{type: object}",
+    ):
+        (line,) = refused(tmp_path, tool + wrong + "}}}}")
+        assert line.startswith("servers.yaml:1: servers.a.tools.t.extend_schema")

@@ -15,8 +15,7 @@ ROOT = Path(__file__).parents[2]
 LOCKS = (
     "requirements.lock",
     "requirements-test.lock",
-    "tests/peers/python/mcp1.lock",
-    "tests/peers/python/servers.lock",
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests/peers/python").glob("*.lock"))),
 )
 
 FLOORS = {
@@ -32,7 +31,7 @@ FLOORS = {
     "urllib3": ("2.7.0", "CVE-2026-21441, CVE-2026-44432: decompression without a bound"),
 }
 """Package -> (the first version that may be used, why)."""
-OTHER_LINES = {("tests/peers/python/mcp1.lock", "mcp"): "1.28.1"}
+OTHER_LINES = {(f"tests/peers/python/{name}.lock", "mcp"): "1.28.1" for name in ("mcp1", "agentscope1", "agentscope2")}
 """A peer of an older line has the floor of that line."""
 NPM_FLOORS = {
     "@modelcontextprotocol/sdk": ("1.26.0", "CVE-2026-25536: answers of other clients"),
@@ -104,7 +103,7 @@ def test_npm_packages_of_the_tests_are_locked_with_hashes_from_the_registry(name
 
 def test_the_check_of_the_locks_says_yes_and_sees_a_hash_that_is_gone(tmp_path: Path) -> None:
     files = [*LOCKS, "scripts/lock", "scripts/common.sh", "pyproject.toml", "requirements.constraints"]
-    files += ["tests/peers/python/mcp1.in", "tests/peers/python/servers.in"]
+    files += [lock.removesuffix(".lock") + ".in" for lock in LOCKS if lock.startswith("tests/")]
     for name in files:
         copy = tmp_path / name
         copy.parent.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,7 @@ parser.add_argument("--pages", type=int, default=1, help="the list of tools in s
 parser.add_argument("--cursor-loop", action="store_true")
 parser.add_argument("--endless-pages", action="store_true")
 parser.add_argument("--start-delay", type=float, default=0.0)
+parser.add_argument("--one-opening", action="store_true", help="the first request settles the era of the connection")
 parser.add_argument("--silent", action="store_true", help="never answer anything")
 parser.add_argument("--ignore-unknown", action="store_true", help="never answer unknown methods, as some old servers")
 parser.add_argument("--die-on-unknown", action="store_true", help="exit when asked something before initialize")
@@ -236,6 +237,9 @@ def page(params: dict) -> dict:
 CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"listChanged": True}, "prompts": {}, "completions": {}}
 
 
+opened: list[str] = []
+
+
 def handle(message: dict) -> None:
     method, request_id = message.get("method"), message.get("id")
     params = message.get("params") or {}
@@ -244,6 +248,10 @@ def handle(message: dict) -> None:
     if "id" not in message:
         if method == "notifications/cancelled":
             cancelled.add(params.get("requestId"))
+        return
+    opened.append("handshake" if method == "initialize" else "modern")
+    if options.one_opening and modern and opened[0] == "handshake":
+        send({"id": request_id, "error": {"code": -32600, "message": "this connection serves the handshake"}})
         return
     if options.era == "handshake" and (modern or method == "server/discover"):
         if options.die_on_unknown:

@@ -84,6 +84,25 @@ async def test_every_transport_and_era_passes_lists_calls_and_progress(
             assert seen == [1, 2, 3, 4, 5]
 
 
+async def test_the_lists_of_every_transport_stand_side_by_side_with_their_whole_schemas(tmp_path: Path) -> None:
+    """Check 1."""
+    async with network_hub(tmp_path / "inner", {"up": fake()}) as (_, base):
+        servers = {
+            "local": fake(),
+            "web": {"url": base + "/mcp", "transport": "http", "namespace": "web"},
+            "old": {"url": base + "/sse", "transport": "sse", "namespace": "old"},
+        }
+        async with hub(tmp_path, servers) as client:
+            listed = (await client.request("tools/list"))["tools"]
+    schemas = {tool["name"]: tool["inputSchema"] for tool in listed}
+    assert len(schemas) == len(listed)
+    names = {name.removeprefix("local__") for name in schemas if name.startswith("local__")}
+    assert set(schemas) == {f"{prefix}{name}" for prefix in ("local__", "web__up__", "old__up__") for name in names}
+    for name in names:
+        assert schemas[f"local__{name}"] == schemas[f"web__up__{name}"] == schemas[f"old__up__{name}"]
+    assert set(schemas["local__add"]["properties"]) == {"a", "b"}
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_upstream_that_restarts_is_found_again_by_the_next_calls(tmp_path: Path, era: str) -> None:
     port = free_port()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 TOOLS = '''
 import asyncio, contextvars, os, sys, threading, time
-from mcp_hub import tool
+from mcp_hub import ToolResponse, tool
 import _shared
 
 released = threading.Event()
@@ -71,6 +71,18 @@ def boom() -> None:
 @tool
 def odd() -> object:
     return object()
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+@tool
+def unspeakable() -> None:
+    raise Unspeakable
+
+@tool
+def odd_blocks() -> ToolResponse:
+    return ToolResponse(object())
 
 @tool
 def structured() -> dict[str, int]:
@@ -161,7 +173,13 @@ async def test_a_tool_that_blocks_in_pure_python_does_not_keep_others_from_being
 
 @pytest.mark.parametrize(
     ("name", "code", "said"),
-    [("boom", "tool_error", "Error: boom"), ("leave", "tool_error", "Error: left"), ("odd", "tool_error", "not JSON")],
+    [
+        ("boom", "tool_error", "Error: boom"),
+        ("leave", "tool_error", "Error: left"),
+        ("odd", "tool_error", "not JSON"),
+        ("odd_blocks", "tool_error", "not JSON"),
+        ("unspeakable", "tool_error", "Error: Unspeakable"),
+    ],
 )
 async def test_an_exception_is_an_error_result_with_its_code(tmp_path: Path, name: str, code: str, said: str) -> None:
     async with child(tmp_path) as client:

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 from typing_extensions import TypedDict
 
 from mcp_hub import tool
-from mcp_hub.local.registry import mark_of
-from mcp_hub.local.schema import LocalTool, WrongArguments
+from mcp_hub.local.arguments import annotated
+from mcp_hub.local.functions import LocalTool, WrongArguments
+from mcp_hub.local.namesakes import placed
+from mcp_hub.local.registry import Mark, mark_of
+from mcp_hub.titles import without_titles
 
 
 class Color(enum.Enum):
@@ -115,7 +118,153 @@ def test_texts_in_annotated_describe_a_parameter_and_stand_above_the_docstring()
             a: from the docstring
         """
 
-    assert properties(f)["a"] == {"type": "integer", "minimum": 0, "default": 3, "description": "left;side"}
+    assert properties(f)["a"] == {"type": "integer", "minimum": 0, "default": 3, "description": "left;side;Default: 3"}
+
+
+def test_annotated_texts_and_the_default_are_one_text_for_those_who_have_only_that() -> None:
+    """Check 31."""
+    assert annotated(Annotated[int, "left", Field(ge=0)], 3)[:2] == (int, "left;Default: 3")
+    assert annotated(Annotated[int, "left", "side"])[:2] == (int, "left;side")
+    assert annotated(str, "x")[:2] == (str, "Default: x")
+    assert annotated(str)[:2] == (str, "")
+
+
+def test_a_field_describes_a_parameter_above_the_docstring() -> None:
+    def f(a: Annotated[int, Field(description="of the field")], b: Annotated[int, Field(ge=1)] = 2) -> None:
+        """F.
+
+        Args:
+            a: of the docstring
+            b: also of the docstring
+        """
+
+    assert properties(f)["a"]["description"] == "of the field"
+    assert properties(f)["b"] == {"type": "integer", "minimum": 1, "default": 2, "description": "also of the docstring"}
+
+
+def test_the_long_description_and_variable_parameters_are_there_on_demand() -> None:
+    def f(a: int, *many: int, **others: str) -> None:
+        """Short.
+
+        Long.
+
+        Args:
+            a: one
+            *many: more
+            **others: named
+        """
+
+    mark = Mark(include_long_description=False, include_var_positional=True, include_var_keyword=True)
+    definition = LocalTool(f, mark).definition
+    assert definition["description"] == "Short."
+    assert definition["inputSchema"]["properties"] == {
+        "a": {"type": "integer", "description": "one"},
+        "many": {"type": "array", "items": {"type": "integer"}, "default": [], "description": "more"},
+        "others": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "default": {},
+            "description": "named",
+        },
+    }
+    call = LocalTool(f, mark).bind({"a": 1, "many": [2, 3], "others": {"x": "y"}})
+    assert (call.positional, call.keywords) == ([1, 2, 3], {"x": "y"})
+    assert list(properties(f)) == ["a"]
+
+
+def test_titles_go_at_every_depth_of_a_schema_and_values_stay() -> None:
+    titled = {"title": "T", "type": "object", "properties": {"title": {"type": "string", "title": "Title"}}}
+    bare = {"type": "object", "properties": {"title": {"type": "string"}}}
+    schema = {
+        "$defs": {"title": titled},
+        "properties": {
+            "many": {"type": "array", "items": titled, "title": "Many"},
+            "open": {"type": "object", "additionalProperties": titled},
+            "fixed": {"default": {"title": "kept"}, "enum": [{"title": "kept"}]},
+        },
+    }
+    assert without_titles(schema) == {
+        "$defs": {"title": bare},
+        "properties": {
+            "many": {"type": "array", "items": bare},
+            "open": {"type": "object", "additionalProperties": bare},
+            "fixed": {"default": {"title": "kept"}, "enum": [{"title": "kept"}]},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        [],
+        {},
+        {"type": "function"},
+        {"type": "function", "function": "f"},
+        {"type": "function", "function": {"name": 1}},
+        {"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}},
+        {"type": "object", "properties": []},
+        {"type": "object", "properties": {}, "required": "a"},
+    ],
+)
+def test_a_schema_by_hand_that_is_none_is_a_type_error(schema: Any) -> None:
+    """Check 41."""
+
+    def f() -> None: ...
+
+    with pytest.raises(TypeError, match="json_schema"):
+        LocalTool(f, Mark(json_schema=schema))
+
+
+def test_a_preset_needs_no_schema_and_must_be_a_parameter() -> None:
+    def f(client: "NoSuchType", word: str, default: Any = object()) -> None: ...  # type: ignore[name-defined]  # noqa: F821, B008
+
+    secret = object()
+    tool = LocalTool(f, Mark(preset={"client": secret}))
+    assert tool.definition["inputSchema"]["required"] == ["word"]
+    assert tool.bind({"word": "x", "client": "theirs"}).keywords["client"] is secret
+    assert tool.bind({"word": 3}, check=False).keywords == {"word": 3, "client": secret}
+    with pytest.raises(TypeError, match="clinet"):
+        LocalTool(f, Mark(preset={"clinet": secret}))
+
+
+def test_an_extended_model_must_be_one_and_must_not_have_a_field_of_the_tools_own() -> None:
+    class Other(BaseModel):
+        point: Point
+
+    class Clashing(BaseModel):
+        word: int
+
+    Impostor = type("Point", (BaseModel,), {"__annotations__": {"y": int}})
+
+    def f(word: str, where: Point, **others: Any) -> None: ...
+
+    tool = LocalTool(f)
+    tool.extend(Other)
+    schema = tool.listed["inputSchema"]
+    assert (list(schema["properties"]), schema["required"]) == (["word", "where", "point"], ["word", "where", "point"])
+    for wrong, error in ((Clashing, ValueError), (Point.model_construct(x=1), TypeError), (int, TypeError)):
+        with pytest.raises(error):
+            tool.extend(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"\$defs"):
+        tool.extend(create_model("Bad", other=(Impostor, ...)))
+    assert tool.extended_model is Other
+    tool.extend(None)
+    assert tool.listed == tool.definition
+
+
+def test_namesakes_are_refused_replaced_left_out_or_renamed_always_the_same() -> None:
+    """Check 37."""
+    taken = {"x", "x_2"}
+    with pytest.raises(ValueError, match=r"^A function with name 'x' is already registered in the toolkit\.$"):
+        placed("x", taken, "raise")
+    assert placed("x", taken, "override") == "x"
+    assert placed("x", taken, "skip") is None
+    assert placed("x", taken, "rename") == "x_3"
+    assert placed("y", taken, "raise") == "y"
+    with pytest.raises(ValueError, match="strategy"):
+        placed("x", taken, "other")  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError):
+        placed("x", {"x", *(f"x_{number}" for number in range(200))}, "rename")
 
 
 def test_types_become_schemas() -> None:
@@ -188,9 +337,9 @@ def test_arguments_that_do_not_fit_are_explained(arguments: dict[str, Any], said
 def test_arguments_arrive_as_the_types_the_function_asked_for() -> None:
     def f(first: int, /, color: Color, point: Point, ratio: float = 0.5) -> None: ...
 
-    positional, keywords = made(f).bind({"first": 1, "color": "blue", "point": {"x": 2}, "ratio": 1})
-    assert positional == [1]
-    assert keywords == {"color": Color.BLUE, "point": Point(x=2), "ratio": 1.0}
+    call = made(f).bind({"first": 1, "color": "blue", "point": {"x": 2}, "ratio": 1})
+    assert call.positional == [1]
+    assert call.keywords == {"color": Color.BLUE, "point": Point(x=2), "ratio": 1.0}
 
 
 def test_a_function_no_schema_can_be_made_of_is_a_type_error() -> None:

@@ -1,6 +1,6 @@
 """What every driver of a real client understands and prints.
 
-DRIVER --transport stdio|http|sse [--mode auto|legacy] [--url URL] [--tool NAME --args JSON]... [-- COMMAND ARGS...]
+DRIVER --transport stdio|http|sse [--mode MODE] [--url URL] [--tool NAME --args JSON]... [-- COMMAND ARGS...]
 
 It connects, lists all tools, calls those it was told to, and prints one JSON line: {"client", "protocolVersion",
 "tools": their names, "result": of the first call, "results": of all}. This file runs in the Python
@@ -42,7 +42,7 @@ def read_order(argv: list[str]) -> Order:
     """The order on the command line; exits with 2 when it is not one."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--transport", choices=["stdio", "http", "sse"], required=True)
-    parser.add_argument("--mode", choices=["auto", "legacy"])
+    parser.add_argument("--mode", choices=["auto", "legacy", "stateful", "stateless"])
     parser.add_argument("--url", default="")
     parser.add_argument("--tool", action="append", default=[])
     parser.add_argument("--args", action="append", type=json.loads, default=[])

@@ -1,0 +1,180 @@
+"""AgentScope's Toolkit: functions, groups, presets, post-processing and a server in one toolkit.
+
+    python examples/agentscope_toolkit.py PYTHON SERVER.py
+
+The lines marked `was:` are the only ones that differ from the same program written for AgentScope 1.0.
+"""
+
+import asyncio
+import json
+import sys
+from functools import partial
+
+from pydantic import BaseModel
+
+from mcp_hub import StdIOStatefulClient  # was: from agentscope.mcp import StdIOStatefulClient
+from mcp_hub import Toolkit, ToolResponse  # was: from agentscope.tool import Toolkit, ToolResponse
+
+command, *args = sys.argv[1:]
+
+
+def text(words: str, **more) -> ToolResponse:
+    return ToolResponse(content=[{"type": "text", "text": words}], **more)
+
+
+def weather(city: str, unit: str = "C", key: str = "") -> ToolResponse:
+    """Tell the weather.
+
+    It is always the same.
+
+    Args:
+        city (str): Where.
+        unit (str): In which unit.
+        key (str): What opens the service.
+    """
+    return text(f"{city}: 21 {unit}, asked with {key!r}")
+
+
+async def remember(title: str) -> ToolResponse:
+    """Remember something.
+
+    Args:
+        title (str): What it is called.
+    """
+    return text(f"remembered {title}", metadata={"title": title})
+
+
+def count(steps: int):
+    """Count.
+
+    Args:
+        steps (int): How far.
+    """
+    words = ""
+    for step in range(1, steps + 1):
+        words += f"{step} "
+        yield text(words, stream=True, is_last=step == steps)
+
+
+async def spell(word: str):
+    """Spell a word.
+
+    Args:
+        word (str): Which one.
+    """
+    spelt = ""
+    for letter in word:
+        spelt += f"{letter}-"
+        yield text(spelt, stream=True, is_last=len(spelt) == 2 * len(word))
+
+
+def fail() -> ToolResponse:
+    """Fail."""
+    raise ValueError("boom")
+
+
+def louder(call, response):
+    """A post-processor: another response, or None to keep it."""
+    if call["name"] != "say":
+        return None
+    return text(response.content[0]["text"].upper())
+
+
+class Mood(BaseModel):
+    mood: str
+
+
+async def main() -> None:
+    toolkit = Toolkit()
+
+    async def call(name: str, **arguments) -> None:
+        chunks = []
+        async for chunk in await toolkit.call_tool_function(
+            {"type": "tool_use", "id": "1", "name": name, "input": arguments}
+        ):
+            chunks.append((chunk.content[0]["text"], chunk.is_last, chunk.is_interrupted))
+        print(name, chunks)
+
+    def schemas() -> None:
+        for schema in toolkit.get_json_schemas():
+            tool = schema["function"]
+            shape = {key: tool["parameters"].get(key) for key in ("type", "properties", "required")}
+            print(schema["type"], tool["name"], json.dumps(shape, sort_keys=True))
+
+    toolkit.register_tool_function(weather, preset_kwargs={"key": "sesame"})
+    toolkit.register_tool_function(remember)
+    toolkit.register_tool_function(count)
+    toolkit.register_tool_function(fail, func_description="It always fails.")
+    schemas()
+    print([schema["function"]["description"] for schema in toolkit.get_json_schemas()])
+    await call("weather", city="Hangzhou")
+    await call("remember", title="a title")
+    await call("count", steps=3)
+    await call("fail")
+    await call("nothing")
+
+    # Names that are taken.
+    try:
+        toolkit.register_tool_function(fail)
+    except ValueError as error:
+        print("ValueError:", error)
+    toolkit.register_tool_function(partial(weather, key="other"), namesake_strategy="skip")
+    await call("weather", city="Berlin")
+    toolkit.register_tool_function(partial(weather, key="other"), namesake_strategy="override")
+    await call("weather", city="Berlin")
+
+    # Groups.
+    try:
+        toolkit.register_tool_function(spell, group_name="letters")
+    except ValueError as error:
+        print("ValueError:", error)
+    toolkit.create_tool_group("letters", "Tools for letters.", notes="Spell slowly.")
+    toolkit.create_tool_group("demo", "The server of the examples.", active=True, notes="Be gentle with it.")
+    toolkit.register_tool_function(spell, group_name="letters")
+    await call("spell", word="hub")
+    toolkit.update_tool_groups(["letters"], active=True)
+    await call("spell", word="hub")
+    print(toolkit.get_activated_notes())
+    print(toolkit.state_dict())
+
+    # A server.
+    client = StdIOStatefulClient(name="demo", command=command, args=args)
+    try:
+        await toolkit.register_mcp_client(client)
+    except RuntimeError as error:
+        print("RuntimeError:", error)
+    await client.connect()
+    await toolkit.register_mcp_client(
+        client,
+        group_name="demo",
+        disable_funcs=["divide"],
+        preset_kwargs_mapping={"search": {"key": "secret", "limit": 2}},
+        postprocess_func=louder,
+    )
+    print(sorted(toolkit.tools))
+    await call("multiply", a=21)
+    await call("search", query="hub")
+    await call("say", text="goodbye")
+
+    # What the model itself may switch.
+    toolkit.register_tool_function(toolkit.reset_equipped_tools)
+    toolkit.set_extended_model("remember", Mood)
+    schemas()
+    await call("reset_equipped_tools", letters=True, demo=False)
+    await call("say", text="goodbye")
+    await call("reset_equipped_tools")
+    print(sorted(schema["function"]["name"] for schema in toolkit.get_json_schemas()))
+    toolkit.load_state_dict({"active_groups": ["demo"]})
+    print(toolkit.state_dict())
+
+    # And away again.
+    await toolkit.remove_mcp_clients(["demo"])
+    await client.close()
+    toolkit.remove_tool_groups("letters")
+    toolkit.remove_tool_function("fail")
+    print(sorted(toolkit.tools))
+    toolkit.clear()
+    print(sorted(toolkit.tools), toolkit.groups)
+
+
+asyncio.run(main())

@@ -1,0 +1,103 @@
+"""What a toolkit knows of its tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from mcp_hub.local.extension import Extension
+from mcp_hub.local.functions import LocalTool, by_hand, without_properties
+from mcp_hub.local.registry import Mark
+from mcp_hub.toolkit.clients import MCPToolFunction
+from mcp_hub.toolkit.tool_groups import BASIC
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from mcp_hub.toolkit.streams import ToolStream
+
+Json = dict[str, Any]
+Source = Literal["function", "mcp_server", "function_group"]
+
+
+@dataclass
+class RegisteredToolFunction:
+    """One tool under the name models know it by."""
+
+    name: str
+    group: str
+    source: Source
+    original_func: Callable[..., Any]
+    json_schema: Json
+    """As models are told of it, without what an extended model adds."""
+    preset_kwargs: Json
+    original_name: str | None = None
+    """Before it was renamed."""
+    extended_model: type[BaseModel] | None = None
+    mcp_name: str | None = None
+    postprocess_func: Callable[..., Any] | None = None
+    begin: Callable[[Json], ToolStream] | None = field(default=None, repr=False)
+    """Takes the block of a call."""
+    local: LocalTool | None = field(default=None, repr=False)
+    """How the hub has it, if it is a function."""
+
+    @property
+    def remote(self) -> MCPToolFunction | None:
+        """The tool of an MCP server it stands for."""
+        return self.original_func if isinstance(self.original_func, MCPToolFunction) else None
+
+    @property
+    def extended_json_schema(self) -> Json:
+        """With the fields of the extended model. Raises ValueError where the tool has one of its own of that name."""
+        if self.extended_model is None:
+            return self.json_schema
+        function = self.json_schema["function"]
+        merged = Extension(self.extended_model).merged(function["parameters"], self.name)
+        return {**self.json_schema, "function": {**function, "parameters": merged}}
+
+    def call(self, *, arguments: Json, stream_print: bool | None = None) -> ToolStream:
+        """The chunks of one call. Raises RuntimeError for a tool that was removed."""
+        if self.begin is None:
+            raise RuntimeError(f"'{self.name}' is not registered in a toolkit any more")
+        return self.begin({"type": "tool_use", "id": "", "name": self.name, "input": arguments})
+
+
+def of_function(function: Callable[..., Any], mark: Mark) -> RegisteredToolFunction:
+    """A function, or a partial of one. Raises TypeError where no schema can be made of it."""
+    local = LocalTool(function, mark)
+    parameters = {key: one for key, one in local.definition["inputSchema"].items() if key != "additionalProperties"}
+    about: Json = {"name": local.name, "parameters": parameters}
+    if local.definition["description"] != local.name:  # which is what stands there if nothing is documented
+        about["description"] = local.definition["description"]
+    return RegisteredToolFunction(
+        local.name,
+        BASIC,
+        "function",
+        local.original,
+        {"type": "function", "function": about},
+        dict(local.preset),
+        postprocess_func=mark.postprocess,
+        local=local,
+    )
+
+
+def of_remote(function: MCPToolFunction, mark: Mark) -> RegisteredToolFunction:
+    """A tool of an MCP server; what that says of its arguments is left as it is. Raises TypeError for a bad schema."""
+    about = {**function.json_schema["function"], **(by_hand(mark.json_schema) or {})}
+    if mark.description:
+        about["description"] = mark.description
+    if mark.name:
+        about["name"] = mark.name
+    if mark.preset:
+        about["parameters"] = without_properties(about["parameters"], mark.preset)
+    return RegisteredToolFunction(
+        about["name"],
+        BASIC,
+        "mcp_server",
+        function,
+        {"type": "function", "function": about},
+        dict(mark.preset),
+        mcp_name=function.mcp_name,
+        postprocess_func=mark.postprocess,
+    )

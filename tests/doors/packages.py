@@ -1,0 +1,33 @@
+"""The packages the hub is a door for, as clients of it: each in the locked environment `scripts/peers` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.peers.catalogue import HERE, PEERS, RealClient, Transport, installed
+
+STDIO: Mapping[Transport, str | None] = {"stdio": None}
+HTTP: Mapping[Transport, str | None] = {"http": None}
+SSE: Mapping[Transport, str | None] = {"sse": None}
+
+
+def python_of(environment: str) -> str:
+    """The Python of one locked environment. Raises PeerMissing."""
+    return installed(PEERS / environment / "bin" / "python")
+
+
+def _client(name: str, driver: str, versions: Mapping[Transport, str | None], mode: str | None = None) -> RealClient:
+    environment = driver.partition("_")[0]
+    return RealClient(name, lambda: [python_of(environment), str(HERE / "clients" / driver)], versions, mode)
+
+
+PACKAGES: Mapping[str, RealClient] = {
+    client.name: client
+    for client in (
+        _client("agentscope1_stateful", "agentscope1_toolkit.py", {**STDIO, **HTTP, **SSE}, "stateful"),
+        _client("agentscope1_stateless", "agentscope1_toolkit.py", HTTP, "stateless"),
+        _client("agentscope2_stateful", "agentscope2_client.py", {**STDIO, **HTTP}, "stateful"),
+        _client("agentscope2_stateless", "agentscope2_client.py", HTTP, "stateless"),
+        _client("agently", "agently_tools.py", {**STDIO, **HTTP}),
+    )
+}

@@ -1,0 +1,138 @@
+"""AgentScope's MCP client classes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mcp_hub import HttpStatefulClient, HttpStatelessClient, Hub, StdIOStatefulClient, ToolResponse
+from mcp_hub.errors import CallError, ConfigError
+from tests.fakes.client import fake
+from tests.hub.test_over_a_network import network_hub
+
+pytestmark = pytest.mark.anyio
+
+
+def stdio(name: str, *options: str) -> StdIOStatefulClient:
+    entry = fake(*options)
+    return StdIOStatefulClient(name, command=entry["command"], args=entry["args"])
+
+
+async def test_a_stdio_client_keeps_one_session_and_is_refused_out_of_turn() -> None:
+    client = stdio("fake")
+    assert not client.is_connected
+    for early in (client.list_tools, client.close, lambda: client.get_callable_function("pid")):
+        with pytest.raises(RuntimeError):
+            await early()
+    await client.connect()
+    assert client.is_connected
+    with pytest.raises(RuntimeError):
+        await client.connect()
+    tools = {tool.name: tool for tool in await client.list_tools()}
+    assert tools["echo"].inputSchema == tools["echo"].input_schema == tools["echo"]["inputSchema"]
+    assert tools["echo"].annotations.readOnlyHint is True
+    assert tools["echo"].futureField == {"x": 10**25}
+    pid = await client.get_callable_function("pid")
+    first = await pid()
+    assert isinstance(first, ToolResponse)
+    assert first.metadata == {"x/y": 1}
+    assert first.is_last
+    assert (await pid()).content == first.content
+    with pytest.raises(ValueError, match="nowhere"):
+        await client.get_callable_function("nowhere")
+    await client.close()
+    assert not psutil.pid_exists(int(first.content[0]["text"]))
+    with pytest.raises(RuntimeError):
+        await pid()
+    await client.connect()
+    assert (await (await client.get_callable_function("pid"))()).content != first.content
+    await client.close()
+
+
+async def test_a_function_says_what_it_is_and_gives_the_raw_result_if_wanted() -> None:
+    client = stdio("fake")
+    await client.connect()
+    echo = await client.get_callable_function("echo", wrap_tool_result=False)
+    assert (echo.mcp_name, echo.name, echo.description) == ("fake", "echo", "echo of fake")
+    assert echo.json_schema["function"]["parameters"]["properties"] == {"text": {"type": "string"}}
+    result = await echo(text="hello")
+    assert result.content[0].text == "hello"
+    assert result.isError is False
+    assert result.is_error is False
+    assert result.structuredContent is None
+    assert result.meta == {"x/y": 1}
+    assert result["futureTop"] == {"n": 10**25}
+    slow = await client.get_callable_function("sleep", execution_timeout=0.2)
+    with pytest.raises(TimeoutError):
+        await slow(seconds=60)
+    wrong = await client.get_callable_function("add")
+    with pytest.raises(CallError) as raised:
+        await wrong(a=[])
+    assert raised.value.code == "invalid_parameters"
+    await client.close()
+
+
+async def test_stdio_clients_are_closed_in_any_order() -> None:
+    clients = [stdio(name) for name in ("a", "b", "c")]
+    for client in clients:
+        await client.connect()
+    pids = [int((await (await client.get_callable_function("pid"))()).content[0]["text"]) for client in clients]
+    for client in (clients[1], clients[0], clients[2]):
+        await client.close()
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+async def test_a_server_that_is_not_there_is_an_error_and_no_connection() -> None:
+    client = stdio("dead", "--die", "no")
+    with pytest.raises(CallError) as raised:
+        await client.connect()
+    assert raised.value.code == "server_unavailable"
+    assert not client.is_connected
+
+
+@pytest.mark.parametrize(("transport", "path"), [("streamable_http", "/mcp"), ("sse", "/sse")])
+async def test_http_clients_list_and_call(transport: Any, path: str, tmp_path: Path) -> None:
+    async with network_hub(tmp_path, {"fake": fake(namespace="")}) as (_, base):
+        stateful = HttpStatefulClient("one", transport, base + path)
+        await stateful.connect()
+        assert "echo" in [tool.name for tool in await stateful.list_tools()]
+        assert (await (await stateful.get_callable_function("echo"))(text="x")).content == [
+            {"type": "text", "text": "x"}
+        ]
+        await stateful.close()
+        stateless = HttpStatelessClient("two", transport, base + path, headers={"X-Any": "1"})
+        assert stateless.stateful is False
+        assert stateless.client_config["headers"] == {"X-Any": "1"}
+        assert "echo" in [tool.name for tool in await stateless.list_tools()]
+        assert (await (await stateless.get_callable_function("echo"))(text="y")).content == [
+            {"type": "text", "text": "y"}
+        ]
+
+
+async def test_what_cannot_be_is_said_when_the_client_is_made() -> None:
+    with pytest.raises(ValueError, match="transport"):
+        HttpStatefulClient("x", "stdio", "http://127.0.0.1/")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="auth"):
+        HttpStatefulClient("x", "sse", "http://127.0.0.1/sse", auth=object())
+    with pytest.raises(ConfigError):
+        HttpStatelessClient("x", "sse", "file:///etc/passwd")
+    with pytest.raises(ValueError, match="UTF-8"):
+        StdIOStatefulClient("x", "python", encoding="latin-1")
+
+
+async def test_a_client_that_is_attached_works_with_the_hub_and_by_its_rules() -> None:
+    client = stdio("fake")
+    await client.connect()
+    hub = Hub({"blacklist": [["fake", "add"]]})
+    await asyncio.to_thread(hub.attach, client)
+    assert client.is_connected
+    assert client.hub is hub
+    assert "add" not in [tool.name for tool in await client.list_tools()]
+    assert ("fake", "echo") in [(card.server, card.name) for card in await hub.list()]
+    await client.close()
+    assert await hub.list() == []
+    await hub.aclose()

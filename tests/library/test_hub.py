@@ -1,0 +1,333 @@
+"""`mcp_hub.Hub`: from sync code, from any loop, from a fork; nothing gets past its rules, nothing outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import os
+import select
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import mcp_hub
+from mcp_hub import Hub
+from mcp_hub.errors import ConfigError, UnknownName, UpstreamAnswered
+from mcp_hub.local.functions import LocalTool
+from tests.fakes.client import FAKE, PATIENCE, fake, write_config
+
+SETTING: contextvars.ContextVar[str] = contextvars.ContextVar("SETTING", default="none")
+
+
+def text(result: dict[str, Any]) -> str:
+    return str(result["content"][0]["text"])
+
+
+def code(result: dict[str, Any]) -> str:
+    return str(result["_meta"]["mcp-hub/error"]["code"])
+
+
+def add(a: int, b: int = 2) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def where() -> object:
+    """Where it runs."""
+    return asyncio.get_running_loop()
+
+
+def setting() -> str:
+    """What its caller has set."""
+    return SETTING.get()
+
+
+async def nested(times: int) -> str:
+    """Calls itself by the hub, as sync code would."""
+    return "done" if times == 0 else text(HUBS[0].call_sync("local", "nested", {"times": times - 1}))
+
+
+HUBS: list[Hub] = []
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    with Hub(
+        {
+            "servers": {
+                "fake": fake(),
+                "other": fake(),
+                "guarded": fake(tools={"echo": {"preset": {"text": "preset"}}}),
+            },
+            "blacklist": [["other", "add"]],
+        }
+    ) as hub:
+        for function in (add, where, setting, nested):
+            hub.put_function(LocalTool(function))
+        HUBS[:] = [hub]
+        yield hub
+    HUBS.clear()
+
+
+def test_a_function_is_offered_by_a_decorator_and_stays_itself(hub: Hub) -> None:
+    @hub.tool
+    def twice(a: int) -> int:
+        return 2 * a
+
+    @hub.tool(name="thrice", description="Three times.", tags="sums")
+    def other(a: int) -> int:
+        return 3 * a
+
+    assert (twice(2), other(2)) == (4, 6)
+    assert text(hub.call_sync("local", "twice", {"a": 2})) == "4"
+    assert text(hub.call_sync("local", "thrice", {"a": 2})) == "6"
+    (card,) = [card for card in hub.list_sync("local") if card.name == "thrice"]
+    assert card.description == "Three times."
+    hub.remove_function("thrice")
+    assert "thrice" not in [card.name for card in hub.list_sync("local")]
+
+
+def test_groups_are_made_and_switched_from_code_without_a_loop(hub: Hub) -> None:
+    def served() -> set[str]:
+        return {card.name for card in hub.list_sync("other")}
+
+    everything = served()
+    hub.groups.create("some", "Some.", notes="Slowly.", tools=["other/echo"])
+    assert served() == everything - {"echo"}
+    assert code(hub.call_sync("other", "echo", {"text": "x"})) == "group_inactive"
+    hub.groups.add("some", tools=["other/pid"])
+    with pytest.raises(ValueError, match="nope"):
+        hub.groups.update(["some", "nope"], active=True)
+    assert served() == everything - {"echo", "pid"}
+    hub.groups.update("some", active=True)
+    assert (served(), hub.groups.active()) == (everything, ("some",))
+    assert hub.groups.notes() == "## About Tool Group 'some'\nSlowly."
+    assert text(hub.call_sync("other", "echo", {"text": "x"})) == "x"
+    state = hub.groups.state_dict()
+    hub.groups.reset({})
+    assert not hub.groups["some"].active
+    hub.groups.load_state_dict(state)
+    assert [group.name for group in hub.groups if group.active] == ["some"]
+    hub.groups.remove("some")
+    assert (len(hub.groups), "some" in hub.groups) == (0, False)
+    with pytest.raises(UnknownName):
+        hub.call_sync("other", "echo", {"text": "x"})
+    assert served() == everything - {"echo", "pid"}
+    hub.groups.create("some", active=True, tools=["other/echo", "other/pid"])
+    assert served() == everything
+
+
+def test_several_loops_one_after_the_other_share_one_session(hub: Hub) -> None:
+    async def pid() -> str:
+        return text(await hub.call("fake", "pid"))
+
+    assert asyncio.run(pid()) == asyncio.run(pid()) == text(hub.call_sync("fake", "pid"))
+
+
+def test_sync_code_inside_of_a_running_loop_is_answered(hub: Hub) -> None:
+    async def inside() -> str:
+        return text(hub.call_sync("fake", "echo", {"text": "here"}))
+
+    assert asyncio.run(inside()) == "here"
+
+
+def test_many_threads_call_at_the_same_time(hub: Hub) -> None:
+    said: list[str] = []
+
+    def ask(number: int) -> None:
+        said.append(text(hub.call_sync("fake", "echo", {"text": str(number)})))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert sorted(said) == sorted(map(str, range(16)))
+
+
+def test_the_result_is_the_servers_with_everything_in_it(hub: Hub) -> None:
+    result = hub.call_sync("fake", "echo", {"text": "x"})
+    assert result["futureTop"] == {"n": 10**25}
+    assert result["_meta"] == {"x/y": 1}
+
+
+def test_rules_hold_as_for_any_client(hub: Hub) -> None:
+    assert text(hub.call_sync("guarded", "echo", {"text": "mine"})) == "preset"
+    assert code(hub.call_sync("fake", "add", {"b": [1]})) == "invalid_parameters"
+    with pytest.raises(UnknownName):
+        hub.call_sync("other", "add", {"a": 1, "b": 2})
+    assert ("other", "add") not in [(card.server, card.name) for card in hub.list_sync()]
+    with pytest.raises(UpstreamAnswered) as raised:
+        hub.call_sync("fake", "fail")
+    assert raised.value.code == -32050
+    with pytest.raises(UnknownName):
+        hub.call_sync("nobody", "echo")
+
+
+def test_a_cancelled_call_is_cancelled_at_its_server(hub: Hub, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+
+    async def cancelled() -> None:
+        await hub.add_server("recorded", fake("--record", str(record)))
+        going = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        call = asyncio.ensure_future(
+            hub.call(
+                "recorded",
+                "count",
+                {"steps": 1, "pause": 1},
+                on_progress=lambda _: loop.call_soon_threadsafe(going.set),
+            )
+        )
+        await asyncio.wait_for(going.wait(), PATIENCE)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await hub.call("recorded", "echo", {"text": "after"})
+
+    asyncio.run(cancelled())
+    assert "notifications/cancelled" in record.read_text()
+    hub.remove_server_sync("recorded")
+
+
+def test_functions_run_where_their_caller_is_and_give_back_what_they_returned(hub: Hub) -> None:
+    async def here() -> None:
+        assert (await hub.act("local", "where")).value is asyncio.get_running_loop()
+        SETTING.set("mine")
+        assert (await hub.act("local", "setting")).value == "mine"
+
+    asyncio.run(here())
+    assert hub.act_sync("local", "add", {"a": 1}).value == 3
+    assert text(hub.call_sync("local", "add", {"a": 1})) == "3"
+    assert code(hub.call_sync("local", "add", {"a": "1"})) == "invalid_parameters"
+
+
+def test_functions_that_call_the_hub_do_not_wait_for_themselves(hub: Hub) -> None:
+    async def inside() -> str:
+        return text(await hub.call("local", "nested", {"times": 3}))
+
+    assert text(hub.call_sync("local", "nested", {"times": 3})) == "done"
+
+
+def test_servers_come_and_go_while_it_runs(hub: Hub) -> None:
+    hub.add_server_sync("late", fake())
+    assert text(hub.call_sync("late", "echo", {"text": "there"})) == "there"
+    with pytest.raises(ConfigError):
+        hub.add_server_sync("late", fake())
+    hub.remove_server_sync("late")
+    with pytest.raises(UnknownName):
+        hub.call_sync("late", "echo")
+    with pytest.raises(ConfigError):
+        hub.remove_server_sync("late")
+    with pytest.raises(ConfigError):
+        hub.add_server_sync("wrong", {"command": "x", "url": "http://127.0.0.1/"})
+
+
+def test_a_function_may_be_replaced_and_removed(hub: Hub) -> None:
+    hub.put_function(LocalTool(lambda: "one", mcp_hub.local.registry.Mark(name="changing")))  # type: ignore[attr-defined]
+    assert hub.act_sync("local", "changing").value == "one"
+    hub.put_function(LocalTool(lambda: "two", mcp_hub.local.registry.Mark(name="changing")))  # type: ignore[attr-defined]
+    assert hub.act_sync("local", "changing").value == "two"
+    hub.remove_function("changing")
+    assert isinstance(hub.act_sync("local", "changing").error, UnknownName)
+
+
+def test_a_forked_process_has_servers_of_its_own_and_leaves_those_of_its_parent(hub: Hub) -> None:
+    parent = text(hub.call_sync("fake", "pid"))
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.write(write, text(hub.call_sync("fake", "pid")).encode())
+            hub.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert os.read(read, 100).decode() not in ("", parent)
+    os.close(read)
+    os.close(write)
+    assert text(hub.call_sync("fake", "pid")) == parent
+
+
+def test_a_closed_hub_says_so_and_closing_again_is_harmless() -> None:
+    hub = Hub({"servers": {"fake": fake()}})
+    pid = int(text(hub.call_sync("fake", "pid")))
+    hub.close()
+    assert not psutil.pid_exists(pid)
+    hub.close()
+    asyncio.run(hub.aclose())
+    with pytest.raises(RuntimeError):
+        hub.call_sync("fake", "pid")
+
+
+def test_check_29_no_child_is_left_whoever_closes_in_which_order() -> None:
+    first, second = Hub({"servers": {"fake": fake()}}), Hub({"servers": {"fake": fake("--stubborn", "--grandchild")}})
+    pids = [int(text(hub.call_sync("fake", "pid"))) for hub in (first, second)]
+    children = [child for pid in pids for child in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))]
+    first.close()
+    second.close()
+    assert psutil.wait_procs(children, timeout=5)[1] == []
+
+
+def test_a_hub_that_is_lost_loses_its_servers() -> None:
+    hub = Hub({"servers": {"fake": fake()}})
+    server = os.pidfd_open(int(text(hub.call_sync("fake", "pid"))))
+    del hub
+    gc.collect()
+    assert select.select([server], [], [], PATIENCE)[0] == [server]
+    os.close(server)
+
+
+@pytest.mark.parametrize("end", ["", "import os; os._exit(0)", "raise RuntimeError"])
+def test_no_child_outlives_a_program_that_never_closes(end: str) -> None:
+    program = f"""
+        import sys
+        from mcp_hub import Hub
+        hub = Hub({{"servers": {{"fake": {{"command": sys.executable, "args": [{FAKE!r}]}}}}}})
+        print(hub.call_sync("fake", "pid")["content"][0]["text"], flush=True)
+        {end}
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    pid = int(done.stdout)
+    left = [psutil.Process(pid)] if psutil.pid_exists(pid) else []
+    assert psutil.wait_procs(left, timeout=5)[1] == []
+
+
+def test_a_configuration_file_means_what_it_means_to_the_command_line(tmp_path: Path) -> None:
+    path = write_config(tmp_path, {"fake": fake(namespace="")}, blacklist=[["fake", "add"]])
+    with Hub.from_config(path) as hub:
+        exposed = [card.exposed for card in hub.list_sync()]
+        assert "echo" in exposed
+        assert "add" not in exposed
+    with pytest.raises(ConfigError):
+        Hub.from_config(tmp_path / "nowhere.yaml")
+
+
+def test_one_dead_server_is_one_error_among_the_lists() -> None:
+    with Hub({"servers": {"dead": fake("--die", "no"), "fake": fake()}}) as hub:
+        dead, alive = hub.listed_sync()
+        assert (dead.server, dead.tools) == ("dead", ())
+        assert dead.error is not None
+        assert dead.error.code == "server_unavailable"
+        assert alive.error is None
+        assert alive.tools
+        assert code(hub.call_sync("dead", "echo")) == "server_unavailable"
+
+
+def test_importing_the_package_imports_next_to_nothing() -> None:
+    program = "import mcp_hub, sys; print(*[m for m in ('asyncio', 'pydantic', 'mcp_hub.hub') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stdout.split() == []
+    assert [name for name in mcp_hub.__all__ if getattr(mcp_hub, name, None) is None] == []

@@ -1,0 +1,284 @@
+"""ToolManager as Agently has it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from mcp_hub import ToolManager
+from mcp_hub.errors import CallError
+from mcp_hub.toolkit import kwargs_format
+from tests.fakes.client import FAKE, PATIENCE, fake
+
+Json = dict[str, Any]
+
+
+class Point(BaseModel):
+    x: int = Field(description="across")
+    y: int
+
+
+class Odd:
+    pass
+
+
+def add(a: Annotated[int, "left"] = 3, b: Annotated[int, "right", Field(ge=0)] = 1) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def later(text: str) -> Odd:
+    """Something JSON has no word for."""
+    await asyncio.sleep(0)
+    odd = Odd()
+    odd.text = text  # type: ignore[attr-defined]
+    return odd
+
+
+def boom() -> Point:
+    raise ValueError("boom")
+
+
+def result(*content: Json, **more: Any) -> str:
+    return json.dumps({"content": list(content), **more})
+
+
+def text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[ToolManager]:
+    with ToolManager() as manager:
+        for function in (add, later, boom):
+            assert manager.tool_func(function) is function
+        yield manager
+
+
+def test_check_30_unknown_and_failing_tools_are_texts(manager: ToolManager) -> None:
+    assert manager.call_tool("x", {}) == "Can not find tool named 'x'"
+    assert manager.call_tool("boom", {}) == "Error: boom"
+    assert asyncio.run(manager.async_call_tool("x", {})) == "Can not find tool named 'x'"
+    assert asyncio.run(manager.async_call_tool("boom", {})) == "Error: boom"
+    assert manager.call_tool("add", {"a": "1"}).startswith("Error: ")
+
+
+def test_check_31_annotated_arguments_and_defaults_are_described(manager: ToolManager) -> None:
+    info = manager.get_tool_info()["add"]
+    assert info == {
+        "name": "add",
+        "desc": "Add two numbers.",
+        "kwargs": {"a": (int, "left;Default: 3"), "b": (int, "right;Default: 1")},
+        "returns": int,
+    }
+    (card,) = [card for card in manager.hub.list_sync() if card.exposed == "add"]
+    assert card.schema["properties"]["a"] == {"type": "integer", "description": "left;Default: 3", "default": 3}
+    assert manager.tool_info["boom"]["returns"] == {"x": (int, "across"), "y": (int,)}
+    assert manager.tool_info["boom"]["desc"] == "boom"
+
+
+def test_check_32_tags_are_whole_and_their_tools_come_once(manager: ToolManager) -> None:
+    manager.register("one", "d", {"q": (str, "what")}, lambda q: q, tags="math")
+    manager.register(name="two", desc=None, kwargs=None, func=lambda: 2, returns={"n": (int,)}, tags=["math", "web"])
+    assert list(manager.get_tool_info(["math", "web"])) == ["one", "two"]
+    assert [info["name"] for info in manager.get_tool_list("math")] == ["one", "two"]
+    assert manager.get_tool_list("m") == manager.get_tool_list(["nothing"]) == []
+    assert manager.tag_mappings["web"] == {"two"}
+    assert manager.tool_info["two"] == {"name": "two", "desc": "", "kwargs": {}, "returns": {"n": (int,)}}
+    assert "returns" not in manager.tool_info["one"]
+    manager.tag("one", ["web", "more"])
+    assert {name for name in manager.get_tool_info("web")} == {"one", "two"}
+    (card,) = [card for card in manager.hub.list_sync() if card.exposed == "one"]
+    assert card.definition["_meta"]["mcp-hub/tags"] == ["math", "more", "web"]
+    with pytest.raises(ValueError, match="nowhere"):
+        manager.tag(["one", "nowhere"], "x")
+    assert "x" not in manager.tag_mappings
+
+
+def test_a_name_that_is_registered_again_is_replaced_with_its_tags(manager: ToolManager) -> None:
+    manager.register("again", "first", {}, lambda: 1, tags="old")
+    manager.register("again", "second", {}, lambda: 2, tags="new")
+    assert manager.call_tool("again", {}) == 2
+    assert manager.get_tool_list("old") == []
+    assert manager.tool_info["again"]["desc"] == "second"
+    with pytest.raises(TypeError):
+        manager.register("none", "d", {}, None)
+
+
+def test_functions_give_back_what_they_returned(manager: ToolManager) -> None:
+    assert manager.call_tool("add", {"a": 1}) == 2
+    odd = manager.call_tool("later", {"text": "x"})
+    assert isinstance(odd, Odd)
+    assert isinstance(asyncio.run(manager.async_call_tool("later", {"text": "x"})), Odd)
+
+
+def test_a_registered_function_needs_no_schema_and_gets_what_was_sent(manager: ToolManager) -> None:
+    seen: list[Json] = []
+
+    def takes_all(q: Any, **more: Any) -> str:
+        seen.append({"q": q, **more})
+        return "taken"
+
+    manager.register("all", "d", {"q": ("str | None", "what"), "n": (int, "how many")}, takes_all)
+    assert manager.call_tool("all", {"q": ["a"], "n": 1}) == "taken"
+    assert seen == [{"q": ["a"], "n": 1}]
+    assert manager.call_tool("all", {}).startswith("Error: ")
+    assert manager.call_tool("all", {"q": 1, "n": "many"}).startswith("Error: ")
+
+
+def test_a_function_is_itself_and_comes_sync_and_async(manager: ToolManager) -> None:
+    assert manager.get_tool_func("add") is add
+    assert manager.tool_funcs["add"] is add
+    assert manager.get_tool_func("nowhere") is None
+    assert manager.get_tool_func("nowhere", shift="sync") is None
+    sync, asynchronous = manager.get_tool_func("later", shift="sync"), manager.get_tool_func("add", shift="async")
+    assert sync is not None
+    assert asynchronous is not None
+
+    async def inside() -> tuple[Any, Any]:
+        return sync("x"), await asynchronous(a=1, b=1)
+
+    assert isinstance(sync("x"), Odd)
+    assert isinstance(asyncio.run(inside())[0], Odd)
+    assert asyncio.run(asynchronous(a=1, b=1)) == 2
+    assert manager.get_tool_func("add", shift="sync") is add
+    assert manager.get_tool_func("later", shift="async") is later
+
+
+def test_a_sync_function_does_not_run_in_the_callers_loop(manager: ToolManager) -> None:
+    manager.register("thread", "d", {}, threading.get_ident)
+    assert asyncio.run(manager.async_call_tool("thread", {})) != threading.get_ident()
+
+
+def test_servers_tools_keep_their_names_and_their_results_agentlys_shape(tmp_path: Path) -> None:
+    tools = [
+        {
+            "name": "look",
+            "description": "Look",
+            "inputSchema": {"type": "object"},
+            "_meta": {"fastmcp": {"tags": ["own"]}},
+        }
+    ]
+    shapes = {
+        "error": (result(text("bad"), isError=True), {"error": "bad"}),
+        "error_without_text": (result({"type": "image", "data": "", "mimeType": "a/b"}, isError=True), {"error": ""}),
+        "structured": (result(text("3"), structuredContent={"result": 3}), {"result": 3}),
+        "nothing_structured": (result(text("x"), structuredContent={}), {}),
+        "number": (result(text("123")), 123),
+        "json": (result(text('{"a": 1}')), {"a": 1}),
+        "words": (result(text("two words")), "two words"),
+        "empty": (result(), None),
+    }
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"tools": tools}))
+    servers = {name: fake("--lists", str(lists), "--result", said) for name, (said, _) in shapes.items()}
+    with ToolManager() as manager:
+        manager.use_mcp({"mcpServers": servers}, tags="web")
+        assert (
+            manager.get_tool_info("own").keys()
+            == manager.get_tool_info("web").keys()
+            == {f"{name}_look" for name in shapes}
+        )
+        found = {name: manager.call_tool(f"{name}_look", {}) for name in shapes}
+        assert found == {name: expected for name, (_, expected) in shapes.items()}
+
+
+def test_a_script_and_what_comes_back_of_it() -> None:
+    with ToolManager() as manager:
+        assert manager.use_mcp(FAKE) is manager
+        info = manager.tool_info["add"]
+        assert info["kwargs"] == {"a": ("number", ""), "b": ("number", "")}
+        assert manager.call_tool("add", {"a": 1, "b": 2}) == 3
+        proxy = manager.get_tool_func("echo")
+        assert proxy is not None
+        assert asyncio.run(proxy(text="x")) == "x"
+        assert manager.call_tool("fail", {}) is None
+        assert manager.call_tool("add", {"a": [], "b": 2})["error"]
+        manager.register("echo", "mine", {}, lambda: "mine")
+        assert manager.call_tool("echo", {}) == "mine"
+        manager.use_mcp(Path(FAKE))
+        assert manager.call_tool("echo", {"text": "theirs"}) == "theirs"
+        assert manager.call_tool("crash", {}) is None
+
+
+def test_what_is_no_transport_is_said_and_what_is_not_there_leaves_nothing() -> None:
+    with ToolManager() as manager:
+        for wrong in (42, "stdio", {"nothing": 1}):
+            with pytest.raises(TypeError):
+                manager.use_mcp(wrong)
+        with pytest.raises(ValueError, match="script"):
+            manager.use_mcp("/nowhere/server.py")
+        with pytest.raises(CallError):
+            manager.use_mcp({"mcpServers": {"dead": fake("--die", "no")}})
+        with pytest.raises(CallError):
+            asyncio.run(manager.async_use_mcp({"mcpServers": {"dead": fake("--die", "no")}}))
+        assert manager.hub.config.servers == ()
+
+
+def test_a_schema_becomes_kwargs_and_stays_as_it_is() -> None:
+    schema: Json = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "title": "A", "description": "left", "default": 3}, "b": {}},
+        "additionalProperties": {"type": "string"},
+    }
+    before = json.dumps(schema)
+    assert kwargs_format.from_schema(schema) == {
+        "a": ("integer", "description: left;default: 3"),
+        "b": (Any, ""),
+        "<*>": ("string", ""),
+    }
+    assert json.dumps(schema) == before
+    assert kwargs_format.from_schema({"type": "object"}) is None
+    assert kwargs_format.from_schema({}) is kwargs_format.from_schema(None) is None
+    assert kwargs_format.from_schema({"properties": {"q": {"type": "string"}}}) == {"q": ("string", "")}
+    with pytest.raises(TypeError):
+        kwargs_format.from_schema({"type": "array"})
+
+
+def test_check_34_without_fastmcp_and_markitdown_servers_work_and_nobody_is_asked() -> None:
+    """Both are of no use to the library; what does need one says so in an error, and stdin is never read."""
+    program = f"""
+        import builtins, sys
+        class Missing:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] in ("fastmcp", "markitdown"):
+                    raise ImportError(f"{{name}} is not installed: pip install {{name}}")
+        sys.meta_path.insert(0, Missing())
+        def refuse(*_): raise AssertionError("asked")
+        builtins.input = refuse
+        from mcp_hub import BaseTool, ToolManager
+        with ToolManager() as manager:
+            manager.use_mcp({FAKE!r})
+            print(manager.call_tool("echo", {{"text": "works"}}))
+        try:
+            import fastmcp
+        except ImportError as error:
+            print(error)
+        sys.modules["langchain_core"] = None
+        try:
+            BaseTool(name="x").to_langchain(None)
+        except ImportError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    works, blocked, missing = done.stdout.splitlines()
+    assert works == "works"
+    assert blocked.startswith("fastmcp is not installed")
+    assert "pip install" in missing

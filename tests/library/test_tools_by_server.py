@@ -1,0 +1,319 @@
+"""ToolManager as MiroFlow has it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from mcp.client.stdio import StdioServerParameters
+
+from mcp_hub import PlaywrightSession, ToolManager, ToolManagerProtocol, with_timeout
+from mcp_hub.errors import ConfigError
+from tests.fakes.client import PATIENCE, fake, write_config
+from tests.hub.test_over_a_network import network_hub
+from tests.tries.counted import counting
+from tests.tries.test_fallback import ALLOWED, site
+
+Json = dict[str, Any]
+HF = "https://huggingface.co/datasets/x/y"
+HF_SENTENCE = (
+    "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
+)
+
+
+def params(*options: str, **more: Any) -> StdioServerParameters:
+    entry = fake(*options)
+    return StdioServerParameters(command=entry["command"], args=entry["args"], **more)
+
+
+def named(name: str, *options: str) -> Json:
+    return {"name": name, "params": params(*options)}
+
+
+def result(*content: Json, **more: Any) -> str:
+    return json.dumps({"content": list(content), **more})
+
+
+IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+TEXTS = [{"type": "text", "text": "one"}, IMAGE, {"type": "text", "text": "two"}]
+
+
+class TaskLog:
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, str, str, Any]] = []
+
+    def log_step(self, info_level: str, step_name: str, message: str, metadata: Any = None) -> None:
+        self.steps.append((info_level, step_name, message, metadata))
+
+    def names(self) -> list[str]:
+        return [step[1].removeprefix("ToolManager | ") for step in self.steps]
+
+
+class Broken:
+    def log_step(self, *_: Any) -> None:
+        raise OSError("the disk is full")
+
+
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolManager]:
+    scraping = tmp_path_factory.mktemp("lists") / "lists.json"
+    url = {"type": "object", "properties": {"url": {"type": "string"}}}
+    scraping.write_text(json.dumps({"tools": [{"name": "scrape", "inputSchema": url}]}))
+    manager = ToolManager(
+        [
+            named("dead", "--die", "gone"),
+            named("alive"),
+            {"name": "odd", "params": 42},
+            named("many", "--result", result(*TEXTS)),
+            named("empty", "--result", result()),
+            named("failing", "--result", result({"type": "text", "text": "Unknown tool: q"}, isError=True)),
+            named("scraper", "--lists", str(scraping)),
+            {"name": "timed", "params": fake(deadlines={"call": 0.5})},
+            named("playwright"),
+        ],
+        tool_blacklist=[["alive", "add"], ("many", "t*")],
+    )
+    yield manager
+    manager.close()
+
+
+def call(manager: ToolManager, server: str, tool: str, arguments: Json | None = None) -> Json:
+    return asyncio.run(manager.execute_tool_call(server, tool, arguments or {}))
+
+
+def test_it_is_what_an_orchestrator_asks_for(manager: ToolManager) -> None:
+    orchestrated: ToolManagerProtocol = manager
+    assert isinstance(orchestrated, ToolManagerProtocol)
+    assert manager.get_server_params("alive") is manager.server_dict["alive"]
+    assert manager.get_server_params("nobody") is None
+    assert manager.tool_blacklist == {("alive", "add"), ("many", "t*")}
+    assert manager.task_log is None
+
+
+def test_check_8_an_unknown_server_is_exactly_one_error(manager: ToolManager) -> None:
+    assert call(manager, "alife", "echo") == {
+        "server_name": "alife",
+        "tool_name": "echo",
+        "error": "Server 'alife' not found.",
+    }
+
+
+def test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order(manager: ToolManager) -> None:
+    listed = asyncio.run(manager.get_all_tool_definitions())
+    assert [one["name"] for one in listed] == list(manager.server_dict)
+    by_name = {one["name"]: one["tools"] for one in listed}
+    for name in ("dead", "odd"):
+        (entry,) = by_name[name]
+        assert list(entry) == ["error"]
+        assert entry["error"].startswith("Unable to fetch tools: ")
+    assert "Unknown server params type for odd: <class 'int'>" in by_name["odd"][0]["error"]
+    echo = by_name["alive"][0]
+    assert echo == {
+        "name": "echo",
+        "description": "echo of fake",
+        "schema": {"type": "object", "properties": {"text": {"type": "string"}}},
+    }
+    assert "add" not in [tool["name"] for tool in by_name["alive"]]
+
+
+def test_check_10_by_position_and_by_keyword_is_the_same(manager: ToolManager) -> None:
+    async def both() -> tuple[Json, Json]:
+        return (
+            await manager.execute_tool_call("alive", "echo", {"text": "x"}),
+            await manager.execute_tool_call(server_name="alive", tool_name="echo", arguments={"text": "x"}),
+        )
+
+    first, second = asyncio.run(both())
+    assert first == second == {"server_name": "alive", "tool_name": "echo", "result": "x"}
+
+
+def test_asyncio_run_twice_keeps_the_session(manager: ToolManager) -> None:
+    asyncio.run(manager.get_all_tool_definitions())
+    assert call(manager, "alive", "pid") == call(manager, "alive", "pid")
+
+
+def test_check_14_all_texts_are_in_the_result_and_nothing_raises(manager: ToolManager) -> None:
+    assert call(manager, "many", "echo")["result"] == "one\n[image image/png]\ntwo"
+
+
+def test_check_15_empty_content_is_an_empty_text(manager: ToolManager) -> None:
+    assert call(manager, "empty", "echo")["result"] == ""
+
+
+def test_check_17_a_timeout_is_raised_and_the_next_call_is_answered(manager: ToolManager) -> None:
+    with pytest.raises(asyncio.TimeoutError):
+        call(manager, "timed", "sleep", {"seconds": 60})
+    assert call(manager, "timed", "echo", {"text": "next"})["result"] == "next"
+
+
+def test_a_timeout_is_returned_where_that_is_wanted() -> None:
+    with ToolManager([named("slow")], timeout=0.5, on_timeout="return") as manager:
+        answer = call(manager, "slow", "sleep", {"seconds": 60})
+    assert "result" not in answer
+    assert answer["error"].removeprefix("Tool execution failed: ")
+    with pytest.raises(ValueError, match="on_timeout"):
+        ToolManager([], on_timeout="ignore")  # type: ignore[arg-type]
+
+
+def test_what_the_blacklist_names_is_refused_however_it_came_there(manager: ToolManager) -> None:
+    refused = {"server_name": "alive", "tool_name": "add", "error": "Tool 'add' on server 'alive' is blacklisted."}
+    assert call(manager, "alive", "add", {"a": 1, "b": 2}) == refused
+    manager.tool_blacklist.add(("alive", "big"))
+    assert "blacklisted" in call(manager, "alive", "big", {"bytes": 1})["error"]
+    manager.tool_blacklist.discard(("alive", "big"))
+    assert call(manager, "alive", "big", {"bytes": 1})["result"] == "x"
+    assert manager.call_tool("alive__add", {"a": 1, "b": 2}) == "Can not find tool named 'alive__add'"
+
+
+def test_errors_begin_as_orchestrators_expect(manager: ToolManager) -> None:
+    assert call(manager, "failing", "echo")["error"] == "Unknown tool: q"
+    assert call(manager, "alive", "nowhere")["error"].startswith("Unknown tool: ")
+    assert call(manager, "alive", "fail")["error"] == "Tool execution failed: no"
+    assert call(manager, "alive", "echo", {"text": [1]})["error"].startswith("Tool execution failed: ")
+    assert call(manager, "dead", "echo")["error"].startswith("Tool call failed: ")
+    assert call(manager, "odd", "echo")["error"].startswith("Tool call failed: Unknown server params type for odd")
+
+
+def test_a_guarded_url_is_answered_with_the_sentence_as_the_result(manager: ToolManager) -> None:
+    assert call(manager, "scraper", "scrape", {"url": HF})["result"] == HF_SENTENCE
+
+
+def test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call(manager: ToolManager) -> None:
+    log = TaskLog()
+    manager.set_task_log(log)
+    servers = list(manager.server_dict)
+    assert log.steps == [
+        ("info", "ToolManager | Initialization", f"ToolManager initialized, loaded servers: {servers}", None)
+    ]
+    asyncio.run(manager.get_all_tool_definitions())
+    for server, tool in (("alive", "echo"), ("alive", "add"), ("nobody", "x"), ("dead", "x"), ("failing", "echo")):
+        call(manager, server, tool, {"text": "x", "api_key": "sk-1234567890abcdef"} if tool == "echo" else {})
+    expected = {
+        "Initialization",
+        "Get Tool Definitions",
+        "Tool Blacklisted",
+        "Unknown Parameter Type",
+        "Tool Definitions Success",
+        "Connection Error",
+        "Server Not Found",
+        "Tool Call Start",
+        "Tool Execution Error",
+        "Tool Call Success",
+        "Tool Call Failed",
+    }
+    assert expected == set(log.names())
+    (started, *_) = [step for step in log.steps if step[1].endswith("Tool Call Start")]
+    assert started[3] == {"arguments": {"text": "x", "api_key": "***"}}
+    manager.set_task_log(Broken())
+    assert call(manager, "alive", "echo", {"text": "x"})["result"] == "x"
+    manager.task_log = None
+
+
+def test_the_fallback_is_told_step_by_step(tmp_path: Path) -> None:
+    async def scraped() -> tuple[Json, Json, list[str]]:
+        log = TaskLog()
+        config = {"servers": {"s": counting(tmp_path, *["die-after"] * 4)}, **ALLOWED}
+        async with site() as (base, _), ToolManager(config=config) as manager:
+            manager.set_task_log(log)
+            page = await manager.execute_tool_call("s", "scrape", {"url": f"{base}/page"})
+            none = await manager.execute_tool_call("s", "scrape", {"url": f"{base}/missing"})
+        return page, none, [name for name in log.names() if name.startswith("Fallback")]
+
+    page, none, steps = asyncio.run(scraped())
+    assert page["result"].startswith("# Title")
+    assert "MarkItDown" not in page["result"]
+    assert "error" in none
+    assert steps == ["Fallback Attempt", "Fallback Success", "Fallback Attempt", "Fallback Failed"]
+
+
+def test_playwright_is_one_session_that_is_made_when_it_is_first_used(manager: ToolManager) -> None:
+    manager.browser_session = None
+    first = call(manager, "playwright", "pid")["result"]
+    session = manager.browser_session
+    assert isinstance(session, PlaywrightSession)
+    assert asyncio.run(session.call_tool("pid")) == call(manager, "playwright", "pid")["result"] == first
+    assert manager.browser_session is session
+
+
+def test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice() -> None:
+    async def use() -> list[str]:
+        session = PlaywrightSession(params())
+        pids = [await session.call_tool("pid", {}), await session.call_tool(tool_name="pid")]
+        await session.connect()
+        await session.connect()
+        await session.close()
+        await session.close()
+        return pids
+
+    first, second = asyncio.run(use())
+    assert first == second
+    assert not psutil.pid_exists(int(first))
+
+
+def test_check_29_closing_leaves_no_child_and_may_be_repeated() -> None:
+    async def use() -> int:
+        async with ToolManager([named("one")]) as manager:
+            pid = int((await manager.execute_tool_call("one", "pid", {}))["result"])
+            await manager.close()
+            await manager.close()
+        return pid
+
+    assert not psutil.pid_exists(asyncio.run(use()))
+    manager = ToolManager([named("one")])
+    pid = int(call(manager, "one", "pid")["result"])
+    manager.close()
+    manager.close()
+    assert not psutil.pid_exists(pid)
+
+
+def test_names_are_unique_and_what_is_wrong_is_said() -> None:
+    with pytest.raises(ValueError, match="unique"):
+        ToolManager([named("one"), named("one")])
+    with pytest.raises(ValueError, match="tool_blacklist"):
+        ToolManager([], tool_blacklist={"one"})
+    with pytest.raises(ConfigError):
+        ToolManager.from_config("/nowhere/servers.yaml")
+
+
+def test_a_file_brings_its_servers_and_rules(tmp_path: Path) -> None:
+    path = write_config(tmp_path, {"one": fake()}, blacklist=[["one", "add"]])
+    with ToolManager.from_config(path, tool_blacklist={"one/echo"}) as manager:
+        (listed,) = asyncio.run(manager.get_all_tool_definitions())
+        assert not {"add", "echo"} & {tool["name"] for tool in listed["tools"]}
+        assert "blacklisted" in call(manager, "one", "add")["error"]
+
+
+@pytest.mark.parametrize("path", ["/sse", "/mcp"])
+def test_a_url_is_a_server_and_the_blacklist_holds_there_too(tmp_path: Path, path: str) -> None:
+    async def ask() -> tuple[list[str], list[Json]]:
+        async with network_hub(tmp_path, {"fake": fake(namespace="")}) as (_, base):
+            servers = [{"name": "net", "params": base + path}]
+            async with ToolManager(servers, tool_blacklist={("net", "add")}) as manager:
+                (listed,) = await manager.get_all_tool_definitions()
+                answers = [await manager.execute_tool_call("net", "echo", {"text": "far"})]
+                answers.append(await manager.execute_tool_call("net", "add", {"a": 1, "b": 1}))
+                await manager.async_use_mcp(base + path, headers={"X-Any": "1"})
+                assert manager.tool_info["echo"]["desc"] == "echo of fake"
+                return [tool["name"] for tool in listed["tools"]], answers
+
+    names, (echoed, refused) = asyncio.run(ask())
+    assert "echo" in names
+    assert "add" not in names
+    assert echoed["result"] == "far"
+    assert "blacklisted" in refused["error"]
+
+
+def test_with_timeout_passes_results_and_raises_at_the_end() -> None:
+    @with_timeout(0.05)
+    async def slow(seconds: float) -> str:
+        await asyncio.Event().wait() if seconds else None
+        return "done"
+
+    assert asyncio.run(slow(0)) == "done"
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(slow(PATIENCE))

@@ -1,0 +1,71 @@
+"""Every row and every check has its tests or its reason, and every test that is named is there."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.requirements.manifest import OUT, PARTLY, PENDING, PENDING_CHECKS, SHOWN
+from tests.requirements.rows import CHECKS, ROWS
+
+TESTS = Path(__file__).parents[1]
+
+
+@functools.cache
+def functions(path: str) -> dict[str, str]:
+    """The tests of a file, with their docstrings."""
+    tree = ast.parse((TESTS / path).read_text(encoding="utf-8"))
+    return {
+        node.name: ast.get_docstring(node) or ""
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    }
+
+
+def missing(nodes: tuple[str, ...]) -> Iterator[str]:
+    for node in nodes:
+        path, _, name = node.partition("::")
+        if not (TESTS / path).is_file() or name not in functions(path):
+            yield node
+
+
+@functools.cache
+def claimed() -> dict[int, list[str]]:
+    """Check -> the tests whose docstring begins with its number."""
+    found: dict[int, list[str]] = {}
+    for path in sorted(TESTS.rglob("*.py")):
+        for name, words in functions(str(path.relative_to(TESTS))).items():
+            numbers = re.match(r"Checks? ([\d, and]+)", words)
+            for number in re.findall(r"\d+", numbers[1]) if numbers else []:
+                found.setdefault(int(number), []).append(f"{path.name}::{name}")
+    return found
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_has_its_tests_or_its_reason(row: str) -> None:
+    places = [place for place in ("SHOWN", "OUT", "PENDING") if row in globals()[place]]
+    assert places in (["SHOWN"], ["OUT"], ["PENDING"]), f"{row}, {ROWS[row]}: {places or 'nothing'}"
+    if row in SHOWN:
+        assert SHOWN[row], f"{row} names no test"
+        assert list(missing(SHOWN[row])) == []
+
+
+def test_nothing_stands_in_the_manifest_that_is_no_row() -> None:
+    assert {*SHOWN, *OUT, *PARTLY, *PENDING} <= set(ROWS)
+    assert set(PARTLY) <= {*SHOWN, *PENDING}, "where nothing is done, OUT says why"
+    assert all(reason.strip() for reason in (*OUT.values(), *PARTLY.values()))
+
+
+@pytest.mark.parametrize("number", CHECKS)
+def test_every_check_has_a_test_that_says_so(number: int) -> None:
+    shown = number in claimed()
+    assert shown or number in PENDING_CHECKS, f"no test says that it shows check {number}: {CHECKS[number]}"
+
+
+def test_no_test_claims_a_check_there_is_not() -> None:
+    assert set(claimed()) <= set(CHECKS)
