@@ -1,15 +1,22 @@
-"""The skills of a toolkit's agent."""
+"""Agent skills as AgentScope has them: told to a model so that it can read them when it needs them."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TypedDict
+from typing import Final, TypedDict
 
-from mcp_hub.config.skill import INSTRUCTION, TEMPLATE, Skill, read_skill, skill_prompt
+from mcp_hub.config.skill import described
+
+INSTRUCTION: Final = """# Agent Skills
+The agent skills are a collection of folds of instructions, scripts, and resources that you can load dynamically to \
+improve performance on specialized tasks. Each agent skill has a `SKILL.md` file in its folder that describes how to \
+use the skill. If you want to use a skill, you MUST read its `SKILL.md` file carefully."""
+TEMPLATE: Final = """## {name}
+{description}
+Check "{dir}/SKILL.md" for how to use this skill"""
 
 
 class AgentSkill(TypedDict):
-    """A directory with a SKILL.md."""
+    """One of them; `dir` is the directory with its `SKILL.md`."""
 
     name: str
     description: str
@@ -26,10 +33,10 @@ class WithSkills:
 
     def register_agent_skill(self, skill_dir: str) -> None:
         """Tell the agent of the skill in a directory. Raises ValueError for one that is none or is known already."""
-        skill = read_skill(skill_dir)
-        if skill.name in self.skills:
-            raise ValueError(f"An agent skill with name '{skill.name}' is already registered in the toolkit.")
-        self.skills[skill.name] = {"name": skill.name, "description": skill.description, "dir": str(skill_dir)}
+        name, description = described(skill_dir)
+        if name in self.skills:
+            raise ValueError(f"An agent skill with name '{name}' is already registered in the toolkit.")
+        self.skills[name] = {"name": name, "description": description, "dir": str(skill_dir)}
 
     def remove_agent_skill(self, name: str) -> None:
         """Tell the agent of it no longer; nothing if there is none."""
@@ -37,5 +44,5 @@ class WithSkills:
 
     def get_agent_skill_prompt(self) -> str | None:
         """What to tell the agent of its skills; None without one."""
-        skills = [Skill(one["name"], one["description"], Path(one["dir"])) for one in self.skills.values()]
-        return skill_prompt(skills, self._instruction, self._template)
+        parts = [self._template.format(**one) for one in self.skills.values()]
+        return "\n".join([self._instruction, *parts]) if parts else None
