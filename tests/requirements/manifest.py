@@ -504,9 +504,3 @@ PARTLY: Final[Mapping[str, str]] = {
     "A004-21": "output of more than 64 KiB is no timeout, and what the command started is ended with it",
 }
 """Row -> where what is there differs from the text of the row, and why."""
-
-PENDING: Final = frozenset({"A002-1", "A002-2", "A002-3", "A002-5", "A002-6", "A002-7", "A002-19", "A004-23"})
-"""Rows of SHOWN whose code has not landed yet."""
-
-PENDING_CHECKS: Final = frozenset({44})
-"""Checks whose code has not landed yet."""
