@@ -194,8 +194,16 @@ class Toolkit:
         if name != tool.name:
             tool.original_name, tool.name = tool.name, name
             tool.json_schema = {**tool.json_schema, "function": {**tool.json_schema["function"], "name": name}}
+            log.warning(
+                "A function with name '%s' is already registered in the toolkit. Renaming the new function to '%s'.",
+                tool.original_name,
+                name,
+            )
         elif name in self.tools:
-            log.warning("A function with name '%s' is already registered in the toolkit. Overriding it.", name)
+            log.warning(
+                "A function with name '%s' is already registered in the toolkit. Overriding with the new function.",
+                name,
+            )
             self._retire(self.tools[name])  # its place in the order stays
         tool.begin = partial(self._begin, tool)
         self.tools[name] = tool
@@ -213,7 +221,7 @@ class Toolkit:
             self._remove(tool_name)
             self._tell()
         elif not allow_not_exist:
-            raise ValueError(f"Tool function '{tool_name}' is not registered in the toolkit.")
+            raise ValueError(f"Tool function '{tool_name}' does not exist in the toolkit.")
 
     def get_json_schemas(self, group_names: list[str] | None = None) -> list[Json]:
         """The tools of the groups that are on, or of those that are named, as models are told of them."""
@@ -296,7 +304,7 @@ class Toolkit:
         enabled = None if enable_funcs is None else _names(enable_funcs, "enable_funcs")
         disabled = _names(disable_funcs or [], "disable_funcs")
         if both := sorted({*(enabled or ())} & {*disabled}):
-            raise ValueError(f"The functions {both} are both in enable_funcs and in disable_funcs.")
+            raise ValueError(f"The functions in enable_funcs and disable_funcs should not overlap, but got {both}.")
         if preset_kwargs_mapping is not None and not isinstance(preset_kwargs_mapping, dict):
             raise TypeError(
                 f"The preset_kwargs_mapping must be a dictionary or None, but got {type(preset_kwargs_mapping)}."

@@ -20,6 +20,7 @@ from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.wire.gathered import Gathered
 from mcp_hub.wire.lines import LineReader, Oversized
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.wire.spawned import spawn
 
 log = logging.getLogger("mcp_hub.upstream")
 
@@ -82,17 +83,12 @@ class StdioLink:
 
     async def open(self, receiver: Receiver) -> None:
         """Start the process. Raises LinkError when it cannot be started."""
-        loop = asyncio.get_running_loop()
         try:
-            transport, process = await loop.subprocess_exec(
+            transport, process = await spawn(
                 lambda: _Process(self._upstream, receiver, self._max_frame, warns=self._warns),
-                *self._argv,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                self._argv,
                 env=self._env,
                 cwd=self._cwd,
-                start_new_session=os.name == "posix",
             )
         except OSError as error:
             where = f" in {self._cwd}" if self._cwd is not None else ""

@@ -85,7 +85,7 @@ def test_models_are_told_of_a_function_as_they_always_were() -> None:
             "type": "function",
             "function": {
                 "name": "add",
-                "description": "Add two numbers.\n\nExactly.",
+                "description": "Add two numbers.\nExactly.",
                 "parameters": {
                     "type": "object",
                     "properties": {
@@ -121,6 +121,7 @@ async def test_namesakes_are_refused_left_out_replaced_or_renamed(toolkit: Toolk
     assert toolkit.tools["add_2"].original_name == "add"
     assert (await text(toolkit, "add", a=1), await text(toolkit, "add_2", a=1)) == ("3", "other")
     toolkit.register_tool_function(other, namesake_strategy="override")
+    assert names(toolkit) == ["add", "add_2"]
     assert await text(toolkit, "add", a=1) == "other"
     with pytest.raises(ValueError, match="strategy"):
         toolkit.register_tool_function(other, namesake_strategy="other")  # type: ignore[arg-type]
