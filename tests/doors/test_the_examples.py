@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -14,6 +19,7 @@ from tests.doors.programs import EXAMPLES, SERVER, as_it_was, changed_lines, out
 pytestmark = pytest.mark.anyio
 
 DEMO = (sys.executable, str(SERVER))
+KEY = "a-key-of-the-search-engine"
 ORIGINALS = {"agently_tools.py": "agently", "agentscope_toolkit.py": "agentscope1"}
 """Program -> the environment of the package it was written for."""
 
@@ -47,3 +53,36 @@ async def test_the_toolkit_does_what_its_operating_procedure_says() -> None:
 async def test_the_orchestrator_of_miroflow_finds_its_habits(tmp_path: Path) -> None:
     """Two `asyncio.run`, calls by position and by keyword, the beginnings of errors it looks for."""
     assert await output(EXAMPLES / "miroflow_manager.py", *DEMO, "--scrape") == expected("miroflow_manager")
+
+
+@pytest.fixture
+def search_engine() -> Iterator[str]:
+    """A REST API on loopback that wants its key."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            query = parse_qs(urlsplit(self.path).query)
+            known = self.headers.get("X-API-Key") == KEY
+            found = [f"{query['q'][0]} {number}" for number in range(1, int(query["limit"][0]) + 1)]
+            body = json.dumps({"found": found} if known else {"refused": True}).encode()
+            self.send_response(200 if known else 401)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+async def test_the_tool_system_has_what_its_requirements_ask_for(search_engine: str) -> None:
+    tools = {"DEMO_PYTHON": sys.executable, "DEMO_SERVER": str(SERVER)}
+    env = {**tools, "SEARCH_URL": search_engine, "SEARCH_KEY": KEY}
+    assert await output(EXAMPLES / "tool_system" / "program.py", env=env) == expected("tool_system")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.doors.programs import EXAMPLES, PAGES, SERVER, blocks, output, promis
 pytestmark = pytest.mark.anyio
 
 PYTHON = "with_await.py"
-PAGE_NAMES = ["agently.md", "agentscope-sop.md", "agentscope.md", "miroflow.md"]
+PAGE_NAMES = ["agently.md", "agentscope-sop.md", "agentscope.md", "miroflow.md", "tool-system.md"]
 
 
 @pytest.mark.parametrize("page", PAGE_NAMES)
@@ -41,6 +42,21 @@ def test_the_configuration_of_a_page_is_one_without_a_complaint(tmp_path: Path, 
         loaded = read_config(file)
         assert loaded.config.servers
         assert loaded.warnings == ()
+
+
+def anchors(file: Path) -> set[str]:
+    """Of the headings of a page, as they are made on the web."""
+    headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGE_NAMES)
+def test_what_a_page_refers_to_is_there(page: str) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", (PAGES / page).read_text(encoding="utf-8")):
+        path, _, anchor = target.partition("#")
+        file = PAGES / path
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
 
 
 def test_every_page_is_tested_and_linked() -> None:
