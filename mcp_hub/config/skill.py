@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,15 +21,6 @@ MAX_FILES: Final = 500
 MAX_DEPTH: Final = 8
 _FRONT: Final = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
 
-INSTRUCTION: Final = (
-    "# Agent Skills\n"
-    "The agent skills are a collection of folds of instructions, scripts, and resources that you can load dynamically "
-    "to improve performance on specialized tasks. Each agent skill has a `SKILL.md` file in its folder that describes "
-    "how to use the skill. If you want to use a skill, you MUST read its `SKILL.md` file carefully."
-)
-"""What AgentScope tells a model of skills, and how of each."""
-TEMPLATE: Final = '## {name}\n{description}\nCheck "{dir}/SKILL.md" for how to use this skill'
-
 
 class Skill(msgspec.Struct, frozen=True):
     """One of them."""
@@ -41,8 +32,8 @@ class Skill(msgspec.Struct, frozen=True):
     """Paths relative to the directory, with slashes, `SKILL.md` first."""
 
 
-def read_skill(directory: str | Path) -> Skill:
-    """The skill in a directory. Raises ValueError, in words, where there is none."""
+def described(directory: str | Path) -> tuple[str, str]:
+    """Name and description of the skill in a directory. Raises ValueError, in words, where there is none."""
     path = Path(directory)
     if not path.is_dir():
         raise ValueError(f"The skill directory '{directory}' does not exist or is not a directory.")
@@ -55,16 +46,16 @@ def read_skill(directory: str | Path) -> Skill:
             f"The {SKILL_FILE} file in '{directory}' must have a YAML Front Matter including `name` and `description` "
             "fields."
         )
-    files = [file for file in _files(path) if file != SKILL_FILE]
+    return str(name), str(description)
+
+
+def read_skill(directory: Path) -> Skill:
+    """The skill in a directory, with its files. Raises ValueError, in words, where there is none."""
+    name, description = described(directory)
+    files = [file for file in _files(directory) if file != SKILL_FILE]
     if len(files) >= MAX_FILES:
         raise ValueError(f"The skill directory '{directory}' has more than {MAX_FILES} files.")
-    return Skill(name=str(name), description=str(description), directory=path, files=(SKILL_FILE, *files))
-
-
-def skill_prompt(skills: Iterable[Skill], instruction: str = INSTRUCTION, template: str = TEMPLATE) -> str | None:
-    """The text for a system prompt; None where there are no skills."""
-    parts = [template.format(name=one.name, description=one.description, dir=one.directory) for one in skills]
-    return "\n".join([instruction, *parts]) if parts else None
+    return Skill(name=name, description=description, directory=directory, files=(SKILL_FILE, *files))
 
 
 def _front_matter(path: Path) -> dict[str, Any]:
@@ -85,7 +76,7 @@ def _front_matter(path: Path) -> dict[str, Any]:
     except ConfigError as error:
         raise ValueError(str(error)) from None
     except Unreadable as error:
-        raise ValueError(f"The front matter of '{path}' {error}.") from None
+        raise ValueError(f"The YAML Front Matter of '{path}' {error}.") from None
     tree = parsed.tree if parsed is not None else None
     return tree if isinstance(tree, dict) else {}
 

@@ -17,7 +17,7 @@ from mcp_hub.local.response import ToolResponse
 from mcp_hub.toolkit.clients import MCPClientBase, MCPToolFunction
 from mcp_hub.toolkit.hub import Hub
 from mcp_hub.toolkit.registered import RegisteredToolFunction, of_function, of_remote
-from mcp_hub.toolkit.skills import INSTRUCTION, TEMPLATE, AgentSkill, read_skill
+from mcp_hub.toolkit.skills import WithSkills
 from mcp_hub.toolkit.streams import ToolStream, response
 from mcp_hub.toolkit.told import with_tools
 from mcp_hub.toolkit.tool_calls import called
@@ -34,7 +34,7 @@ Postprocess = Callable[[Json, ToolResponse], Any]
 RESET = "reset_equipped_tools"
 
 
-class Toolkit:
+class Toolkit(WithSkills):
     """Tools and groups of tools for an agent. Every call goes through the hub and its rules.
 
     `hub` is one to share, or `config` what a hub of its own begins with: a file, what would stand in one, or nothing.
@@ -50,12 +50,10 @@ class Toolkit:
         hub: Hub | None = None,
         raise_on_error: bool = False,
     ) -> None:
+        super().__init__(agent_skill_instruction, agent_skill_template)
         self.tools: dict[str, RegisteredToolFunction] = {}
         self.groups = ToolGroups()
-        self.skills: dict[str, AgentSkill] = {}
         self.raise_on_error = raise_on_error
-        self._instruction = INSTRUCTION if agent_skill_instruction is None else agent_skill_instruction
-        self._template = TEMPLATE if agent_skill_template is None else agent_skill_template
         self._own = hub is None
         self._hub = Hub(config) if hub is None else hub
         self._gathers = hub is not None or config is not None
@@ -336,7 +334,7 @@ class Toolkit:
 
     remove_mcp_servers = remove_mcp_clients
 
-    # --- state and skills --------------------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> Json:
         """`{"active_groups": [...]}`."""
@@ -356,23 +354,6 @@ class Toolkit:
             self._remove(name)
         self.groups.clear()
         self._tell()
-
-    def register_agent_skill(self, skill_dir: str) -> None:
-        """Tell the agent of the skill in a directory. Raises ValueError for one that is none or is known already."""
-        skill = read_skill(skill_dir)
-        if skill["name"] in self.skills:
-            raise ValueError(f"An agent skill with name '{skill['name']}' is already registered in the toolkit.")
-        self.skills[skill["name"]] = skill
-
-    def remove_agent_skill(self, name: str) -> None:
-        """Tell the agent of it no longer; nothing if there is none."""
-        self.skills.pop(name, None)
-
-    def get_agent_skill_prompt(self) -> str | None:
-        """What to tell the agent of its skills; None without one."""
-        if not self.skills:
-            return None
-        return "\n".join([self._instruction, *(self._template.format(**skill) for skill in self.skills.values())])
 
     # --- what the hub knows ------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from mcp_hub.config import read_config
-from mcp_hub.config.skill import read_skill, skill_prompt
 from mcp_hub.skills.files import MAX_FILE, read_file
 from tests.cli.test_commands import run
 from tests.discovery.written import write
@@ -117,14 +116,3 @@ async def test_skills_come_and_change_while_the_hub_runs(tmp_path: Path) -> None
         await client.notified("notifications/resources/list_changed")
         (read,) = (await client.request("resources/read", {"uri": "skill://two/SKILL.md"}))["contents"]
         assert read["text"].endswith("Do it like two.\n")
-
-
-def test_the_prompt_of_a_toolkit_has_each_skill_with_its_directory(tmp_path: Path) -> None:
-    one = read_skill(skill(tmp_path / "one", "one", "First."))
-    assert skill_prompt([]) is None
-    assert (
-        skill_prompt([one], "Words")
-        == f'Words\n## one\nFirst.\nCheck "{tmp_path}/one/SKILL.md" for how to use this skill'
-    )
-    with pytest.raises(ValueError, match="does not exist"):
-        read_skill(tmp_path / "nowhere")

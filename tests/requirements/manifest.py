@@ -504,7 +504,6 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A004-23": (
         "discovery/test_skills.py::test_skills_are_listed_read_and_told_of_under_the_rules_of_access",
-        "discovery/test_skills.py::test_the_prompt_of_a_toolkit_has_each_skill_with_its_directory",
         f"{_TOOLKIT}::test_skills_are_read_from_their_directories",
     ),
     "A004-24": (
