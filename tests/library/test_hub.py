@@ -183,7 +183,7 @@ def test_a_cancelled_call_is_cancelled_at_its_server(hub: Hub, tmp_path: Path) -
             hub.call(
                 "recorded",
                 "count",
-                {"steps": 1, "pause": 1},
+                {"steps": 1, "pause": PATIENCE},
                 on_progress=lambda _: loop.call_soon_threadsafe(going.set),
             )
         )
