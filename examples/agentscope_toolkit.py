@@ -144,6 +144,10 @@ async def main() -> None:
     except RuntimeError as error:
         print("RuntimeError:", error)
     await client.connect()
+    try:
+        await toolkit.register_mcp_client(client, preset_kwargs_mapping=["search"])
+    except TypeError as error:
+        print("TypeError:", error)
     await toolkit.register_mcp_client(
         client,
         group_name="demo",
@@ -155,6 +159,10 @@ async def main() -> None:
     await call("multiply", a=21)
     await call("search", query="hub")
     await call("say", text="goodbye")
+    async for chunk in await toolkit.call_tool_function({"type": "tool_use", "id": "2", "name": "show", "input": {}}):
+        for block in chunk.content:
+            shown = json.loads(block["text"]) if block.get("text", "").startswith("{") else block
+            print(sorted((key, value) for key, value in shown.items() if value is not None))
 
     # What the model itself may switch.
     toolkit.register_tool_function(toolkit.reset_equipped_tools)
@@ -172,6 +180,19 @@ async def main() -> None:
     await client.close()
     toolkit.remove_tool_groups("letters")
     toolkit.remove_tool_function("fail")
+    toolkit.remove_tool_function("fail")
+    try:
+        toolkit.remove_tool_function("fail", allow_not_exist=False)
+    except ValueError:
+        print("ValueError: there is no such tool any more")
+    try:
+        toolkit.remove_tool_groups("basic")
+    except ValueError as error:
+        print("ValueError:", error)
+    try:
+        toolkit.load_state_dict({"active_groups": [], "more": 1})
+    except ValueError:
+        print("ValueError: this is not what state_dict gave")
     print(sorted(toolkit.tools))
     toolkit.clear()
     print(sorted(toolkit.tools), toolkit.groups)

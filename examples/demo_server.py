@@ -1,7 +1,8 @@
-"""The MCP server of the examples, over stdio: four small tools, and with `--scrape` one that reads pages."""
+"""The MCP server of the examples, over stdio: small tools, and with `--scrape` one that reads pages."""
 
 import sys
 
+import mcp_types as types
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.tools.base import ToolResult
@@ -34,6 +35,21 @@ def search(query: str, limit: int, key: str = "none") -> ToolResult:
 def say(text: str) -> ToolResult:
     """Say something in plain words."""
     return ToolResult(content=f"The server says: {text}")
+
+
+@server.tool(output_schema=None)
+def show() -> ToolResult:
+    """Show something of every kind."""
+    shown = types.TextResourceContents(uri="demo://page", mime_type="text/plain", text="a page")
+    return ToolResult(
+        content=[
+            types.TextContent(type="text", text="a text"),
+            types.ImageContent(type="image", data="aW1hZ2U=", mime_type="image/png"),
+            types.AudioContent(type="audio", data="c291bmQ=", mime_type="audio/wav"),
+            types.EmbeddedResource(type="resource", resource=shown),
+            types.ResourceLink(type="resource_link", name="more", uri="demo://more"),
+        ]
+    )
 
 
 def scrape(url: str) -> ToolResult:

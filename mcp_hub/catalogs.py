@@ -21,6 +21,8 @@ log = logging.getLogger("mcp_hub")
 
 REBUILD_AFTER: Final = 0.05
 """Seconds changes of several upstreams are collected before the catalog is built again."""
+REBUILD_UNSEEN: Final = 0.5
+"""The same while nobody has asked for a list; whoever does has it built at once."""
 
 Shape = Callable[[Sequence[Item]], Sequence[Item]]
 Whom = Callable[[Hashable | None], bool]
@@ -124,7 +126,8 @@ class Catalogs:
         """Lists of an upstream have changed."""
         self._dirty = True
         if self._rebuild is None:
-            self._rebuild = asyncio.get_running_loop().call_later(REBUILD_AFTER, self._build)
+            after = REBUILD_AFTER if self.seen else REBUILD_UNSEEN
+            self._rebuild = asyncio.get_running_loop().call_later(after, self._build)
 
     def close(self) -> None:
         """Build no more."""

@@ -65,10 +65,10 @@ class Generation:
             return await self.rules.chain.run(call)
 
     def listed_tool(self, route: Route) -> Json | None:
-        """A tool as its server lists it."""
-        if route.kind is not TOOLS:
+        """A tool as its server lists it; the hub's own have no server."""
+        upstream = self.upstreams.get(route.upstream)
+        if route.kind is not TOOLS or upstream is None:
             return None
-        upstream = self.upstreams[route.upstream]
         return upstream.lists.tool(route.name) or upstream.own_lists.tool(route.name)
 
     def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -294,8 +294,20 @@ class Hub:
         shown = self.catalogs.of(caller).upstreams
         agreed = [(u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown]
         notes = self._groups.notes_for(caller) if self._groups is not None else ""
-        said = ((id, self.rules.instructions(id, one.instructions)) for id, one in agreed if one is not None)
-        return instructions.merged(said, notes)
+        said = [(id, self.rules.instructions(id, one.instructions)) for id, one in agreed if one is not None]
+        return instructions.merged([*said, *self._skills(caller)], notes)
+
+    def _skills(self, caller: Hashable | None) -> Iterator[tuple[str, str | None]]:
+        """What is said of skills, those alone that the caller may read."""
+        for server in self.config.servers:
+            if server.skills:
+                from mcp_hub import skills
+
+                def exposed(uri: str, id: str = server.id) -> str | None:
+                    seen = self.reaches(Route(id, RESOURCES, uri), caller)
+                    return self.catalogs.of(caller).exposed_uri(id, uri) if seen else None
+
+                yield server.id, skills.told(server.skills, exposed)
 
     # --- names and calls ---------------------------------------------------------------------------------------
 

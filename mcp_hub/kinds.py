@@ -11,6 +11,8 @@ import msgspec
 
 LEFT_OUT_KEY: Final = "mcp-hub/left-out"
 """In the `_meta` of a list: texts about what its server could not offer, such as a file that does not import."""
+DUPLICATES_KEY: Final = "mcp-hub/duplicates"
+"""There as well: `{name, kept, dropped}` of each name its server found twice, with the places of both."""
 
 MAX_NAME: Final = 1024
 """Characters; a longer name or URI is hostile."""

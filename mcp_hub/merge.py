@@ -64,6 +64,8 @@ class Finding(msgspec.Struct, frozen=True):
     problem: str
     severity: str = "warning"
     """`error` where the configuration says that it must not be (`on_conflict: raise`)."""
+    kept: Route | None = None
+    """What has the name, where the item is left out because of it."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -127,7 +129,7 @@ class Merge:
         for source in sources:
             for item in source.items:
                 if item.route in claims[item.route.kind]:
-                    self._find(item, "it is listed twice by the same server; the first one is kept")
+                    self._find(item, "it is listed twice by the same server; the first one is kept", kept=item.route)
                 elif (claim := self._claim(source, item)) is not None:
                     claim.order = len(claims[item.route.kind])
                     claims[item.route.kind][item.route] = claim
@@ -216,9 +218,11 @@ class Merge:
         if uris or self._on_conflict in ("rename", "prefix"):
             return [(same, severity)]
         if self._on_conflict == "override":
-            self._find(claim.item, f"{same} {name!r} and takes its place (on_conflict: override); it is left out")
+            self._find(
+                claim.item, f"{same} {name!r} and takes its place (on_conflict: override); it is left out", kept=owner
+            )
         else:
-            self._find(claim.item, f"{same} {name!r} and comes first; it is left out", severity)
+            self._find(claim.item, f"{same} {name!r} and comes first; it is left out", severity, kept=owner)
         return []
 
     def _second_name(self, kind: Kind, claim: _Claim, given: Mapping[str, _Claim]) -> str:
@@ -241,9 +245,9 @@ class Merge:
                 problem = f"its name looks like {other.wanted!r} of {other.route.upstream!r}: only case or '_' differ"
                 self._find(claim.item, problem)
 
-    def _find(self, item: Item, problem: str, severity: str = "warning") -> None:
+    def _find(self, item: Item, problem: str, severity: str = "warning", kept: Route | None = None) -> None:
         route = item.route
-        self._findings.append(Finding(route.upstream, route.kind.unknown, route.name[:200], problem, severity))
+        self._findings.append(Finding(route.upstream, route.kind.unknown, route.name[:200], problem, severity, kept))
 
 
 def _entry(exposed: str, claim: _Claim) -> Entry:

@@ -28,9 +28,13 @@ MAX_ARGUMENTS: Final = 63 * 1024 * 1024
 
 def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
     """What the process of a built-in server is told, as environment variables."""
-    from mcp_hub.builtin.settings import VARIABLE, Settings
+    from mcp_hub.builtin.settings import VARIABLE, Settings, native_to_environ
     from mcp_hub.policy.guard import url_rules
 
+    if server.builtin == "skills":
+        return {}
+    if server.native is not None:
+        return native_to_environ(server.native.get_secret_value())
     if server.builtin not in ("web", "browser"):
         roots = tuple((root.at, str(root.path), root.mode) for root in server.roots)
         settings = Settings(policy=server.policy, roots=roots)

@@ -25,6 +25,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
     "long_results",
     "loosening",
     "metrics",
+    "native_tools",
     "openmetrics",
     "pinning",
     "principals",
@@ -50,7 +51,8 @@ ALLOWED = {
     "kept": {"pure", "config", "wire", "private_files"},
     "credentials": {"pure", "config", "wire", "private_files"},
     "policy": {"pure", "config"},
-    "upstream": {"pure", "config", "wire", "kept", "credentials"},
+    "skills": {"pure", "config", "wire"},
+    "upstream": {"pure", "config", "wire", "kept", "credentials", "skills"},
     "local": {"pure", "wire"},
     "builtin": {"pure", "wire", "local"},
     "records": {"pure"},
@@ -67,7 +69,7 @@ ALLOWED = {
     | {"generation", "file_stamps", "pin_file", "credentials", "tracing"},
     "groups": {"pure", "config", "policy", "catalogs", "private_files"},
     "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "catalogs", "chain", "generation", "generations"}
-    | {"groups"},
+    | {"groups", "skills"},
     "serve": {"pure", "config", "wire", "policy", "catalogs", "hub"},
     "status": {"pure", "upstream", "hub"},
     "status_socket": set(),
@@ -141,6 +143,7 @@ def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_stdio() -
         "markitdown",
         "opentelemetry",
         "playwright",
+        "pydantic",
     ]
     program = (
         "import sys\n"

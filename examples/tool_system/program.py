@@ -1,7 +1,6 @@
-r"""The tool system of the requirements: tools found in folders, sets, both formats of output, calls side by side.
+"""The tool system of the requirements: tools found in folders, sets, both formats of output, calls side by side.
 
-SEARCH_URL=... SEARCH_KEY=... DEMO_PYTHON=python DEMO_SERVER=examples/demo_server.py \
-    python examples/tool_system/program.py
+SEARCH_URL, SEARCH_KEY, DEMO_PYTHON and DEMO_SERVER (examples/demo_server.py) say where its tools are.
 """
 
 import asyncio

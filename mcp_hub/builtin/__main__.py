@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mcp_hub.wire.streams import claim
 
-NAMES: Final = ("web", "browser", "code", "shell", "text_files", "files")
+NAMES: Final = ("web", "browser", "code", "shell", "text_files", "files", "native")
 OF_THIS_MACHINE: Final = frozenset({"code", "shell", "text_files", "files"})
 """Only a hub starts these: it alone keeps them off a network."""
 CLOSE_WAIT: Final = 3.0
@@ -34,10 +34,11 @@ def main() -> None:
 
     module = import_module(f"mcp_hub.builtin.{name}")
     try:
-        functions: Sequence[Callable[..., Any]] = module.tools(Settings.from_environ(os.environ))
+        offered: Sequence[Callable[..., Any] | LocalTool] = module.tools(Settings.from_environ(os.environ))
     except (OSError, ValueError) as error:
         sys.exit(f"builtin: {name}: {error}")
-    tools = [LocalTool(function, mark) for function in functions if (mark := mark_of(function)) is not None]
+    tools = [one for one in offered if isinstance(one, LocalTool)]
+    tools += [LocalTool(one, mark) for one in offered if callable(one) and (mark := mark_of(one)) is not None]
     server = LocalServer({tool.name: tool for tool in tools}, [], stdin, stdout, name=f"mcp-hub {name}")
     server.serve()
     close: Callable[[], Coroutine[Any, Any, None]] | None = getattr(module, "close", None)

@@ -8,10 +8,15 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from mcp_hub.address_rules import AddressRules
+from mcp_hub.native_tools import NativeTool
 from mcp_hub.url_rules import UrlRules
 
 VARIABLE: Final = "MCP_HUB_BUILTIN"
 """The environment variable that has the settings, as JSON."""
+NATIVE: Final = "MCP_HUB_NATIVE_"
+"""Variables that have the native tools as ASCII JSON, in pieces that are numbered from 0."""
+PIECE: Final = 30_000
+"""Characters of one; Windows takes 32,767, Linux 131,071."""
 
 
 @dataclass(frozen=True)
@@ -62,3 +67,20 @@ class Settings:
             return cls.from_json(json.loads(environ.get(VARIABLE) or "{}"))
         except (AttributeError, TypeError, ValueError, KeyError) as error:
             raise ValueError(f"{VARIABLE} must be the JSON of these settings: {error}") from None
+
+
+def native_to_environ(tools: str) -> dict[str, str]:
+    """The ASCII JSON of native tools as variables."""
+    pieces = [tools[start : start + PIECE] for start in range(0, len(tools), PIECE)]
+    return {f"{NATIVE}{number}": piece for number, piece in enumerate(pieces)}
+
+
+def native_from_environ(environ: Mapping[str, str]) -> list[NativeTool]:
+    """The native tools in those variables. Raises ValueError if they have something else."""
+    pieces: list[str] = []
+    while (piece := environ.get(f"{NATIVE}{len(pieces)}")) is not None:
+        pieces.append(piece)
+    try:
+        return [NativeTool.from_json(one) for one in json.loads("".join(pieces) or "[]")]
+    except (AttributeError, TypeError, ValueError, KeyError) as error:
+        raise ValueError(f"{NATIVE}0 and so on must be the JSON of native tools: {type(error).__name__}") from None

@@ -12,7 +12,8 @@ from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
 from mcp_hub.cli.said import doubted
-from mcp_hub.cli.startup import add_config_arguments, load, run_loop
+from mcp_hub.cli.startup import add_config_arguments, load_with_files, run_loop
+from mcp_hub.config import Loaded
 from mcp_hub.config.child_env import CommandNotFound
 from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config
@@ -36,17 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit 1 if a required server fails or the catalog has a conflict that the configuration forbids.
+    """Exit 1 if a required server fails, a file of tools is left out, or the catalog has a conflict that the
+    configuration forbids.
 
     Raises ConfigError, as `serve` over a network would, for a file with a `listen` that could not be served there.
     """
-    config = load(options, quiet=True, advice=True)
-    if config.listen.model_fields_set:
-        refuse_over_network(config)
-    return run_loop(_check(config, as_json=options.json))
+    loaded = load_with_files(options, quiet=True, advice=True)
+    if loaded.config.listen.model_fields_set:
+        refuse_over_network(loaded.config)
+    return run_loop(_check(loaded, as_json=options.json))
 
 
-async def _check(config: Config, *, as_json: bool) -> int:
+async def _check(loaded: Loaded, *, as_json: bool) -> int:
+    config = loaded.config
     async with Hub(config) as hub:
         await outcomes(hub)
         redaction = Redaction(secrets_of(config))
@@ -63,9 +66,13 @@ async def _check(config: Config, *, as_json: bool) -> int:
         ]
         strangers = _strangers(config, hub)
         forbidden = any(finding.severity == "error" for finding in hub.catalog.findings)
+        broken = bool(loaded.left_out) or any(
+            fact["incomplete"] for fact in facts if hub.upstreams[fact["server"]].server.tools_dir is not None
+        )
     failed = [fact["server"] for fact in facts if fact["required"] and fact["problem"] is not None]
     if as_json:
-        print(json_text({"servers": facts, "findings": findings, "failed": failed, "strangers": strangers}))
+        said = {"servers": facts, "findings": findings, "failed": failed, "strangers": strangers}
+        print(json_text({**said, "left_out": [printable(line, 2000) for line in loaded.left_out]}))
     else:
         _print_table(facts)
         _print_findings(findings)
@@ -73,7 +80,7 @@ async def _check(config: Config, *, as_json: bool) -> int:
             print(f"error: {where}: no server has {', '.join(printable(member) for member in members)}")
         if failed:
             print(f"failed: required and not available: {', '.join(failed)}")
-    return FAILED if failed or forbidden or strangers else OK
+    return FAILED if failed or forbidden or strangers or broken else OK
 
 
 def _strangers(config: Config, hub: Hub) -> dict[str, tuple[str, ...]]:
@@ -120,7 +127,7 @@ def _facts(hub: Hub, upstream: Upstream, redaction: Redaction) -> dict[str, Any]
 
 def _argv(hub: Hub, upstream: Upstream, redaction: Redaction) -> list[str] | None:
     """What is executed for it, without secrets; None for what has no process, is off, or cannot be found."""
-    if upstream.server.transport != "stdio" or not upstream.server.enabled:
+    if upstream.server.transport != "stdio" or upstream.server.builtin == "skills" or not upstream.server.enabled:
         return None
     try:
         words = hub.dialer.argv(upstream.server)

@@ -71,14 +71,14 @@ class Reloading:
     async def _watch(self, again: asyncio.Event) -> None:
         if not self._loaded.config.watch:
             return
-        files = ConfigFiles(self._loaded.config, self._loaded.read)
+        files = ConfigFiles(self._loaded.config, self._loaded.read, self._loaded.folders)
         await asyncio.sleep(BEGIN)
         while True:
             await files.changed()
             again.set()
             self._done.clear()
             await self._done.wait()
-            files.belong_to(self._loaded.config, self._loaded.read)
+            files.belong_to(self._loaded.config, self._loaded.read, self._loaded.folders)
 
     async def _reload_on(self, again: asyncio.Event) -> None:
         while True:
@@ -104,7 +104,7 @@ class Reloading:
             self._refuse(path, error)
             return False
         self._told(loaded.config)
-        for warning in loaded.warnings:
+        for warning in loaded.told:
             self._say(f"mcp-hub: warning: {printable(warning, MAX_SAID)}")
         before, self._loaded, self.refused = self._loaded.config, loaded, None
         former = self._hub.generation

@@ -53,6 +53,8 @@ def set_up_logging(verbose: int, *, quiet: bool) -> None:
 def load(options: argparse.Namespace, *, quiet: bool = False, advice: bool = False) -> Config:
     """The configuration the options name. Raises ConfigError; warnings go to stderr, and `advice` too if wanted.
 
+    Whoever wants advice is told of files that are left out as of errors.
+
     `quiet` is for commands that print themselves what else would be logged of servers.
     """
     return load_with_files(options, quiet=quiet, advice=advice).config
@@ -64,8 +66,10 @@ def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice:
     path = options.config or default_path(Path.cwd(), os.environ)
     loaded = read_config(path, os.environ)
     keep_secret(loaded.config)
-    for warning in (*loaded.warnings, *(loaded.advice if advice else ())):
+    for warning in (*loaded.warnings, *map(str, loaded.duplicates), *(loaded.advice if advice else ())):
         print(f"warning: {warning}", file=sys.stderr)
+    for line in loaded.left_out:
+        print(f"{'error' if advice else 'warning'}: {line}; the file is left out", file=sys.stderr)
     return loaded
 
 

@@ -7,11 +7,14 @@ import sys
 from typing import Any
 
 from mcp_hub import formats
+from mcp_hub.catalog import Catalog
 from mcp_hub.cli import OK
+from mcp_hub.cli.duplicates import duplicates, lines
 from mcp_hub.cli.output import json_text
 from mcp_hub.cli.progress import outcomes
 from mcp_hub.cli.selecting import add_group_argument, add_selection_arguments, chosen
-from mcp_hub.cli.startup import add_config_arguments, load, make_hub, run_loop
+from mcp_hub.cli.startup import add_config_arguments, load_with_files, make_hub, run_loop
+from mcp_hub.config import Loaded
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC
 from mcp_hub.errors import ConfigError
@@ -23,11 +26,16 @@ from mcp_hub.text import json_escaped, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub tools [--config F] [--json | --format FORMAT] [--profile P] [--tool-set S] [--tag T] [--group G]`."""
+    """`mcp-hub tools [--config F] [--json | --format FORMAT] [--profile P] [--tool-set S] [--tag T] [--group G]`, or
+    `mcp-hub tools --duplicates [--json]`.
+    """
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(
         parser, f"only the tools of this group, on or off; `{BASIC}` for those of none (may be repeated)"
+    )
+    parser.add_argument(
+        "--duplicates", action="store_true", help="names that were found twice: what is kept, what is not"
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="the whole definitions as JSON, like --format json")
@@ -37,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List the tools as they are now, of a server that is not there those that were kept; stderr says which."""
-    config = load(options, quiet=True)
+    loaded = load_with_files(options, quiet=True)
+    config = loaded.config
+    if options.duplicates:
+        return run_loop(_duplicates(loaded, chosen(options, config), as_json=options.json or options.format == "json"))
     known = [group.name for group in config.groups]
     for name in options.group:
         if name not in (BASIC, *known):
@@ -46,12 +57,24 @@ def run(options: argparse.Namespace) -> int:
     return run_loop(_tools(config, chosen(options, config), options.group, format))
 
 
+async def _duplicates(loaded: Loaded, selection: Selection, *, as_json: bool) -> int:
+    async with make_hub(loaded.config, selection) as hub:
+        await outcomes(hub)
+        rows = duplicates(loaded, hub)
+    if as_json:
+        print(json_text(rows))
+    else:
+        for line in lines(rows) or ["no name was found twice"]:
+            print(printable(line, 2000))
+    return OK
+
+
 async def _tools(config: Config, selection: Selection, groups: list[str], format: Format | None) -> int:
     async with make_hub(config, selection) as hub:
         await outcomes(hub)
         catalog = hub.catalog if groups else hub.catalogs.of(None)
         entries = [
-            catalog.entry(TOOLS, name) for name in catalog.names(TOOLS) if not groups or _is_in(hub, name, groups)
+            _card(hub, catalog, name) for name in catalog.names(TOOLS) if not groups or _is_in(hub, name, groups)
         ]
         shown = list(hub.groups) if config.groups else []
         problems = {u.server.id: u.error for u in hub.upstreams.values() if u.error is not None}
@@ -71,6 +94,13 @@ async def _tools(config: Config, selection: Selection, groups: list[str], format
     for server, problem in problems.items():
         print(f"{server}: not there: {printable(problem, 2000)}", file=sys.stderr)
     return OK
+
+
+def _card(hub: Hub, catalog: Catalog, name: str) -> dict[str, Any] | None:
+    """A tool as it is listed, and what it is: `native`, `mcp` or `builtin`."""
+    entry, route = catalog.entry(TOOLS, name), catalog.resolve(TOOLS, name)
+    upstream = hub.upstreams.get(route.upstream) if route is not None else None
+    return entry and {**entry, "source": upstream.server.origin if upstream is not None else "builtin"}
 
 
 def _is_in(hub: Hub, name: str, groups: list[str]) -> bool:

@@ -11,6 +11,7 @@ from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.keys import (
     ALIASES,
     DEADLINES,
+    DEFAULTS,
     ENTRY_KEYS,
     FILTERS,
     RESTRICTIONS,
@@ -45,6 +46,18 @@ def canonical(values: Mapping[str, Any], at: KeyPath, dialect: Dialect, findings
                 findings.warning(place, f"has no effect: {WITHOUT_EFFECT[key]}")
         elif key not in ENTRY_KEYS and not is_remark(key):
             findings.unknown(place, {"deadlines", "timeout", "tools", *ALIASES, *FILTERS})
+    return found
+
+
+def read_defaults(root: Mapping[str, Any], dialect: Dialect, findings: Findings) -> dict[str, Given]:
+    """`defaults` (1MCP: `serverDefaults`) under canonical names."""
+    found: dict[str, Given] = {}
+    for key in ("serverDefaults", "defaults"):
+        values = root.get(key)
+        if isinstance(values, dict):
+            found |= canonical(only_known(values, DEFAULTS, (key,), findings), (key,), dialect, findings)
+        elif values is not None:
+            findings.error((key,), "must be a mapping of keys to values")
     return found
 
 

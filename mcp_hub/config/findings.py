@@ -65,7 +65,7 @@ class Findings:
         self.warnings.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
 
     def advise(self, at: KeyPath, text: str) -> None:
-        self.advice.append(self._finding(at, f"{dotted(at)}: {text}"))
+        self.advice.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
 
     def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
         """The key at `at` means nothing here."""
@@ -94,10 +94,14 @@ class Findings:
         """The advice as lines of text."""
         return self._lines(self.advice)
 
-    def raise_errors(self) -> None:
-        """ConfigError with all errors, if there are any, and the misspelt keys that may be their cause."""
+    def wrong(self) -> tuple[str, ...]:
+        """The errors as lines of text, with the misspelt keys that may be their cause."""
+        return self._lines(self.errors + self._misspelt) if self.errors else ()
+
+    def raise_errors(self, also: Iterable[str] = ()) -> None:
+        """ConfigError with all errors, if there are any, and the lines `also`, which may be their cause."""
         if self.errors:
-            raise ConfigError("\n".join(self._lines(self.errors + self._misspelt)))
+            raise ConfigError("\n".join([*self.wrong(), *also]))
 
     def _finding(self, at: KeyPath, text: str) -> Finding:
         return Finding(self._line_of(at), text)

@@ -7,6 +7,8 @@ from typing import Final
 
 from mcp_hub.config.models import SessionMode, Transport
 
+FILE_NAMES: Final = ("servers.yaml", "servers.yml", "servers.json", "servers.toml")
+"""What a configuration is called that nobody names."""
 ROOTS: Final = ("servers", "mcpServers", "mcp_servers", "mcp", "context_servers")
 
 ALIASES: Final = {
@@ -16,7 +18,7 @@ ALIASES: Final = {
     "env_file": "env_file", "envFile": "env_file",
     "env_vars": "env_vars",
     "cwd": "cwd", "working_dir": "cwd", "working_directory": "cwd", "workingDirectory": "cwd",
-    "url": "url", "httpUrl": "url", "serverUrl": "url",
+    "url": "url", "httpUrl": "url", "serverUrl": "url", "mcp_server_url": "url",
     "headers": "headers", "http_headers": "headers", "static_headers": "headers",
     "env_http_headers": "env_http_headers",
     "api_key": "api_key", "mcp_api_key": "api_key", "apiKey": "api_key",
@@ -141,7 +143,7 @@ ROOT_KEYS: Final = frozenset({
     "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "token_store", "token_dir", "listen",
     "defaults", "serverDefaults",
     "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
-    "profiles", "pins", "screen", "flows", "groups", "group_scope", "meta_tools", "state_file",
+    "profiles", "skills", "pins", "screen", "flows", "groups", "group_scope", "meta_tools", "state_file",
     "tracing", "output_strategy",
 })  # fmt: skip
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})

@@ -10,14 +10,15 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from mcp_hub.config.canonical import canonical, only_known
+from mcp_hub.config.beside import Beside, Duplicate
+from mcp_hub.config.canonical import read_defaults
 from mcp_hub.config.checks import ValidationError
-from mcp_hub.config.dialect import Dialect, find_entries
+from mcp_hub.config.dialect import find_entries
 from mcp_hub.config.document import HOW_TO_CREATE, Document, read_document
-from mcp_hub.config.entry import Reading, local_tools, read_entry
+from mcp_hub.config.entry import Reading, read_entry
 from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Finding, Findings, KeyPath
-from mcp_hub.config.keys import DEFAULTS, ROOT_KEYS, ROOTS
+from mcp_hub.config.keys import FILE_NAMES, ROOT_KEYS, ROOTS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
 from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
 from mcp_hub.config.oauth import TokenStore
@@ -29,9 +30,6 @@ from mcp_hub.errors import ConfigError
 log = logging.getLogger("mcp_hub.config")
 
 PATH_VARIABLE: Final = "MCP_HUB_CONFIG"
-FILE_NAMES: Final = ("servers.yaml", "servers.yml", "servers.json", "servers.toml")
-LOCAL_TOOLS: Final = "local"
-"""Id of the entry that the root key `tools_dir` stands for."""
 
 _ON_CONFLICT: Final[Mapping[str, OnConflict]] = {
     "keep_first": "keep_first",
@@ -52,12 +50,23 @@ class Loaded(msgspec.Struct, frozen=True):
     """The files that its values came from, besides the file itself."""
     advice: tuple[str, ...] = ()
     """What works and could be safer."""
+    left_out: tuple[str, ...] = ()
+    """What is wrong with files of tools and tool sets that count for nothing because of it."""
+    duplicates: tuple[Duplicate, ...] = ()
+    """Names that were found twice, the first of which are kept."""
+    folders: tuple[Path, ...] = ()
+    """Where files belong to the configuration as they come."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """All its user should hear about it while it is served."""
+        return (*self.warnings, *self.left_out, *map(str, self.duplicates))
 
 
 def load_config(path: Path | str, *, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Config:
     """The configuration in the file at `path`; warnings go to the log `mcp_hub.config`. Raises ConfigError."""
     loaded = read_config(path, environ, home)
-    for warning in loaded.warnings:
+    for warning in loaded.told:
         log.warning("%s", warning)
     return loaded.config
 
@@ -97,12 +106,22 @@ def _read(document: Document, environ: Mapping[str, str], home: Path | None, *, 
         literal=literal,
     )
     root = document.tree if isinstance(document.tree, dict) else {}
-    reading = Reading(dialect, scope, document.written, findings, _defaults(root, dialect, findings))
+    reading = Reading(dialect, scope, document.written, findings, read_defaults(root, dialect, findings))
     servers = [server for entry in entries if (server := read_entry(entry, reading)) is not None]
-    config = _config(root, document, scope, findings, servers, {entry.id for entry in entries})
-    findings.raise_errors()
+    beside = Beside(document.path, scope)
+    config = _config(root, document, scope, findings, servers, {entry.id for entry in entries}, beside)
+    found = beside.found
+    findings.raise_errors(found.left_out)
     assert config is not None
-    return Loaded(config, document.warnings + findings.told(), frozenset(scope.read), findings.advised())
+    return Loaded(
+        config,
+        (*document.warnings, *findings.told(), *found.warnings),
+        frozenset(scope.read),
+        (*findings.advised(), *found.advice),
+        tuple(found.left_out),
+        tuple(found.duplicates),
+        tuple(found.folders),
+    )
 
 
 def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
@@ -130,18 +149,6 @@ def _user_directory(environ: Mapping[str, str]) -> Path:
     return platformdirs.user_config_path("mcp-hub", appauthor=False)
 
 
-def _defaults(root: Mapping[str, Any], dialect: Dialect, findings: Findings) -> dict[str, Given]:
-    """`defaults` (1MCP: `serverDefaults`) under canonical names."""
-    found: dict[str, Given] = {}
-    for key in ("serverDefaults", "defaults"):
-        values = root.get(key)
-        if isinstance(values, dict):
-            found |= canonical(only_known(values, DEFAULTS, (key,), findings), (key,), dialect, findings)
-        elif values is not None:
-            findings.error((key,), "must be a mapping of keys to values")
-    return found
-
-
 def _config(
     root: Mapping[str, Any],
     document: Document,
@@ -149,21 +156,15 @@ def _config(
     findings: Findings,
     servers: list[Server],
     ids: set[str],
+    beside: Beside,
 ) -> Config | None:
     given: dict[str, Given] = {}
     for key in ROOT_KEYS - {"defaults", "serverDefaults"}:
         if key in root:
             given[key] = Given(_expanded(root[key], scope, (key,), findings), (key,))
     fields = Fields(given, findings, scope, document.written)
-    tools_dir = fields.path("tools_dir")
-    if tools_dir is not None and LOCAL_TOOLS in ids:
-        findings.error(("tools_dir",), f"stands for an entry '{LOCAL_TOOLS}', but there is one of that name already")
-    elif tools_dir is not None:
-        local = local_tools(tools_dir, LOCAL_TOOLS)
-        if local.disabled_reason is not None:
-            findings.warning(("tools_dir",), f"is switched off: {local.disabled_reason}")
-        servers = [*servers, local]
-    rules = read_root_rules(given, ids | ({LOCAL_TOOLS} if tools_dir is not None else set()), scope, findings)
+    servers = [*servers, *beside.servers(fields, ids, findings)]
+    rules = read_root_rules(given, ids | {server.id for server in servers}, scope, findings, beside.tool_sets)
     listen = read_listen(fields, findings)
     _advise_of_tokens(root, scope, findings)
     if listen is not None:

@@ -51,9 +51,13 @@ Transport = Literal["stdio", "http", "sse", "auto"]
 """How an upstream is reached. `auto`: a URL without a type; streamable HTTP first, SSE when that answers 4xx."""
 
 SessionMode = Literal["shared", "client", "call"]
-Builtin = Literal["web", "browser", "code", "shell", "text_files", "files"]
+Builtin = Literal["web", "browser", "code", "shell", "text_files", "files", "native", "skills"]
 OF_THIS_MACHINE: tuple[Builtin, ...] = ("code", "shell", "text_files", "files")
 """Built-in servers that do to this machine what a caller says."""
+NO_ENTRY: tuple[Builtin, ...] = ("native", "skills")
+"""Those that no entry names: native tools are found in their folder, skills stand under their own key."""
+Origin = Literal["native", "builtin", "mcp"]
+"""What a tool is: a REST endpoint, a function or server of the hub's own, or any MCP server's."""
 TARGETS = ("command", "url", "tools_dir", "builtin")
 """What an entry can lead to; it has exactly one of these."""
 OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
@@ -146,6 +150,12 @@ class Server(Frozen):
 
     builtin: Builtin | None = None
     """An upstream the hub brings along."""
+    native: SecretStr | None = None
+    """Of `builtin: native`: the REST endpoints it serves as tools, as JSON."""
+    secrets: tuple[SecretStr, ...] = ()
+    """What of them must not be shown."""
+    skills: tuple[Any, ...] = ()
+    """Of `builtin: skills`, which needs no process: each a `Skill`, a class that only those with skills import."""
     browser: bool = False
     """Whether it is a browser: its callers are kept apart, and the guard reads all its arguments."""
     profile: Path | None = None
@@ -190,6 +200,14 @@ class Server(Frozen):
         if (self.transport == "stdio") == (self.url is not None):
             other = "a 'command'" if self.transport == "stdio" else "a 'url'"
             raise ValueError(f"transport '{self.transport}' needs {other}")
+
+    @property
+    def origin(self) -> Origin:
+        """What its tools are."""
+        if self.native is not None:
+            return "native"
+        own = self.tools_dir is not None or self.builtin is not None or self.functions is not None
+        return "builtin" if own else "mcp"
 
     @property
     def of_this_machine(self) -> bool:

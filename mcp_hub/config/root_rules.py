@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
@@ -49,15 +49,24 @@ _WEB_KEYS: Final = ("docintel_endpoint", "allow_addresses")
 
 
 def read_root_rules(
-    given: Mapping[str, Given], ids: Collection[str], scope: Scope, findings: Findings
+    given: Mapping[str, Given],
+    ids: Collection[str],
+    scope: Scope,
+    findings: Findings,
+    more_sets: Callable[[Mapping[str, ToolSet]], Iterable[ToolSet]] = lambda own: (),
 ) -> dict[str, Any]:
-    """The fields of a Config that are rules; what the file does not say is absent."""
+    """The fields of a Config that are rules; what the file does not say is absent.
+
+    `more_sets` gives the tool sets that do not stand in the file itself, from those that do, by name.
+    """
     found: dict[str, Any] = {
         "blacklist": _blacklist(_first(given, "blacklist", "tool_blacklist"), ids, findings),
         "tool_sets": _named(ToolSet, given.get("tool_sets"), findings),
         "profiles": _named(Profile, given.get("profiles"), findings),
         "groups": _named(ToolGroup, given.get("groups"), findings),
     }
+    sets = found["tool_sets"] or ()
+    found["tool_sets"] = (*sets, *more_sets({one.name: one for one in sets})) or None
     web, fallback = _first(given, "web", "scrape"), _first(given, "fallback", "scrape_fallback")
     if fallback is not None and isinstance(fallback.value, dict):
         moved = {key: fallback.value[key] for key in _WEB_KEYS if key in fallback.value}

@@ -47,6 +47,8 @@ def secrets_of_server(server: Server) -> Iterator[str]:
         for given in (server.oauth.client_secret, server.oauth.private_key):
             if given is not None:
                 yield given.get_secret_value()
+    for secret in server.secrets:
+        yield secret.get_secret_value()
     for rules in server.tools.values():
         yield from _preset(rules.preset, 0)
     yield from _in_url(server.url)

@@ -19,10 +19,12 @@ def main() -> None:
     if not directory.is_dir():
         sys.exit(f"{directory} is not a directory: tools_dir must name the one with your Python files")
     left_out: list[str] = []
-    tools = load(directory, left_out.append)
-    for text in left_out:
+    duplicates: list[dict[str, str]] = []
+    tools = load(directory, left_out.append, duplicates)
+    again = [f"{one['dropped']}: {one['name']} is left out: {one['kept']} has it already" for one in duplicates]
+    for text in (*left_out, *again):
         print(text, file=sys.stderr, flush=True)
-    LocalServer(tools, left_out, stdin, stdout).serve()
+    LocalServer(tools, left_out, stdin, stdout, duplicates=duplicates).serve()
     sys.stderr.flush()
     os._exit(0)  # a thread that never returns must not keep the process
 

@@ -72,17 +72,19 @@ class LocalTool:
             schema = self._arguments.schema
         else:
             schema = without_properties(without_titles(written["parameters"]), self.preset)
-        self.definition = self._define(schema, documented, written or {})
+        long = documented.long_description if mark.include_long_description else None
+        texts = [text for text in (documented.short_description, long) if text]
+        self.documented = mark.before_long_description.join(texts)
+        """What its docstring says of it."""
+        self.definition = self._define(schema, written or {})
         """Of `tools/list`, without an extended model."""
         self._extension: Extension | None = None
         if mark.extended_model is not None:
             self.extend(mark.extended_model)
 
-    def _define(self, schema: Json, documented: docstring_parser.Docstring, written: Json) -> Json:
+    def _define(self, schema: Json, written: Json) -> Json:
         mark = self.mark
-        long = documented.long_description if mark.include_long_description else None
-        texts = [text for text in (documented.short_description, long) if text]
-        description = mark.description or written.get("description") or "\n\n".join(texts) or self.name
+        description = mark.description or written.get("description") or self.documented or self.name
         definition: Json = {"name": self.name, "description": description, "inputSchema": schema}
         if mark.title:
             definition["title"] = mark.title

@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +14,34 @@ from mcp_hub.local.functions import LocalTool, name_of
 from mcp_hub.local.registry import Mark, mark_of
 
 Report = Callable[[str], None]
+Duplicate = dict[str, str]
+"""`name`, and the files: `kept`, `dropped`."""
 
 
-def load(directory: Path, report: Report) -> dict[str, LocalTool]:
+def load(directory: Path, report: Report, duplicates: list[Duplicate] | None = None) -> dict[str, LocalTool]:
     """The tools of every `*.py` in `directory` and `directory/builtin`, by name, in the order of the files.
 
     Files whose name begins with `_` are left to be imported by the others. `report` gets one line for everything
-    that is left out: a file that does not import, a function no schema can be made of, a name that is taken.
+    that is left out: a file that does not import, a function no schema can be made of. A name that is taken is added
+    to `duplicates`.
     """
     tools: dict[str, LocalTool] = {}
+    places: dict[str, Path] = {}
+    twice: list[Duplicate] = [] if duplicates is None else duplicates
     for folder in (directory, directory / "builtin"):
         if folder.is_dir():
             sys.path.insert(0, str(folder))
             for path in sorted(folder.glob("*.py")):
                 if not path.name.startswith("_"):
-                    _load_file(path, tools, report)
+                    for tool in _tools_of(path, report):
+                        if (first := places.setdefault(tool.name, path)) is path and tool.name not in tools:
+                            tools[tool.name] = tool
+                        else:
+                            twice.append({"name": tool.name, "kept": str(first), "dropped": str(path)})
     return tools
 
 
-def _load_file(path: Path, tools: dict[str, LocalTool], report: Report) -> None:
+def _tools_of(path: Path, report: Report) -> Iterator[LocalTool]:
     name = f"mcp_hub_tools_{path.parent.name}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -51,14 +60,9 @@ def _load_file(path: Path, tools: dict[str, LocalTool], report: Report) -> None:
         if mark is None or _home(value, mark) != name:
             continue  # imported from another file, which lists it itself
         try:
-            tool = LocalTool(value, mark)
+            yield LocalTool(value, mark)
         except (TypeError, ValueError) as error:
             report(f"{path}: {mark.name or name_of(value)} is left out: {error}")
-            continue
-        if tool.name in tools:
-            report(f"{path}: {tool.name} is left out: a tool of this name was loaded before")
-        else:
-            tools[tool.name] = tool
 
 
 def _home(marked: Callable[..., Any], mark: Mark) -> str | None:

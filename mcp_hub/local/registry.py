@@ -35,6 +35,7 @@ class Mark:
     extended_model: type[BaseModel] | None = None
     """Its fields are arguments too, which the function gets as `**kwargs`."""
     include_long_description: bool = True
+    before_long_description: str = "\n\n"
     include_var_positional: bool = False
     include_var_keyword: bool = False
     convert: bool = True

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from mcp_hub import era as eras
 from mcp_hub.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, ProtocolError
-from mcp_hub.kinds import LEFT_OUT_KEY
+from mcp_hub.kinds import DUPLICATES_KEY, LEFT_OUT_KEY
 from mcp_hub.local import execution
 from mcp_hub.local.functions import LocalTool, WrongArguments
 from mcp_hub.local.results import failed, failure_of, result_of
@@ -55,10 +55,12 @@ class LocalServer:
         stdout: int,
         *,
         name: str = "mcp-hub local tools",
+        duplicates: list[dict[str, str]] | None = None,
     ) -> None:
         self._info = {"name": name, "version": VERSION}
         self._tools = tools
-        self._left_out = left_out
+        said = {LEFT_OUT_KEY: left_out, DUPLICATES_KEY: duplicates}
+        self._meta = {key: found for key, found in said.items() if found}
         self._stdin = stdin
         self._stdout = stdout
         self._writing = threading.Lock()
@@ -143,8 +145,8 @@ class LocalServer:
 
     def _list(self, params: dict[str, Any]) -> dict[str, Any]:
         listed: dict[str, Any] = {"tools": [tool.listed for tool in self._tools.values()]}
-        if self._left_out:
-            listed["_meta"] = {LEFT_OUT_KEY: self._left_out}
+        if self._meta:
+            listed["_meta"] = self._meta
         return listed
 
     def _acknowledge(self, request_id: RequestId, params: dict[str, Any]) -> None:

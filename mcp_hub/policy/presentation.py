@@ -1,4 +1,4 @@
-"""How things look to clients: other names, titles, descriptions and input schemas of tools."""
+"""How things look to clients: names, titles, descriptions and input schemas of tools; what the hub's own tools are."""
 
 from __future__ import annotations
 
@@ -22,15 +22,20 @@ log = logging.getLogger("mcp_hub.policy")
 MAX_CHANGED: Final = 1000
 """Input schemas that are kept as they were changed."""
 
+SOURCE_KEY: Final = "mcp-hub/source"
+"""In a tool's `_meta`: `native` or `builtin`."""
+
 
 class Presentation:
     """Puts `name`, `title` and `description` of the configuration in the place of the server's own.
 
-    Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`).
+    Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`). Tools of the hub's own
+    processes say so in their `_meta`; that of other servers is theirs.
     """
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
         self._rules = RulesOfTools(servers)
+        self._origins = {id: server.origin for id, server in servers.items() if server.origin != "mcp"}
         self._changed: dict[Route, tuple[Json, Json]] = {}
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -41,7 +46,10 @@ class Presentation:
         rules = self._rules(item.route)
         if item.route.kind is not TOOLS or not isinstance(item.wire, dict):
             return item
-        words = {key: text for key in ("title", "description") if (text := getattr(rules, key)) is not None}
+        words: Json = {key: text for key in ("title", "description") if (text := getattr(rules, key)) is not None}
+        if (origin := self._origins.get(item.route.upstream)) is not None:
+            meta = item.wire.get("_meta")
+            words["_meta"] = {**(meta if isinstance(meta, dict) else {}), SOURCE_KEY: origin}
         listed = item.wire.get("inputSchema")
         schema = self.schema(item.route, listed) if isinstance(listed, dict) else listed
         if rules.name is None and not words and schema is listed:

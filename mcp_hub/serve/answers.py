@@ -30,6 +30,9 @@ Work = Callable[[Send], Coroutine[Any, Any, Any]]
 PRIME_AFTER: Final = 2.0
 """Seconds until a request that is not answered gets a stream with an event id, so that its client can come back."""
 
+SOON: Final = 0.05
+"""Seconds in which most requests are answered, so that nobody has to watch whether their client has gone."""
+
 BROKEN: Final = "The hub failed to answer; its log says why."
 
 
@@ -89,11 +92,10 @@ class Answers:
         outbox = log if log is not None else Outbox()
         task = loop.create_task(work(outbox.put if streams else _drop))
         self._track(task, outbox)
-        gone = loop.create_task(request.gone())
-        gone.add_done_callback(lambda _: outbox.news.set())
+        gone: asyncio.Task[None] | None = None
         primes = log if resumable is not None and resumable.primes else None
         try:
-            while not gone.done():
+            while gone is None or not gone.done():
                 if not reply.started and primes is not None and len(outbox):
                     await _event(reply, primes.first())
                 event = outbox.take_event()
@@ -102,12 +104,17 @@ class Answers:
                 elif task.done():
                     await self._finish(reply, task, status, request_id, log)
                     return
+                elif gone is None:
+                    if not await news_within(outbox.news, SOON):
+                        gone = loop.create_task(request.gone())
+                        gone.add_done_callback(lambda _: outbox.news.set())
                 elif not await news_within(outbox.news, _patience(reply, primes)) and streams:
                     await _event(reply, COMMENT if reply.started or primes is None else primes.first())
         except ClientGone:
             return
         finally:
-            gone.cancel()
+            if gone is not None:
+                gone.cancel()
             if resumable is not None and log is not None and reply.streams:
                 self._leave(resumable.streams, log, task, request_id)
             else:

@@ -72,13 +72,8 @@ def card_named(name: str, cards: list[ToolCard]) -> ToolCard:
 
 
 def source_of(config: Config, card: ToolCard) -> Source:
-    """What a tool is made of: as its definition says, else by its server."""
-    meta = card.definition.get("_meta")
-    said = meta.get("mcp-hub/source") if isinstance(meta, dict) else None
-    if said in ("native", "mcp", "builtin"):
-        return said  # type: ignore[no-any-return]
+    """What a tool is made of: its server knows."""
     server = next((server for server in config.servers if server.id == card.server), None)
-    own = server is not None and (
-        server.functions is not None or server.tools_dir is not None or server.builtin is not None
-    )
-    return "builtin" if own else "mcp"
+    if server is None or (server.builtin is None and server.tools_dir is None and server.functions is None):
+        return "mcp"
+    return "native" if str(server.builtin) == "native" else "builtin"

@@ -19,6 +19,7 @@ from mcp_hub.local.functions import LocalTool
 from mcp_hub.local.here import Direct
 from mcp_hub.local.registry import mark_of
 from mcp_hub.local.registry import tool as mark
+from mcp_hub.metrics import IMetricsCollector
 from mcp_hub.toolkit.hub_groups import HubGroups
 from mcp_hub.toolkit.portal import Portal
 from mcp_hub.toolkit.running import Outcome, Running, ServerTools, ToolCard
@@ -51,19 +52,26 @@ class Hub:
 
     It starts with the first call, in a thread of its own, and ends with `close`, with the block, or with the program.
     Every call goes through the rules of the configuration. `config` is a file, what would stand in one, or nothing.
-    Raises ConfigError.
+    `collectors` are told of every call, in the hub's thread; `tracer_provider` is one of OpenTelemetry to trace calls
+    with. Raises ConfigError.
     """
 
-    def __init__(self, config: Config | Mapping[str, Any] | str | Path | None = None) -> None:
-        self._running = Running(_config(config))
+    def __init__(
+        self,
+        config: Config | Mapping[str, Any] | str | Path | None = None,
+        *,
+        collectors: Sequence[IMetricsCollector] = (),
+        tracer_provider: Any = None,
+    ) -> None:
+        self._running = Running(_config(config), collectors, tracer_provider)
         self._portal = Portal(self._running.close, self._running.begin_anew)
         # Whoever loses it without closing it loses its servers too.
         weakref.finalize(self, self._portal.end).atexit = False
 
     @classmethod
-    def from_config(cls, path: str | Path | None = None) -> Hub:
+    def from_config(cls, path: str | Path | None = None, **options: Any) -> Hub:
         """The hub of a configuration file; without a path of the one `mcp-hub` would use. Raises ConfigError."""
-        return cls(default_path() if path is None else path)
+        return cls(default_path() if path is None else path, **options)
 
     def __repr__(self) -> str:
         return f"Hub({', '.join(server.id for server in self.config.servers)})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -91,11 +91,27 @@ class ToolManager(ByServer, ByName, BySet):
         self.hub.close()
 
 
-class Closing:
-    """The end that has begun; await it to see it done."""
+class Closing(Coroutine[Any, Any, None]):
+    """The end that has begun; await it, or `asyncio.run` it, to see it done. Nobody has to."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
+        self._awaited: Coroutine[Any, Any, None] | None = None
+
+    def _begun(self) -> Coroutine[Any, Any, None]:
+        if self._awaited is None:
+            self._awaited = self._hub.aclose()
+        return self._awaited
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self._hub.aclose().__await__()
+        return self._begun().__await__()
+
+    def send(self, value: Any, /) -> Any:
+        return self._begun().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._begun().throw(*error)
+
+    def close(self) -> None:
+        if self._awaited is not None:
+            self._awaited.close()

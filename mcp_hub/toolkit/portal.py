@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import sys
 import threading
@@ -13,6 +14,8 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+log = logging.getLogger("mcp_hub.toolkit")
 
 CLOSE_WITHIN: Final = 10.0
 """Seconds the end may take; stopping servers takes at most 3."""
@@ -130,6 +133,8 @@ class Portal:
         try:
             async with asyncio.timeout(CLOSE_WITHIN - 1):
                 await self._ending()
+        except Exception:
+            log.exception("ending the hub failed")
         finally:
             loop.stop()
 

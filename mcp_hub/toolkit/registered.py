@@ -66,15 +66,19 @@ class RegisteredToolFunction:
 def of_function(function: Callable[..., Any], mark: Mark) -> RegisteredToolFunction:
     """A function, or a partial of one. Raises TypeError where no schema can be made of it."""
     local = LocalTool(function, mark)
-    parameters = {key: one for key, one in local.definition["inputSchema"].items() if key != "additionalProperties"}
+    stated = by_hand(mark.json_schema)
+    parameters = dict(local.definition["inputSchema"])
+    if stated is None:
+        del parameters["additionalProperties"]
     about: Json = {"name": local.name, "parameters": parameters}
-    if local.definition["description"] != local.name:  # which is what stands there if nothing is documented
-        about["description"] = local.definition["description"]
+    description = mark.description or (local.documented if stated is None else stated.get("description"))
+    if description:
+        about["description"] = description
     return RegisteredToolFunction(
         local.name,
         BASIC,
         "function",
-        local.original,
+        local.function,
         {"type": "function", "function": about},
         dict(local.preset),
         postprocess_func=mark.postprocess,

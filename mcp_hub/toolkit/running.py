@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from mcp_hub.kept import KeptCatalogs, default_directory
 from mcp_hub.kinds import TOOLS
 from mcp_hub.local.here import DIRECT, Direct, FunctionServer
 from mcp_hub.merge import Route
+from mcp_hub.metrics import IMetricsCollector
 from mcp_hub.policy import Call
 from mcp_hub.records import Records
 from mcp_hub.toolkit.portal import keep
@@ -84,8 +85,12 @@ class Outcome:
 class Running:
     """Everything but `config` and `functions` is used in the loop of the portal."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self, config: Config, collectors: Sequence[IMetricsCollector] = (), tracer_provider: Any = None
+    ) -> None:
         self.config = config
+        self._collectors = tuple(collectors)
+        self._tracer_provider = tracer_provider
         self.functions = FunctionServer()
         self._hub: Hub | None = None
         self._records: Records | None = None
@@ -108,6 +113,8 @@ class Running:
             self.config,
             kept=kept,
             record=self._record if log.enabled else None,
+            collectors=self._collectors,
+            tracer_provider=self._tracer_provider,
             functions=lambda server: self.functions.link(),
         )
         return await hub.__aenter__()
@@ -140,7 +147,7 @@ class Running:
             await self._hub.close()
         self.functions.close()
         if self._records is not None:
-            await asyncio.to_thread(self._records.close)
+            self._records.close()  # bounded; nothing else runs here any more, and at the program's end no thread begins
 
     def begin_anew(self) -> None:
         """After a fork: what runs is the parent's."""

@@ -1,12 +1,10 @@
-"""Agent skills: directories with a SKILL.md, told to a model so that it can read them when it needs them."""
+"""Agent skills as AgentScope has them: told to a model so that it can read them when it needs them."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
-MAX_SKILL: Final = 1024 * 1024
-"""Bytes of a SKILL.md."""
+from mcp_hub.config.skill import described
 
 INSTRUCTION: Final = """# Agent Skills
 The agent skills are a collection of folds of instructions, scripts, and resources that you can load dynamically to \
@@ -18,41 +16,33 @@ Check "{dir}/SKILL.md" for how to use this skill"""
 
 
 class AgentSkill(TypedDict):
-    """One of them."""
+    """One of them; `dir` is the directory with its `SKILL.md`."""
 
     name: str
     description: str
     dir: str
 
 
-def read_skill(directory: str) -> AgentSkill:
-    """The skill in a directory. Raises ValueError for a directory that is none."""
-    if not Path(directory).is_dir():
-        raise ValueError(f"The skill directory '{directory}' does not exist or is not a directory.")
-    path = Path(directory) / "SKILL.md"
-    if not path.is_file():
-        raise ValueError(f"The skill directory '{directory}' must include a SKILL.md file at the top level.")
-    with path.open("rb") as file:
-        front = _front_matter(file.read(MAX_SKILL).decode("utf-8", errors="replace"))
-    name, description = front.get("name"), front.get("description")
-    if not name or not description:
-        raise ValueError(
-            f"The SKILL.md file in '{directory}' must have a YAML Front Matter including `name` and `description` "
-            "fields."
-        )
-    return {"name": str(name), "description": str(description), "dir": str(directory)}
+class WithSkills:
+    """`instruction` is what a model is told of skills, `template` of each: `{name}`, `{description}`, `{dir}`."""
 
+    def __init__(self, instruction: str | None, template: str | None) -> None:
+        self.skills: dict[str, AgentSkill] = {}
+        self._instruction = INSTRUCTION if instruction is None else instruction
+        self._template = TEMPLATE if template is None else template
 
-def _front_matter(text: str) -> dict[str, Any]:
-    """What stands between the first two lines of dashes."""
-    import yaml  # only where a skill is read
+    def register_agent_skill(self, skill_dir: str) -> None:
+        """Tell the agent of the skill in a directory. Raises ValueError for one that is none or is known already."""
+        name, description = described(skill_dir)
+        if name in self.skills:
+            raise ValueError(f"An agent skill with name '{name}' is already registered in the toolkit.")
+        self.skills[name] = {"name": name, "description": description, "dir": str(skill_dir)}
 
-    first, *lines = text.lstrip("\ufeff").splitlines() or [""]
-    if first.rstrip() != "---":
-        return {}
-    end = next((number for number, line in enumerate(lines) if line.rstrip() == "---"), None)
-    try:
-        found = yaml.safe_load("\n".join(lines[:end])) if end is not None else None
-    except yaml.YAMLError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    def remove_agent_skill(self, name: str) -> None:
+        """Tell the agent of it no longer; nothing if there is none."""
+        self.skills.pop(name, None)
+
+    def get_agent_skill_prompt(self) -> str | None:
+        """What to tell the agent of its skills; None without one."""
+        parts = [self._template.format(**one) for one in self.skills.values()]
+        return "\n".join([self._instruction, *parts]) if parts else None

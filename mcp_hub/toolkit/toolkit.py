@@ -17,7 +17,7 @@ from mcp_hub.local.response import ToolResponse
 from mcp_hub.toolkit.clients import MCPClientBase, MCPToolFunction
 from mcp_hub.toolkit.hub import Hub
 from mcp_hub.toolkit.registered import RegisteredToolFunction, of_function, of_remote
-from mcp_hub.toolkit.skills import INSTRUCTION, TEMPLATE, AgentSkill, read_skill
+from mcp_hub.toolkit.skills import WithSkills
 from mcp_hub.toolkit.streams import ToolStream, response
 from mcp_hub.toolkit.told import with_tools
 from mcp_hub.toolkit.tool_calls import called
@@ -34,7 +34,7 @@ Postprocess = Callable[[Json, ToolResponse], Any]
 RESET = "reset_equipped_tools"
 
 
-class Toolkit:
+class Toolkit(WithSkills):
     """Tools and groups of tools for an agent. Every call goes through the hub and its rules.
 
     `hub` is one to share, or `config` what a hub of its own begins with: a file, what would stand in one, or nothing.
@@ -50,12 +50,10 @@ class Toolkit:
         hub: Hub | None = None,
         raise_on_error: bool = False,
     ) -> None:
+        super().__init__(agent_skill_instruction, agent_skill_template)
         self.tools: dict[str, RegisteredToolFunction] = {}
         self.groups = ToolGroups()
-        self.skills: dict[str, AgentSkill] = {}
         self.raise_on_error = raise_on_error
-        self._instruction = INSTRUCTION if agent_skill_instruction is None else agent_skill_instruction
-        self._template = TEMPLATE if agent_skill_template is None else agent_skill_template
         self._own = hub is None
         self._hub = Hub(config) if hub is None else hub
         self._gathers = hub is not None or config is not None
@@ -178,6 +176,7 @@ class Toolkit:
             preset=dict(preset_kwargs or {}),
             postprocess=postprocess_func,
             include_long_description=include_long_description,
+            before_long_description="\n",
             include_var_positional=include_var_positional,
             include_var_keyword=include_var_keyword,
             convert=False,
@@ -193,9 +192,17 @@ class Toolkit:
         if name != tool.name:
             tool.original_name, tool.name = tool.name, name
             tool.json_schema = {**tool.json_schema, "function": {**tool.json_schema["function"], "name": name}}
+            log.warning(
+                "A function with name '%s' is already registered in the toolkit. Renaming the new function to '%s'.",
+                tool.original_name,
+                name,
+            )
         elif name in self.tools:
-            log.warning("A function with name '%s' is already registered in the toolkit. Overriding it.", name)
-            self._remove(name)
+            log.warning(
+                "A function with name '%s' is already registered in the toolkit. Overriding with the new function.",
+                name,
+            )
+            self._retire(self.tools[name])  # its place in the order stays
         tool.begin = partial(self._begin, tool)
         self.tools[name] = tool
         self._tell()  # before the hub has the tool, so that it is in its group from the beginning
@@ -212,7 +219,7 @@ class Toolkit:
             self._remove(tool_name)
             self._tell()
         elif not allow_not_exist:
-            raise ValueError(f"Tool function '{tool_name}' is not registered in the toolkit.")
+            raise ValueError(f"Tool function '{tool_name}' does not exist in the toolkit.")
 
     def get_json_schemas(self, group_names: list[str] | None = None) -> list[Json]:
         """The tools of the groups that are on, or of those that are named, as models are told of them."""
@@ -295,7 +302,7 @@ class Toolkit:
         enabled = None if enable_funcs is None else _names(enable_funcs, "enable_funcs")
         disabled = _names(disable_funcs or [], "disable_funcs")
         if both := sorted({*(enabled or ())} & {*disabled}):
-            raise ValueError(f"The functions {both} are both in enable_funcs and in disable_funcs.")
+            raise ValueError(f"The functions in enable_funcs and disable_funcs should not overlap, but got {both}.")
         if preset_kwargs_mapping is not None and not isinstance(preset_kwargs_mapping, dict):
             raise TypeError(
                 f"The preset_kwargs_mapping must be a dictionary or None, but got {type(preset_kwargs_mapping)}."
@@ -327,7 +334,7 @@ class Toolkit:
 
     remove_mcp_servers = remove_mcp_clients
 
-    # --- state and skills --------------------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> Json:
         """`{"active_groups": [...]}`."""
@@ -348,23 +355,6 @@ class Toolkit:
         self.groups.clear()
         self._tell()
 
-    def register_agent_skill(self, skill_dir: str) -> None:
-        """Tell the agent of the skill in a directory. Raises ValueError for one that is none or is known already."""
-        skill = read_skill(skill_dir)
-        if skill["name"] in self.skills:
-            raise ValueError(f"An agent skill with name '{skill['name']}' is already registered in the toolkit.")
-        self.skills[skill["name"]] = skill
-
-    def remove_agent_skill(self, name: str) -> None:
-        """Tell the agent of it no longer; nothing if there is none."""
-        self.skills.pop(name, None)
-
-    def get_agent_skill_prompt(self) -> str | None:
-        """What to tell the agent of its skills; None without one."""
-        if not self.skills:
-            return None
-        return "\n".join([self._instruction, *(self._template.format(**skill) for skill in self.skills.values())])
-
     # --- what the hub knows ------------------------------------------------------------------------------------
 
     def _is_on(self, group: str, named: Collection[str] | None = None) -> bool:
@@ -375,10 +365,12 @@ class Toolkit:
         return tool.original_func == self.reset_equipped_tools
 
     def _remove(self, name: str) -> None:
-        tool = self.tools.pop(name)
+        self._retire(self.tools.pop(name))
+
+    def _retire(self, tool: RegisteredToolFunction) -> None:
         tool.begin = None
         if tool.local is not None and not self._is_meta(tool):
-            self._hub.remove_function(name)
+            self._hub.remove_function(tool.name)
 
     def _clients(self) -> list[MCPClientBase]:
         """The clients whose tools are registered."""

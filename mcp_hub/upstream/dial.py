@@ -52,6 +52,10 @@ class Dialer:
             if self._functions is None:
                 raise LinkError("its functions are those of a program this hub does not run in")
             return self._functions(server)
+        if server.builtin == "skills":
+            from mcp_hub.skills.link import SkillLink
+
+            return SkillLink(server.skills)
         if transport == "http":
             from mcp_hub.wire.http_client import HttpLink  # aiohttp only where a server needs it
 

@@ -11,7 +11,7 @@ import msgspec
 
 from mcp_hub.config.models import Server
 from mcp_hub.errors import METHOD_NOT_FOUND, UpstreamAnswered
-from mcp_hub.kinds import LEFT_OUT_KEY, TOOLS, Kind
+from mcp_hub.kinds import DUPLICATES_KEY, LEFT_OUT_KEY, TOOLS, Kind
 from mcp_hub.text import printable
 from mcp_hub.wire.link import LinkError
 
@@ -30,6 +30,7 @@ class Drained(msgspec.Struct, frozen=True):
 
     items: list[Any]
     shortfall: str | None = None
+    duplicates: tuple[dict[str, str], ...] = ()
 
 
 async def drain(ask: Ask, kind: Kind, page_deadline: float) -> Drained:
@@ -56,7 +57,7 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> Drained:
             return Drained(items[:MAX_ITEMS], f"{kind.list_method} has more than {MAX_ITEMS:,} items")
         cursor = answer.get("nextCursor")
         if not isinstance(cursor, str):
-            return Drained(items, _left_out(answer))
+            return Drained(items, _left_out(answer), _duplicates(answer))
         if cursor in seen:
             return Drained(items, f"{kind.list_method} repeats a cursor")
         seen.add(cursor)
@@ -70,6 +71,13 @@ def _left_out(answer: dict[str, Any]) -> str | None:
     return "; ".join(printable(str(text)) for text in texts) if isinstance(texts, list) and texts else None
 
 
+def _duplicates(answer: dict[str, Any]) -> tuple[dict[str, str], ...]:
+    meta = answer.get("_meta")
+    found = meta.get(DUPLICATES_KEY) if isinstance(meta, dict) else None
+    named = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return tuple({key: printable(str(one.get(key))) for key in ("name", "kept", "dropped")} for one in named)
+
+
 class Lists:
     """What one upstream lists, raw, by kind."""
 
@@ -78,6 +86,8 @@ class Lists:
         self.items: dict[Kind, list[Any]] = {}
         self.shortfalls: dict[Kind, str] = {}
         """Why a list is not complete, in words for the user."""
+        self.duplicates: tuple[dict[str, str], ...] = ()
+        """Of local tools: names that were found twice, with the files of both."""
         self._tools: dict[str, dict[str, Any]] = {}
 
     def adopt(self, items: dict[Kind, list[Any]]) -> None:
@@ -131,6 +141,11 @@ class Lists:
         if drained.shortfall is not None:
             self.shortfalls[kind] = drained.shortfall
             log.warning("%s: %s", self._server.id, drained.shortfall)
+        if kind is TOOLS and self._server.tools_dir is not None:
+            self.duplicates = drained.duplicates
+            for one in drained.duplicates:
+                text = "%s: %s: the tool %s is left out: %s has it already"
+                log.warning(text, self._server.id, one["dropped"], one["name"], one["kept"])
         return [item for item in drained.items if not self._left_out(kind, item, unusable)]
 
     def _left_out(self, kind: Kind, item: Any, unusable: Unusable) -> bool:

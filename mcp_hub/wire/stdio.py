@@ -17,8 +17,10 @@ from mcp_hub.text import printable
 from mcp_hub.wire import reaper
 from mcp_hub.wire.children import Children
 from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
+from mcp_hub.wire.gathered import Gathered
 from mcp_hub.wire.lines import LineReader, Oversized
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.wire.spawned import spawn
 
 log = logging.getLogger("mcp_hub.upstream")
 
@@ -81,17 +83,12 @@ class StdioLink:
 
     async def open(self, receiver: Receiver) -> None:
         """Start the process. Raises LinkError when it cannot be started."""
-        loop = asyncio.get_running_loop()
         try:
-            transport, process = await loop.subprocess_exec(
+            transport, process = await spawn(
                 lambda: _Process(self._upstream, receiver, self._max_frame, warns=self._warns),
-                *self._argv,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                self._argv,
                 env=self._env,
                 cwd=self._cwd,
-                start_new_session=os.name == "posix",
             )
         except OSError as error:
             where = f" in {self._cwd}" if self._cwd is not None else ""
@@ -112,7 +109,7 @@ class StdioLink:
         except FrameError as error:
             raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
         await self._wait_until_writable()
-        stdin.writelines((line, b"\n"))
+        self._process.stdin.put(line + b"\n")
 
     async def _wait_until_writable(self) -> None:
         process = cast("_Process", self._process)
@@ -141,6 +138,7 @@ class StdioLink:
         pgid = self._transport.get_pid()
         self._process.muted = True
         with contextlib.suppress(Exception):
+            self._process.stdin.flush()
             stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
             if stdin is not None:
                 stdin.abort() if not self._process.writable.is_set() else stdin.close()
@@ -184,6 +182,7 @@ class _Process(asyncio.SubprocessProtocol):
         self.writable.set()
         self.exited = asyncio.Event()
         self.gone = False
+        self.stdin = Gathered(self._write)
         self._over = asyncio.Event()
         self._ended: set[int] = set()
         """Pipes that are at their end."""
@@ -201,6 +200,13 @@ class _Process(asyncio.SubprocessProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def _write(self, data: bytes) -> None:
+        stdin = (
+            cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0)) if self._transport else None
+        )
+        if stdin is not None and not stdin.is_closing():
+            stdin.write(data)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:

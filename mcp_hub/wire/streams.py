@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
+from mcp_hub.wire.gathered import Gathered
+
 _CHUNK: Final = 256 * 1024
 _READ_AHEAD: Final = 16
 """Chunks the reader thread may be ahead of the loop."""
@@ -122,6 +124,7 @@ class _PipeOutput(asyncio.BaseProtocol):
         self._transport: Any = None
         self._writable = asyncio.Event()
         self._writable.set()
+        self._gathered = Gathered(self._put)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -138,14 +141,19 @@ class _PipeOutput(asyncio.BaseProtocol):
         self._writable.set()
 
     def write(self, data: bytes) -> None:
+        self._gathered.put(data)
+
+    def _put(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     @property
     def buffered(self) -> int:
-        return int(self._transport.get_write_buffer_size()) if self._transport is not None else 0
+        unwritten = int(self._transport.get_write_buffer_size()) if self._transport is not None else 0
+        return unwritten + self._gathered.size
 
     async def flush(self) -> None:
+        self._gathered.flush()
         await self._writable.wait()
 
 

@@ -123,3 +123,14 @@ async def test_tags_of_the_configuration_filter_tools(tmp_path: Path) -> None:
     entry = fake(tools=rules, include_tags=["safe"], exclude_tags=["slow"])
     async with hub(tmp_path, {"a": entry}) as client:
         assert await client.tool_names() == ["a__echo"]
+
+
+async def test_tags_of_a_servers_own_filter_tools_whichever_name_its_library_gives_them(tmp_path: Path) -> None:
+    schema = {"type": "object"}
+    tools = [
+        {"name": key, "inputSchema": schema, "_meta": {key: {"tags": ["safe"]}}} for key in ("fastmcp", "_fastmcp")
+    ]
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"tools": [*tools, {"name": "untagged", "inputSchema": schema}]}))
+    async with hub(tmp_path, {"a": fake("--lists", str(lists), include_tags=["safe"])}) as client:
+        assert await client.tool_names() == ["a__fastmcp", "a___fastmcp"]

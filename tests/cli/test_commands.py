@@ -181,7 +181,7 @@ def test_check_says_which_file_of_local_tools_does_not_import(tmp_path: Path) ->
     (tools / "good.py").write_text("from mcp_hub import tool\n@tool\ndef fine() -> str:\n    return 'fine'\n")
     (tools / "broken.py").write_text("\nimport no_such_module_anywhere\n")
     done = run("check", "--config", str(write_config(tmp_path, {"local": {"tools_dir": str(tools)}})))
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert re.search(r"local +ok", done.stdout)
     assert "broken.py:2: does not import: ModuleNotFoundError" in done.stdout
 

@@ -16,7 +16,8 @@ from mcp_hub.config.document import HOW_TO_CREATE
 from mcp_hub.config.launchers import unpinned
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.*")])
+EXAMPLES = [path for path in ROOT.glob("examples/**/*.*") if path.suffix != ".pyc"]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *EXAMPLES])
 _FENCED = re.compile(r"^[ \t]*```(\w*)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
 _RUN = re.compile(
     r"(?:^[ \t]*(?:\$ )?|[`'\"]|-- |&& )"

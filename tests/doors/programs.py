@@ -1,16 +1,20 @@
-"""The programs of `examples/`, run as they are or as they were written for the package they come from."""
+"""The programs of `examples/` and the blocks of `docs/doors/`, run as they are or as they were before the hub."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.peers.catalogue import run
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PAGES = ROOT / "docs" / "doors"
 SERVER = EXAMPLES / "demo_server.py"
-RUN = 120.0
+RUN = 180.0
 """Seconds one program may take; a bound against hangs."""
 
 
@@ -26,6 +30,24 @@ def changed_lines(program: str) -> list[tuple[str, str]]:
     return re.findall(r"^\s*(.*?)  # was: (.*)$", text, re.MULTILINE)
 
 
-async def output(program: Path, *, python: str = sys.executable, args: tuple[str, ...] = ()) -> str:
-    """What a program prints. Raises PeerFailed when it fails or does not end."""
-    return await run([python, str(program), *(args or (sys.executable, str(SERVER)))], RUN)
+def blocks(page: str, language: str) -> list[str]:
+    """The blocks of a page that are about the hub: those marked `after`."""
+    text = (PAGES / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language} after\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def promised(code: str) -> list[str]:
+    """The lines a page says its code prints."""
+    return re.findall(r"^# → (.*)$", code, re.MULTILINE)
+
+
+async def output(
+    program: Path,
+    *args: str,
+    python: str = sys.executable,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The lines a program prints. `python` is the hub's for what it starts. Raises PeerFailed."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return (await run([python, str(program), *args], RUN, cwd=cwd, env={"PATH": path, **(env or {})})).splitlines()

@@ -106,6 +106,7 @@ class Tool(BaseModel):
         {"name": "add", "description": "adds", "input_schema": SCHEMA},
         SimpleNamespace(name="add", description="adds", inputSchema=SCHEMA),
         Tool(parameters=SCHEMA),
+        mcp_hub.BaseTool(name="add", description="adds", json_schema=SCHEMA),
         Tool(parameters=[{"name": "a", "type": "integer", "required": True}, {"name": "b", "type": "integer"}]),
         Tool(parameters={"a": {"type": "integer", "required": True}, "b": "integer"}),
     ],

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config.models import Deadlines, Server
+from mcp_hub.config.models import Deadlines, Root, Server
 from mcp_hub.config.oauth import OAuth
 from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PostProcess, Retry, Screen, ToolRules
 from mcp_hub.config.secret_str import SecretStr
+from mcp_hub.config.skill import Skill
 from mcp_hub.kept import Kept, KeptCatalogs
 
 LISTS: dict[str, list[Any]] = {"tools": [{"name": "t", "n": 10**25}], "resources": [], "templates": [], "prompts": []}
@@ -120,6 +121,9 @@ OTHER: dict[str, Any] = {
     "max_sessions": 7, "era": "modern", "keep_catalog": False, "deadlines": Deadlines(call=5), "max_frame": 5,
     "builtin": "web", "browser": True, "allow": ("roots",),
     "profile": Path("profile"), "headless": False, "executable": Path("chromium"),
+    "policy": "deny", "roots": (Root(at="/a/", path=Path("a"), mode="ro"),), "allow_over_network": True,
+    "functions": "f", "native": SecretStr("[]"), "secrets": (SecretStr("secret"),),
+    "skills": (Skill(name="s", description="d", directory=Path("s")),),
     "oauth": OAuth(client_id="c", client_secret=SecretStr("s")),
 }  # fmt: skip
 RULES: dict[str, Any] = {

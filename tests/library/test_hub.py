@@ -183,7 +183,7 @@ def test_a_cancelled_call_is_cancelled_at_its_server(hub: Hub, tmp_path: Path) -
             hub.call(
                 "recorded",
                 "count",
-                {"steps": 1, "pause": 1},
+                {"steps": 1, "pause": PATIENCE},
                 on_progress=lambda _: loop.call_soon_threadsafe(going.set),
             )
         )
@@ -289,11 +289,13 @@ def test_a_hub_that_is_lost_loses_its_servers() -> None:
 
 
 @pytest.mark.parametrize("end", ["", "import os; os._exit(0)", "raise RuntimeError"])
-def test_no_child_outlives_a_program_that_never_closes(end: str) -> None:
+def test_no_child_outlives_a_program_that_never_closes(end: str, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
     program = f"""
         import sys
         from mcp_hub import Hub
-        hub = Hub({{"servers": {{"fake": {{"command": sys.executable, "args": [{FAKE!r}]}}}}}})
+        servers = {{"fake": {{"command": sys.executable, "args": [{FAKE!r}]}}}}
+        hub = Hub({{"servers": servers, "call_log": {{"file": {str(calls)!r}}}}})
         print(hub.call_sync("fake", "pid")["content"][0]["text"], flush=True)
         {end}
     """
@@ -303,6 +305,9 @@ def test_no_child_outlives_a_program_that_never_closes(end: str) -> None:
     pid = int(done.stdout)
     left = [psutil.Process(pid)] if psutil.pid_exists(pid) else []
     assert psutil.wait_procs(left, timeout=5)[1] == []
+    if not end:
+        assert done.stderr == ""
+        assert '"pid"' in calls.read_text()
 
 
 def test_a_configuration_file_means_what_it_means_to_the_command_line(tmp_path: Path) -> None:
@@ -313,6 +318,20 @@ def test_a_configuration_file_means_what_it_means_to_the_command_line(tmp_path: 
         assert "add" not in exposed
     with pytest.raises(ConfigError):
         Hub.from_config(tmp_path / "nowhere.yaml")
+
+
+def test_collectors_are_told_of_every_call() -> None:
+    told: list[tuple[str, str, str, bool]] = []
+
+    class Collector:
+        def record(self, *, server: str, tool: str, method: str, code: str, seconds: float, success: bool) -> None:
+            told.append((server, tool, code, success))
+
+    with Hub(collectors=[Collector()]) as hub:
+        hub.put_function(LocalTool(add))
+        hub.call_sync("local", "add", {"a": 1})
+        hub.call_sync("local", "add", {"a": "one"})
+    assert told == [("local", "add", "ok", True), ("local", "add", "invalid_parameters", False)]
 
 
 def test_one_dead_server_is_one_error_among_the_lists() -> None:

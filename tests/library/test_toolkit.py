@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from pathlib import Path
@@ -16,7 +17,7 @@ from mcp_hub import Hub, StdIOStatefulClient, Toolkit, ToolResponse
 from mcp_hub.config import Config
 from mcp_hub.config.rules import PostProcess
 from mcp_hub.errors import InvalidParameters
-from tests.fakes.client import PATIENCE, fake
+from tests.fakes.client import FAKE, PATIENCE, RpcError, fake, spawned
 
 pytestmark = pytest.mark.anyio
 
@@ -85,7 +86,7 @@ def test_models_are_told_of_a_function_as_they_always_were() -> None:
             "type": "function",
             "function": {
                 "name": "add",
-                "description": "Add two numbers.\n\nExactly.",
+                "description": "Add two numbers.\nExactly.",
                 "parameters": {
                     "type": "object",
                     "properties": {
@@ -121,6 +122,7 @@ async def test_namesakes_are_refused_left_out_replaced_or_renamed(toolkit: Toolk
     assert toolkit.tools["add_2"].original_name == "add"
     assert (await text(toolkit, "add", a=1), await text(toolkit, "add_2", a=1)) == ("3", "other")
     toolkit.register_tool_function(other, namesake_strategy="override")
+    assert names(toolkit) == ["add", "add_2"]
     assert await text(toolkit, "add", a=1) == "other"
     with pytest.raises(ValueError, match="strategy"):
         toolkit.register_tool_function(other, namesake_strategy="other")  # type: ignore[arg-type]
@@ -504,6 +506,56 @@ async def test_a_hub_it_is_attached_to_has_its_functions_its_groups_and_its_own_
         assert await text(toolkit, "coroutine") == "a b"
 
 
+SERVED = """
+import asyncio, sys
+from mcp_hub import StdIOStatefulClient, Toolkit, ToolResponse
+
+def said(text, **more):
+    return ToolResponse([{"type": "text", "text": text}], **more)
+
+async def spell(word: str):
+    for end in range(1, len(word) + 1):
+        yield said(word[:end], is_last=False)
+
+toolkit = Toolkit()
+toolkit.create_tool_group("remote", "Elsewhere.", notes="Be quick.")
+toolkit.register_tool_function(spell)
+toolkit.register_tool_function(toolkit.reset_equipped_tools)
+client = StdIOStatefulClient("fake", command=sys.executable, args=[sys.argv[1]])
+
+async def registered():
+    await client.connect()
+    await toolkit.register_mcp_client(
+        client, "remote", enable_funcs=["echo", "add"], preset_kwargs_mapping={"add": {"b": 40}})
+
+asyncio.run(registered())
+toolkit.serve()
+"""
+
+
+async def test_a_toolkit_is_served_with_its_clients_its_presets_and_its_groups(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SERVED)
+    async with spawned([sys.executable, str(program), FAKE]) as served:
+        await served.initialize()
+        assert await served.tool_names() == ["reset_equipped_tools", "spell"]
+        result = await served.call("spell", {"word": "hub"}, _meta={"progressToken": "t"})
+        assert result["content"][0]["text"] == "hub"
+        told = await served.notified("notifications/progress", 3)
+        assert [note["params"]["message"] for note in told] == ["h", "hu", "hub"]
+        refused = await served.call("fake__add", {"a": 2})
+        assert refused["_meta"]["mcp-hub/error"]["code"] == "group_inactive"
+        assert "Be quick." in await served.text("reset_equipped_tools", {"remote": True})
+        await served.notified("notifications/tools/list_changed")
+        tools = {tool["name"]: tool for tool in (await served.request("tools/list"))["tools"]}
+        assert list(tools) == ["reset_equipped_tools", "spell", "fake__echo", "fake__add"]
+        assert list(tools["fake__add"]["inputSchema"]["properties"]) == ["a"]
+        assert await served.text("fake__add", {"a": 2, "b": 0}) == "42"
+        with pytest.raises(RpcError) as hidden:
+            await served.call("fake__pid")
+        assert hidden.value.code == -32602
+
+
 # --- extended models and skills --------------------------------------------------------------------------------------
 
 
@@ -546,8 +598,7 @@ async def test_an_extended_model_adds_arguments_and_checks_them_and_the_message_
 
 
 def test_skills_are_read_from_their_directories(tmp_path: Path) -> None:
-    with Path("/dev/null").open():
-        toolkit = Toolkit()
+    toolkit = Toolkit()
     assert toolkit.get_agent_skill_prompt() is None
     skill = tmp_path / "maps"
     for wrong in (str(skill), str(tmp_path)):
@@ -556,7 +607,7 @@ def test_skills_are_read_from_their_directories(tmp_path: Path) -> None:
     skill.mkdir()
     for wrong in ("# No front matter", "---\nname: maps\n---\n", "---\n- [\n---\n"):
         (skill / "SKILL.md").write_text(wrong)
-        with pytest.raises(ValueError, match="Front Matter"):
+        with pytest.raises(ValueError, match=r"(?i)front matter"):
             toolkit.register_agent_skill(str(skill))
     (skill / "SKILL.md").write_text("---\nname: maps\ndescription: Reads maps.\n---\n# Maps\n")
     toolkit.register_agent_skill(str(skill))

@@ -15,14 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import mcp_hub
-from mcp_hub.config.models import Config, Server
-from mcp_hub.era import Envelope
 from mcp_hub.errors import INVALID_PARAMS, UpstreamAnswered
-from mcp_hub.hub import Hub
-from mcp_hub.kinds import TOOLS
 from mcp_hub.metrics import BUCKETS, MAX_SERIES, OTHER, Metrics
 from mcp_hub.openmetrics import Family, exposition
-from mcp_hub.policy import Call
 from tests.fakes.client import FAKE, HUB, PATIENCE, fake, spawned
 from tests.network.visitor import TOKENS, bearer, network_hub, visiting
 
@@ -135,28 +130,21 @@ async def test_a_hub_in_a_program_tells_its_collectors_and_its_tracer(tmp_path: 
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     collector: mcp_hub.IMetricsCollector = Collector()
-    server = Server(id="up", namespace="up", transport="stdio", command=sys.executable, args=(FAKE,))
-    config = Config(servers=(server,))
-    made = Hub(config, collectors=[Broken(), collector], tracer_provider=provider)
+    servers = {"up": {"command": sys.executable, "args": [FAKE]}}
+    made = mcp_hub.Hub({"servers": servers}, collectors=[Broken(), collector], tracer_provider=provider)
     async with asyncio.timeout(PATIENCE), made as hub:
         with provider.get_tracer("program").start_as_current_span("the program's own") as own:
-            for name in ("up__echo", "up__fail"):
-                route = await hub.route(TOOLS, name, "handshake")
-                params = {"name": route.name, "arguments": {"text": "x"}}
-                call = Call("tools/call", name, route, params, "handshake", Envelope(), label=f"call of {name}")
-                try:
-                    await hub.act(call)
-                except UpstreamAnswered:
-                    assert name == "up__fail"
+            await hub.call("up", "echo", {"text": "x"})
+            with pytest.raises(UpstreamAnswered):
+                await hub.call("up", "fail")
             parent = own.get_span_context()
-        assert hub.metrics.calls[("up", "tools/call", "echo", "ok")] == 1
     echo, fail, program = exporter.get_finished_spans()
     assert program.name == "the program's own"
     assert (echo.name, fail.name) == ("execute_tool up__echo", "execute_tool up__fail")
     assert echo.status.is_ok
     assert not fail.status.is_ok
     assert echo.attributes is not None
-    assert echo.attributes["gen_ai.tool.call.id"] == "call of up__echo"
+    assert json.loads(str(echo.attributes["gen_ai.tool.call.result"]))["content"][0]["text"] == "x"
     assert {span.parent.span_id for span in (echo, fail) if span.parent is not None} == {parent.span_id}
     assert isinstance(collector, Collector)
     common = {"server": "up", "method": "tools/call"}

@@ -72,6 +72,25 @@ def errors_of(span: Got) -> str:
     return str(span.attributes["error.type"])
 
 
+async def test_the_hubs_own_tools_are_spans_and_hub_call_is_the_span_of_what_it_calls(tmp_path: Path) -> None:
+    with collecting() as collector:
+        groups = {"later": {"description": "for later", "tools": ["up/add"]}}
+        root = {"groups": groups, "meta_tools": True, "tracing": {"endpoint": collector.url}}
+        async with hub(tmp_path, {"up": fake()}, **root) as client:
+            await client.tool_names()
+            await client.call("hub_search", {"query": "add"})
+            await client.call("hub_call", {"tool": "up__add", "arguments": {"a": 1, "b": 2}})
+            await client.call("reset_equipped_tools", {"later": True})
+            await client.call("hub_call", {"tool": "up__add", "arguments": {"a": 1, "b": 2}}, _meta=CONTEXT)
+        assert b"Traceback" not in client.stderr
+    search, inactive, reset, called = collector.spans
+    assert [search.name, reset.name] == ["execute_tool hub_search", "execute_tool reset_equipped_tools"]
+    assert {search.attributes["mcp.server"], reset.attributes["mcp.server"]} == {"(mcp-hub)"}
+    assert errors_of(inactive) == "group_inactive"
+    assert (called.error, called.attributes["mcp.server"], called.parent) == (False, "up", PARENT)
+    assert json.loads(called.attributes["gen_ai.tool.call.arguments"]) == {"a": 1, "b": 2}
+
+
 @pytest.mark.parametrize("modern", [False, True])
 async def test_the_trace_of_the_client_goes_on_to_the_server(tmp_path: Path, modern: bool) -> None:
     with collecting() as collector:

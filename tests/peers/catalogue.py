@@ -419,14 +419,17 @@ def _environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**os.environ, "FASTMCP_CHECK_FOR_UPDATES": "off", **(more or {})}
 
 
-async def run(command: Sequence[str], deadline: float) -> str:
+async def run(
+    command: Sequence[str], deadline: float, *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> str:
     """What a command prints. Raises PeerFailed when it fails or takes longer; its process group is ended either way."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=_environment(),
+        cwd=cwd,
+        env=_environment(env),
         start_new_session=True,
     )
     talking = asyncio.ensure_future(process.communicate())

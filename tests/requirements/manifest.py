@@ -5,53 +5,246 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_LOCAL = "local/test_local_tools.py"
-_SCHEMAS = "local/test_schemas.py"
 _ACCESS = "access/test_rules_of_a_file.py"
-_SERVED = "access/test_what_is_served.py"
-_GUARD = "guard/test_the_guard_in_the_hub.py"
+_BY_NAME = "library/test_tools_by_name.py"
+_BY_SERVER = "library/test_tools_by_server.py"
+_CLIENTS = "library/test_clients.py"
+_CODE = "builtins/test_code_and_shell.py"
+_EXAMPLES = "doors/test_the_examples.py"
+_EXECUTOR = "library/test_executor.py"
 _FALLBACK = "tries/test_fallback.py"
-_ONE = "hub/test_one_bad_upstream_is_one_bad_upstream.py"
-_END = "hub/test_nothing_outlives_the_hub.py"
-_LOST = "hub/test_nothing_is_lost_on_the_way.py"
-_PACKAGES = "doors/test_the_packages_are_clients_of_the_hub.py::test_a_package_lists_and_calls_servers_of_both_eras"
+_FILES = "builtins/test_files.py"
+_FOLDERS = "discovery/test_folders.py"
+_GROUPS = "groups/test_one_client.py"
+_GROUPS_IN_PROGRAMS = "groups/test_library.py"
+_GUARD = "guard/test_the_guard_in_the_hub.py"
+_KINDS = "local/test_kinds_of_functions.py"
+_LOCAL = "local/test_local_tools.py"
+_OFF = "builtins/test_off_and_off_the_network.py"
+_ONCE = "tries/test_nothing_is_executed_twice.py"
+_RAW_FILES = "builtins/test_text_files.py"
+_SCHEMAS = "local/test_schemas.py"
+_SERVED = "access/test_what_is_served.py"
+_SHAPED = "results/test_results_are_shaped.py"
+_STREAMS = "local/test_streams.py"
+_TOOLKIT = "library/test_toolkit.py"
+_URLS = "guard/test_url_rules.py"
+
+_ON_BOTH = f"{_EXAMPLES}::test_a_program_prints_the_same_on_the_original_and_on_the_hub"
+_PROCEDURE = f"{_EXAMPLES}::test_the_toolkit_does_what_its_operating_procedure_says"
 
 SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
-    # -- 000 ------------------------------------------------------------------------------------------------------
-    "A000-3": (f"{_ACCESS}::test_tags_of_the_configuration_filter_tools",),
-    # -- 001 ------------------------------------------------------------------------------------------------------
-    "A001-3": (f"{_LOCAL}::test_a_tool_that_blocks_in_pure_python_does_not_keep_others_from_being_answered",),
+    # -- 000 -------------------------------------------------------------------------------------------------
+    "A000-1": (
+        f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
+        f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
+    ),
+    "A000-2": (
+        f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
+        _ON_BOTH,
+    ),
+    "A000-3": (
+        f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
+        f"{_ACCESS}::test_tags_of_the_configuration_filter_tools",
+    ),
+    "A000-4": (f"{_BY_NAME}::test_a_name_that_is_registered_again_is_replaced_with_its_tags",),
+    "A000-5": (
+        f"{_SCHEMAS}::test_the_decorator_returns_the_function_itself",
+        f"{_BY_NAME}::test_check_31_annotated_arguments_and_defaults_are_described",
+    ),
+    "A000-6": (
+        f"{_BY_NAME}::test_check_31_annotated_arguments_and_defaults_are_described",
+        f"{_SCHEMAS}::test_annotated_texts_and_the_default_are_one_text_for_those_who_have_only_that",
+        f"{_SCHEMAS}::test_a_field_describes_a_parameter_above_the_docstring",
+    ),
+    "A000-7": (
+        f"{_BY_NAME}::test_check_31_annotated_arguments_and_defaults_are_described",
+        f"{_SCHEMAS}::test_only_what_always_is_an_object_has_an_output_schema",
+        _ON_BOTH,
+    ),
+    "A000-8": (f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",),
+    "A000-9": (f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",),
+    "A000-10": (f"{_BY_NAME}::test_a_function_is_itself_and_comes_sync_and_async",),
+    "A000-11": (f"{_BY_NAME}::test_check_30_unknown_and_failing_tools_are_texts",),
+    "A000-12": (
+        f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
+        f"{_BY_NAME}::test_what_is_no_transport_is_said_and_what_is_not_there_leaves_nothing",
+        f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",
+    ),
+    "A000-13": (
+        f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
+        _ON_BOTH,
+    ),
+    "A000-14": (f"{_BY_NAME}::test_a_schema_becomes_kwargs_and_stays_as_it_is",),
+    "A000-15": (
+        f"{_ACCESS}::test_tags_of_a_servers_own_filter_tools_whichever_name_its_library_gives_them",
+        f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",
+    ),
+    "A000-16": (
+        f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",
+        f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
+        _ON_BOTH,
+    ),
+    "A000-17": (f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",),
+    "A000-18": ("hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",),
+    "A000-19": (f"{_BY_NAME}::test_check_34_without_fastmcp_and_markitdown_servers_work_and_nobody_is_asked",),
+    # -- 001 -------------------------------------------------------------------------------------------------
+    "A001-1": (
+        f"{_STREAMS}::test_the_fields_of_a_response_have_the_defaults_they_are_known_for",
+        f"{_STREAMS}::test_a_response_is_a_result_and_a_result_a_response",
+    ),
+    "A001-2": (
+        f"{_KINDS}::test_every_kind_of_function_is_a_stream_whose_last_chunk_is_the_result",
+        f"{_STREAMS}::test_every_kind_of_function_is_the_same_stream",
+        f"{_TOOLKIT}::test_every_kind_of_tool_gives_chunks_that_end_in_is_last",
+    ),
+    "A001-3": (
+        f"{_KINDS}::test_a_blocking_sync_tool_does_not_delay_another_call",
+        f"{_STREAMS}::test_a_sync_function_has_a_thread_and_the_context_of_its_caller",
+        f"{_TOOLKIT}::test_a_blocking_sync_tool_does_not_delay_another_call",
+    ),
     "A001-4": (
         f"{_SCHEMAS}::test_docstrings_of_the_usual_styles_describe_the_tool_and_its_parameters",
         f"{_SCHEMAS}::test_types_become_schemas",
+        f"{_SCHEMAS}::test_self_and_variable_parameters_are_left_out_and_awkward_names_stay",
+        f"{_TOOLKIT}::test_models_are_told_of_a_function_as_they_always_were",
     ),
-    "A001-6": (f"{_SCHEMAS}::test_titles_are_removed_but_never_a_property_of_that_name",),
+    "A001-5": (f"{_SCHEMAS}::test_the_long_description_and_variable_parameters_are_there_on_demand",),
+    "A001-6": (
+        f"{_SCHEMAS}::test_titles_are_removed_but_never_a_property_of_that_name",
+        f"{_SCHEMAS}::test_titles_go_at_every_depth_of_a_schema_and_values_stay",
+    ),
+    "A001-7": (
+        f"{_KINDS}::test_a_schema_by_hand_is_used_and_a_property_named_title_stays",
+        f"{_SCHEMAS}::test_a_schema_by_hand_that_is_none_is_a_type_error",
+        f"{_TOOLKIT}::test_a_schema_by_hand_is_used_and_titles_go_but_not_properties_of_that_name",
+    ),
     "A001-8": (f"{_ACCESS}::test_a_tool_has_the_name_title_and_description_of_the_configuration",),
     "A001-9": (
         f"{_ACCESS}::test_a_preset_argument_is_not_listed_and_always_sent",
         f"{_ACCESS}::test_a_preset_may_come_from_the_environment",
         "validation/test_arguments_are_checked_first.py::test_the_value_of_a_preset_is_checked_and_never_quoted",
+        f"{_KINDS}::test_presets_are_hidden_and_win",
+        f"{_TOOLKIT}::test_presets_and_what_a_partial_has_bound_are_hidden_and_win",
+    ),
+    "A001-10": (
+        f"{_KINDS}::test_what_a_partial_has_bound_is_preset",
+        f"{_TOOLKIT}::test_presets_and_what_a_partial_has_bound_are_hidden_and_win",
     ),
     "A001-11": (
-        "results/test_results_are_shaped.py::test_a_function_of_the_user_changes_results_in_a_process_of_its_own",
-        "results/test_results_are_shaped.py::test_a_step_that_fails_withholds_the_result_unless_it_is_to_be_kept",
-        "results/test_results_are_shaped.py::test_steps_of_the_hub",
+        f"{_SHAPED}::test_a_function_of_the_user_changes_results_in_a_process_of_its_own",
+        f"{_SHAPED}::test_a_step_that_fails_withholds_the_result_unless_it_is_to_be_kept",
+        f"{_SHAPED}::test_steps_of_the_hub",
+        f"{_KINDS}::test_a_post_processor_changes_every_chunk_keeps_it_or_withholds_it",
+        f"{_TOOLKIT}::test_a_post_processor_gets_the_call_as_it_was_and_every_chunk",
+    ),
+    "A001-12": (
+        f"{_GROUPS_IN_PROGRAMS}::test_a_group_is_made_filled_switched_and_removed_with_its_tools",
+        _PROCEDURE,
+        f"{_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
+    ),
+    "A001-13": (
+        f"{_GROUPS}::test_the_command_line_switches_groups_on_and_shows_them",
+        _PROCEDURE,
+    ),
+    "A001-14": (
+        f"{_GROUPS}::test_notes_of_active_groups_are_in_the_instructions",
+        _PROCEDURE,
+    ),
+    "A001-15": (
+        f"{_KINDS}::test_fields_of_an_extended_model_and_of_extend_schema_are_arguments",
+        f"{_SCHEMAS}::test_an_extended_model_must_be_one_and_must_not_have_a_field_of_the_tools_own",
+        f"{_TOOLKIT}::test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata",
+    ),
+    "A001-16": (
+        _PROCEDURE,
+        f"{_TOOLKIT}::test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata",
+    ),
+    "A001-17": (
+        _PROCEDURE,
+        f"{_TOOLKIT}::test_what_a_tool_raises_is_a_text_or_raised",
+    ),
+    "A001-18": (
+        f"{_CLIENTS}::test_a_function_says_what_it_is_and_gives_the_raw_result_if_wanted",
+        _ON_BOTH,
+        _PROCEDURE,
+        f"{_TOOLKIT}::test_the_tools_of_a_client_are_registered_filtered_and_preset",
+        f"{_TOOLKIT}::test_raw_results_and_single_functions_of_a_client",
+    ),
+    "A001-19": (
+        "library/test_hub.py::test_servers_come_and_go_while_it_runs",
+        _PROCEDURE,
+    ),
+    "A001-20": (
+        f"{_GROUPS_IN_PROGRAMS}::test_state_is_given_and_taken_as_a_toolkit_does",
+        f"{_GROUPS}::test_with_hub_scope_the_state_outlives_the_hub_where_there_is_a_file",
+        f"{_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
+    ),
+    "A001-21": ("observe/test_spans_of_calls.py::test_every_call_is_a_span_with_what_it_came_to",),
+    "A001-22": (
+        f"{_CLIENTS}::test_a_stdio_client_keeps_one_session_and_is_refused_out_of_turn",
+        f"{_CLIENTS}::test_http_clients_list_and_call",
+    ),
+    "A001-23": (
+        f"{_RAW_FILES}::test_deny_blocks_warn_logs_and_allow_is_silent",
+        f"{_RAW_FILES}::test_the_stricter_word_wins",
+        f"{_OFF}::test_without_an_entry_none_of_their_tools_exists",
+    ),
+    "A001-24": (
+        f"{_RAW_FILES}::test_lines_are_numbered_and_ranges_are_inclusive",
+        f"{_RAW_FILES}::test_ranges_that_are_none_change_nothing_and_say_so",
+        f"{_RAW_FILES}::test_lines_are_inserted_up_to_one_after_the_last",
+        f"{_RAW_FILES}::test_a_new_file_ignores_ranges_and_a_path_may_begin_at_home",
+    ),
+    "A001-25": (
+        f"{_FILES}::test_files_are_read_written_edited_listed_and_deleted",
+        f"{_FILES}::test_each_mode_allows_what_it_says",
+        f"{_FILES}::test_no_path_leads_out",
+        f"{_FILES}::test_exchanging_what_a_path_leads_over_while_it_is_walked_gains_nothing",
     ),
     "A001-28": (
-        "tries/test_nothing_is_executed_twice.py::test_over_stdio_a_tool_with_effects_is_executed_at_most_once",
-        "tries/test_nothing_is_executed_twice.py::test_over_http_a_tool_with_effects_is_executed_at_most_once",
+        f"{_ONCE}::test_over_stdio_a_tool_with_effects_is_executed_at_most_once",
+        f"{_ONCE}::test_over_http_a_tool_with_effects_is_executed_at_most_once",
     ),
-    # -- 002 ------------------------------------------------------------------------------------------------------
+    # -- 002 -------------------------------------------------------------------------------------------------
+    "A002-1": (
+        f"{_EXECUTOR}::test_tools_of_every_kind_are_one_type",
+        f"{_FOLDERS}::test_tools_say_what_they_are_and_a_set_of_the_folder_selects",
+    ),
+    "A002-2": ("discovery/test_native_tools.py::test_native_tools_are_asked_as_their_files_say",),
+    "A002-3": (
+        f"{_FOLDERS}::test_a_file_of_servers_counts_as_a_whole_or_not_at_all",
+        f"{_EXAMPLES}::test_the_tool_system_has_what_its_requirements_ask_for",
+    ),
     "A002-4": (
         f"{_LOCAL}::test_the_functions_of_every_file_are_listed_and_called",
         f"{_LOCAL}::test_a_file_that_does_not_import_is_reported_and_the_rest_load",
+    ),
+    "A002-5": (
+        f"{_FOLDERS}::test_files_that_come_change_and_go_are_taken_up_while_the_hub_runs",
+        f"{_FOLDERS}::test_check_names_every_broken_file_and_the_rest_is_there",
+    ),
+    "A002-6": (f"{_FOLDERS}::test_names_found_twice_are_listed_with_what_is_kept",),
+    "A002-7": (
+        f"{_FOLDERS}::test_sets_of_the_file_come_first_and_profiles_may_name_those_of_the_folder",
+        f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
+        f"{_SERVED}::test_a_member_that_no_server_has_fails_the_check_and_is_told_when_serving",
     ),
     "A002-8": (
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
         "network/test_profiles_of_principals.py::test_its_lists_are_those_of_a_hub_that_serves_the_profile_alone",
     ),
+    "A002-9": ("formats/test_formats.py::test_the_strategy_is_what_the_model_can_do_and_the_configuration_allows",),
+    "A002-10": (
+        "formats/test_formats.py::test_a_call_is_read_as_it_was_written",
+        "formats/test_formats.py::test_the_prompt_has_the_schemas_and_the_words_of_the_template",
+        "formats/test_formats.py::test_the_command_writes_each_format",
+    ),
+    "A002-11": (f"{_EXECUTOR}::test_outcomes_are_messages_and_errors_begin_with_their_code",),
+    "A002-12": (f"{_EXECUTOR}::test_check_48_parallel_calls_take_as_long_as_one_and_keep_their_order",),
     "A002-13": (
-        "validation/test_arguments_are_checked_first.py::test_arguments_that_cannot_fit_are_refused_and_nobody_is_asked",
+        "validation/test_arguments_are_checked_first.py"
+        "::test_arguments_that_cannot_fit_are_refused_and_nobody_is_asked",
     ),
     "A002-14": (
         "tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
@@ -70,37 +263,96 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A002-17": (
         "records/test_calls_are_recorded.py::test_every_call_is_a_record_whatever_came_of_it",
         "records/test_trace.py::test_a_call_is_recorded_with_where_it_went_and_what_came_of_it",
+        f"{_EXECUTOR}::test_every_call_is_logged_without_secrets",
+    ),
+    "A002-18": (
+        "observe/test_metrics.py::test_what_calls_came_to_is_counted_and_told_to_those_who_may_know",
+        "observe/test_metrics.py::test_a_hub_in_a_program_tells_its_collectors_and_its_tracer",
+    ),
+    "A002-19": (
+        f"{_EXECUTOR}::test_a_tool_set_has_its_tools_and_an_unknown_one_is_an_error",
+        f"{_EXAMPLES}::test_the_tool_system_has_what_its_requirements_ask_for",
+    ),
+    "A002-20": (
+        f"{_EXECUTOR}::test_every_call_is_logged_without_secrets",
+        "formats/test_formats.py::test_a_client_that_cannot_be_asked_has_no_function_calling",
+        "observe/test_metrics.py::test_a_hub_in_a_program_tells_its_collectors_and_its_tracer",
     ),
     "A002-21": ("tries/test_keys_of_servers.py::test_a_wrong_key_is_told_where_the_server_is_missing",),
-    # -- 003 ------------------------------------------------------------------------------------------------------
+    # -- 003 -------------------------------------------------------------------------------------------------
+    "A003-1": (f"{_BY_SERVER}::test_with_timeout_passes_results_and_raises_at_the_end",),
+    "A003-2": (
+        f"{_BY_SERVER}::test_it_is_what_an_orchestrator_asks_for",
+        f"{_BY_SERVER}::test_check_10_by_position_and_by_keyword_is_the_same",
+    ),
+    "A003-3": (
+        f"{_BY_SERVER}::test_names_are_unique_and_what_is_wrong_is_said",
+        f"{_EXAMPLES}::test_the_orchestrator_of_miroflow_finds_its_habits",
+    ),
+    "A003-4": (f"{_BY_SERVER}::test_it_is_what_an_orchestrator_asks_for",),
+    "A003-5": (f"{_BY_SERVER}::test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call",),
+    "A003-6": (
+        f"{_BY_SERVER}::test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call",
+        f"{_BY_SERVER}::test_the_fallback_is_told_step_by_step",
+        f"{_EXAMPLES}::test_the_orchestrator_of_miroflow_finds_its_habits",
+    ),
     "A003-7": (
-        "guard/test_url_rules.py::test_a_guarded_url_is_refused_however_it_is_written",
-        "guard/test_url_rules.py::test_what_only_looks_like_one_is_let_through",
+        f"{_URLS}::test_a_guarded_url_is_refused_however_it_is_written",
+        f"{_URLS}::test_what_only_looks_like_one_is_let_through",
     ),
     "A003-8": (
         f"{_GUARD}::test_a_scrape_of_a_dataset_is_answered_with_the_sentence_and_nobody_is_asked",
         f"{_GUARD}::test_a_guarded_tool_is_guarded_under_another_name",
         f"{_GUARD}::test_words_tools_and_urls_of_the_guard_are_settings",
     ),
+    "A003-9": (f"{_BY_SERVER}::test_it_is_what_an_orchestrator_asks_for",),
+    "A003-10": (f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",),
+    "A003-11": (
+        f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",
+        "supervision/test_status.py::test_each_server_is_shown_with_its_state_its_last_error_and_its_stderr",
+    ),
+    "A003-12": (
+        f"{_BY_SERVER}::test_names_are_unique_and_what_is_wrong_is_said",
+        "config/test_entries.py::test_what_does_not_fit_is_named_with_its_key",
+    ),
+    "A003-13": (
+        f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
+        f"{_BY_SERVER}::test_it_is_what_an_orchestrator_asks_for",
+    ),
+    "A003-14": (f"{_BY_SERVER}::test_check_8_an_unknown_server_is_exactly_one_error",),
+    "A003-15": (f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",),
     "A003-16": (
         "peers/test_playwright_mcp_keeps_its_session.py::test_the_second_call_sees_what_the_first_has_done",
         "config/test_entries.py::test_a_browser_is_one_for_each_client",
+        f"{_BY_SERVER}::test_playwright_is_one_session_that_is_made_when_it_is_first_used",
     ),
+    "A003-17": (f"{_BY_SERVER}::test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice",),
     "A003-18": (
-        f"{_ONE}::test_a_killed_upstream_is_replaced_before_its_next_call",
+        "hub/test_one_bad_upstream_is_one_bad_upstream.py::test_a_killed_upstream_is_replaced_before_its_next_call",
         "peers/test_playwright_mcp_keeps_its_session.py"
         "::test_a_crash_between_calls_is_told_once_and_a_new_browser_serves",
         "fuzz/test_what_was_found.py::test_an_answer_that_is_given_up_before_it_began_leaves_nothing_behind",
     ),
     "A003-19": (
-        f"{_ONE}::test_a_call_ends_at_its_deadline_and_the_same_session_answers_the_next",
+        "hub/test_one_bad_upstream_is_one_bad_upstream.py"
+        "::test_a_call_ends_at_its_deadline_and_the_same_session_answers_the_next",
         "hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",
+    ),
+    "A003-20": (
+        "tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
+        f"{_BY_SERVER}::test_check_17_a_timeout_is_raised_and_the_next_call_is_answered",
+        f"{_BY_SERVER}::test_a_timeout_is_returned_where_that_is_wanted",
+    ),
+    "A003-21": (
+        f"{_BY_SERVER}::test_check_14_all_texts_are_in_the_result_and_nothing_raises",
+        f"{_BY_SERVER}::test_check_15_empty_content_is_an_empty_text",
     ),
     "A003-22": (
         f"{_ACCESS}::test_a_blacklist_holds_on_every_transport_at_listing_and_at_the_call",
         "access/test_nothing_refused_can_be_reached.py"
         "::test_no_spelling_by_any_method_of_any_era_reaches_what_is_refused",
         "access/test_nothing_refused_can_be_reached.py::test_a_refused_name_answers_byte_for_byte_as_an_unknown_one",
+        f"{_BY_SERVER}::test_what_the_blacklist_names_is_refused_however_it_came_there",
     ),
     "A003-23": (
         f"{_ACCESS}::test_a_blacklist_holds_on_every_transport_at_listing_and_at_the_call",
@@ -111,12 +363,15 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_FALLBACK}::test_a_redirect_inside_the_fallback_is_guarded",
     ),
     "A003-25": (
-        "guard/test_url_rules.py::test_a_guarded_url_is_refused_however_it_is_written",
-        "guard/test_url_rules.py::test_no_disguise_gets_a_guarded_url_through",
-        "guard/test_url_rules.py::test_more_urls_can_be_denied_and_some_allowed",
+        f"{_URLS}::test_a_guarded_url_is_refused_however_it_is_written",
+        f"{_URLS}::test_no_disguise_gets_a_guarded_url_through",
+        f"{_URLS}::test_more_urls_can_be_denied_and_some_allowed",
         "guard/test_readings_of_clients.py::test_what_a_client_would_take_from_there_is_refused",
     ),
-    "A003-26": (f"{_GUARD}::test_a_scrape_of_a_dataset_is_answered_with_the_sentence_and_nobody_is_asked",),
+    "A003-26": (
+        f"{_GUARD}::test_a_scrape_of_a_dataset_is_answered_with_the_sentence_and_nobody_is_asked",
+        f"{_BY_SERVER}::test_a_guarded_url_is_answered_with_the_sentence_as_the_result",
+    ),
     "A003-27": (
         f"{_GUARD}::test_guarded_tools_say_the_rule_and_guarded_resources_are_not_there",
         f"{_GUARD}::test_a_guarded_uri_is_not_readable_through_a_template_either",
@@ -138,16 +393,21 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "scrape/test_bounds.py::test_a_conversion_without_an_end_is_killed_while_others_go_on",
     ),
     "A003-31": (
-        "tries/test_nothing_is_executed_twice.py"
-        "::test_a_server_that_refuses_twice_and_then_accepts_is_called_with_success",
-        "tries/test_nothing_is_executed_twice.py::test_the_configuration_says_what_may_be_repeated_and_what_not",
+        f"{_ONCE}::test_a_server_that_refuses_twice_and_then_accepts_is_called_with_success",
+        f"{_ONCE}::test_the_configuration_says_what_may_be_repeated_and_what_not",
         "tries/test_breaker.py::test_failures_of_the_transport_open_it_and_it_recovers_after_the_cool_down",
         "tries/test_breaker.py::test_what_a_server_answers_never_opens_it",
+    ),
+    "A003-32": (
+        f"{_BY_SERVER}::test_check_29_closing_leaves_no_child_and_may_be_repeated",
+        "hub/test_nothing_outlives_the_hub.py::test_nothing_is_left_after_the_end_of_a_hub_over_stdio",
+        "hub/test_nothing_outlives_the_hub.py::test_nothing_is_left_after_the_end_of_a_hub_on_a_network",
     ),
     "A003-33": (
         "cli/test_commands.py::test_check_is_a_table_with_the_cause_of_every_failure",
         "cli/test_commands.py::test_check_fails_where_a_required_server_does_and_names_it",
-        f"{_ONE}::test_a_hub_whose_required_server_is_missing_answers_at_once_then_says_so_and_ends",
+        "hub/test_one_bad_upstream_is_one_bad_upstream.py"
+        "::test_a_hub_whose_required_server_is_missing_answers_at_once_then_says_so_and_ends",
     ),
     "A003-34": (
         "records/test_no_secret_is_written.py::test_no_fault_brings_a_secret_to_stderr_an_error_or_a_disk",
@@ -158,20 +418,103 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "records/test_explain.py::test_the_explanation_comes_before_the_result",
         "records/test_explain.py::test_a_hidden_name_is_explained_by_the_rule_that_hides_it",
     ),
-    # -- 004 ------------------------------------------------------------------------------------------------------
+    "A003-37": (
+        f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
+        "cli/test_what_is_printed.py::test_an_unknown_tool_comes_with_what_may_be_meant_and_who_is_not_there",
+    ),
+    # -- 004 -------------------------------------------------------------------------------------------------
+    "A004-1": (
+        f"{_SCHEMAS}::test_namesakes_are_refused_replaced_left_out_or_renamed_always_the_same",
+        "catalog/test_catalog.py::test_equal_names_are_decided_as_configured",
+        f"{_TOOLKIT}::test_namesakes_are_refused_left_out_replaced_or_renamed",
+    ),
+    "A004-2": (_ON_BOTH,),
+    "A004-3": (
+        _ON_BOTH,
+        f"{_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+    ),
+    "A004-4": (_ON_BOTH,),
+    "A004-5": (
+        f"{_GROUPS}::test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_there",
+        _ON_BOTH,
+        f"{_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+    ),
+    "A004-6": (f"{_GROUPS}::test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_there",),
+    "A004-7": (
+        f"{_GROUPS}::test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_there",
+        f"{_GROUPS}::test_nothing_changes_unless_everything_that_was_said_is_right",
+    ),
+    "A004-8": (f"{_GROUPS}::test_nothing_changes_unless_everything_that_was_said_is_right",),
+    "A004-9": (
+        "groups/test_many_clients.py::test_what_one_client_switches_is_its_own_and_told_to_it_alone",
+        "groups/test_search_and_call.py::test_a_call_through_the_hubs_tool_is_answered_as_a_direct_one",
+        "groups/test_search_and_call.py::test_a_search_finds_by_name_and_description_and_says_what_is_inactive",
+    ),
     "A004-10": (
         f"{_ACCESS}::test_filters_hold_at_listing_and_at_the_call",
         f"{_ACCESS}::test_a_tool_that_appears_after_an_allow_list_was_written_stays_hidden",
         "config/test_entries.py::test_what_does_not_fit_is_named_with_its_key",
     ),
+    "A004-11": (
+        _ON_BOTH,
+        f"{_TOOLKIT}::test_what_cannot_be_registered_of_a_client_is_an_error",
+    ),
+    "A004-12": (
+        f"{_CLIENTS}::test_a_stdio_client_keeps_one_session_and_is_refused_out_of_turn",
+        _ON_BOTH,
+    ),
+    "A004-13": (
+        f"{_CLIENTS}::test_http_clients_list_and_call",
+        f"{_CLIENTS}::test_what_cannot_be_is_said_when_the_client_is_made",
+    ),
+    "A004-14": (f"{_CLIENTS}::test_stdio_clients_are_closed_in_any_order",),
+    "A004-15": (_ON_BOTH,),
     "A004-16": (
-        f"{_LOST}::test_unknown_fields_arrive_untouched",
+        "hub/test_nothing_is_lost_on_the_way.py::test_unknown_fields_arrive_untouched",
         "matrix/features.py::test_tools_are_listed_with_everything_they_say_of_themselves",
     ),
     "A004-17": (
         "catalog/test_names.py::test_every_exposed_name_is_legal_and_the_same_every_time",
         "catalog/test_names.py::test_two_long_names_stay_two",
-        _PACKAGES,
+        "doors/test_the_packages_are_clients_of_the_hub.py::test_a_package_lists_and_calls_servers_of_both_eras",
+    ),
+    "A004-18": (
+        f"{_STREAMS}::test_an_interrupted_call_ends_with_its_last_chunk_and_a_note",
+        "library/test_hub.py::test_a_cancelled_call_is_cancelled_at_its_server",
+        f"{_TOOLKIT}::test_what_is_interrupted_ends_with_its_last_chunk_and_a_note",
+    ),
+    "A004-19": (
+        _ON_BOTH,
+        f"{_TOOLKIT}::test_what_a_tool_raises_is_a_text_or_raised",
+    ),
+    "A004-20": (
+        f"{_CODE}::test_the_result_is_the_listed_text",
+        f"{_CODE}::test_the_file_of_the_code_is_removed_with_all_that_is_beside_it",
+    ),
+    "A004-21": (
+        f"{_CODE}::test_long_output_is_no_timeout_and_beyond_the_bound_says_what_is_left_out",
+        f"{_CODE}::test_when_the_time_is_up_grandchildren_end_too_wherever_they_have_gone",
+        f"{_CODE}::test_programs_see_a_small_environment_and_what_the_entry_declares",
+        f"{_OFF}::test_each_is_refused_over_a_network_before_anything_starts",
+    ),
+    "A004-22": (
+        "observe/test_spans_of_calls.py::test_every_call_is_a_span_with_what_it_came_to",
+        "observe/test_spans_of_calls.py::test_the_trace_of_the_client_goes_on_to_the_server",
+        "observe/test_spans_of_calls.py::test_without_the_packages_the_finding_says_what_to_install_and_all_works",
+    ),
+    "A004-23": (
+        "discovery/test_skills.py::test_skills_are_listed_read_and_told_of_under_the_rules_of_access",
+        f"{_TOOLKIT}::test_skills_are_read_from_their_directories",
+    ),
+    "A004-24": (
+        f"{_GROUPS_IN_PROGRAMS}::test_state_is_given_and_taken_as_a_toolkit_does",
+        f"{_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
+    ),
+    "A004-25": (_ON_BOTH,),
+    "A004-26": (
+        f"{_GROUPS}::test_what_access_refuses_stays_unknown_in_an_inactive_group",
+        f"{_GROUPS}::test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_there",
+        f"{_ACCESS}::test_a_preset_argument_is_not_listed_and_always_sent",
     ),
 }
 """Row -> the tests that show it, as `path below tests/::name`."""
@@ -197,105 +540,3 @@ PARTLY: Final[Mapping[str, str]] = {
     "A004-21": "output of more than 64 KiB is no timeout, and what the command started is ended with it",
 }
 """Row -> where what is there differs from the text of the row, and why."""
-
-PENDING: Final[frozenset[str]] = frozenset(
-    {
-        "A000-1",
-        "A000-2",
-        "A000-4",
-        "A000-5",
-        "A000-6",
-        "A000-7",
-        "A000-8",
-        "A000-9",
-        "A000-10",
-        "A000-11",
-        "A000-12",
-        "A000-13",
-        "A000-14",
-        "A000-15",
-        "A000-16",
-        "A000-17",
-        "A000-18",
-        "A000-19",
-        "A001-1",
-        "A001-2",
-        "A001-5",
-        "A001-7",
-        "A001-10",
-        "A001-12",
-        "A001-13",
-        "A001-14",
-        "A001-15",
-        "A001-16",
-        "A001-17",
-        "A001-18",
-        "A001-19",
-        "A001-20",
-        "A001-21",
-        "A001-22",
-        "A001-23",
-        "A001-24",
-        "A001-25",
-        "A002-1",
-        "A002-2",
-        "A002-3",
-        "A002-5",
-        "A002-6",
-        "A002-7",
-        "A002-9",
-        "A002-10",
-        "A002-11",
-        "A002-12",
-        "A002-18",
-        "A002-19",
-        "A002-20",
-        "A003-1",
-        "A003-2",
-        "A003-3",
-        "A003-4",
-        "A003-5",
-        "A003-6",
-        "A003-9",
-        "A003-10",
-        "A003-11",
-        "A003-12",
-        "A003-13",
-        "A003-14",
-        "A003-15",
-        "A003-17",
-        "A003-20",
-        "A003-21",
-        "A003-32",
-        "A003-37",
-        "A004-1",
-        "A004-2",
-        "A004-3",
-        "A004-4",
-        "A004-5",
-        "A004-6",
-        "A004-7",
-        "A004-8",
-        "A004-9",
-        "A004-11",
-        "A004-12",
-        "A004-13",
-        "A004-14",
-        "A004-15",
-        "A004-18",
-        "A004-19",
-        "A004-20",
-        "A004-21",
-        "A004-22",
-        "A004-23",
-        "A004-24",
-        "A004-25",
-        "A004-26",
-    }
-)
-"""Rows whose code has not landed yet."""
-
-PENDING_CHECKS: Final[frozenset[int]] = frozenset(
-    {8, 9, 10, 15, 17, 28, 30, 31, 32, 34, 37, 38, 40, 41, 42, 44, 48, 49, 50}
-)
-"""Checks whose code has not landed yet."""

@@ -1,0 +1,89 @@
+"""What the arguments of a native tool make of its endpoint: only the values it has places for."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_hub.native_tools import NativeTool, NotThere, Parameter, WrongArgument, pointed
+
+VALUES = (
+    st.text() | st.integers() | st.floats(allow_nan=False) | st.booleans() | st.sampled_from(["..", "a/../b", "%2e%2e"])
+)
+
+
+def tool(**more: Any) -> NativeTool:
+    parameters = (
+        Parameter("id", "path", {"type": "string"}, True),
+        Parameter("q", "query", {"type": "string"}),
+        Parameter("X-Region", "header", {"type": "string"}),
+        Parameter("note", "body", {"type": "string"}),
+    )
+    values: dict[str, Any] = {"method": "POST", "parameters": parameters, "query": (("key", "fixed"),), **more}
+    return NativeTool("t", "words", "http://api.test:8080/v1/users/{id}/notes", **values)
+
+
+@given(VALUES, VALUES, VALUES)
+def test_no_value_leads_to_another_endpoint(one: Any, two: Any, three: Any) -> None:
+    try:
+        request = tool().request({"id": one, "q": two, "X-Region": three})
+    except WrongArgument:
+        return
+    parts = urlsplit(request.url)
+    segments = parts.path.split("/")
+    assert (parts.scheme, parts.netloc, parts.fragment) == ("http", "api.test:8080", "")
+    assert [segments[index] for index in (0, 1, 2, 4)] == ["", "v1", "users", "notes"]
+    assert len(segments) == 5
+    assert segments[3]
+    assert not {".", ".."} & set(unquote(parts.path).replace("\\", "/").split("/"))
+    assert parts.query.startswith("key=fixed&q=")
+    assert parts.query.count("&") == 1
+    assert request.headers["X-Region"].isprintable()
+
+
+@pytest.mark.parametrize("value", ["..", ".", "", "a/../../admin", "..\\x", "\ud800"])
+def test_what_would_lead_elsewhere_is_refused(value: str) -> None:
+    with pytest.raises(WrongArgument):
+        tool().request({"id": value})
+
+
+@pytest.mark.parametrize("value", ["a\r\nHost: evil", "ä", "\x00"])
+def test_a_header_takes_one_line_of_ascii(value: str) -> None:
+    with pytest.raises(WrongArgument):
+        tool().request({"id": "1", "X-Region": value})
+
+
+def test_defaults_stand_in_and_null_is_nothing() -> None:
+    parameters = (
+        Parameter("days", "query", {"type": "integer", "default": 3}),
+        Parameter("tags", "query", {"type": "array"}),
+        Parameter("gone", "query", {"type": "string"}),
+    )
+    made = tool(method="GET", parameters=(Parameter("id", "path", {}, True), *parameters), query=())
+    request = made.request({"id": "a b", "gone": None, "tags": ["x", True]})
+    assert request.url == "http://api.test:8080/v1/users/a%20b/notes?days=3&tags=x&tags=true"
+    assert request.body is None
+
+
+def test_a_body_is_json_or_a_form() -> None:
+    arguments = {"id": 7, "note": "ä&b"}
+    assert tool().request(arguments).body == '{"note": "ä&b"}'.encode()
+    form = tool(form=True).request(arguments)
+    assert (form.body, form.headers["Content-Type"]) == (b"note=%C3%A4%26b", "application/x-www-form-urlencoded")
+
+
+def test_a_tool_is_the_same_after_it_has_travelled() -> None:
+    assert NativeTool.from_json(tool().to_json()) == tool()
+
+
+def test_a_pointer_leads_through_objects_and_lists() -> None:
+    value = {"a/b": [{"~": 1}]}
+    assert pointed(value, "/a~1b/0/~0") == 1
+    assert pointed(value, "") is value
+    for wrong in ("/a~1b/1", "/x", "/a~1b/-1"):
+        with pytest.raises(NotThere):
+            pointed(value, wrong)

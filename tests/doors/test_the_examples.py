@@ -1,0 +1,88 @@
+"""The same program on the original and on the hub; and what the texts without a package promise, line by line."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.doors.packages import python_of
+from tests.doors.programs import EXAMPLES, SERVER, as_it_was, changed_lines, output
+
+pytestmark = pytest.mark.anyio
+
+DEMO = (sys.executable, str(SERVER))
+KEY = "a-key-of-the-search-engine"
+ORIGINALS = {"agently_tools.py": "agently", "agentscope_toolkit.py": "agentscope1"}
+"""Program -> the environment of the package it was written for."""
+
+
+@pytest.mark.parametrize("program", ORIGINALS)
+async def test_a_program_prints_the_same_on_the_original_and_on_the_hub(tmp_path: Path, program: str) -> None:
+    original = tmp_path / program
+    original.write_text(as_it_was(program), encoding="utf-8")
+    before = await output(original, *DEMO, python=python_of(ORIGINALS[program]))
+    assert len(before) > 10
+    assert await output(EXAMPLES / program, *DEMO) == before
+
+
+@pytest.mark.parametrize("program", ORIGINALS)
+def test_what_differs_are_imports_and_what_is_made_of_them(program: str) -> None:
+    lines = changed_lines(program)
+    assert 0 < len(lines) <= 2
+    for now, was in lines:
+        assert re.fullmatch(r"from mcp_hub import [\w, ]+|\w+ = \w+\(\)", now), now
+        assert re.fullmatch(r"from [\w.]+ import [\w, ]+|\w+ = [\w.]+", was), was
+
+
+def expected(name: str) -> list[str]:
+    return (EXAMPLES / "expected" / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+
+
+async def test_the_toolkit_does_what_its_operating_procedure_says() -> None:
+    assert await output(EXAMPLES / "agentscope_sop.py", *DEMO) == expected("agentscope_sop")
+
+
+async def test_the_orchestrator_of_miroflow_finds_its_habits(tmp_path: Path) -> None:
+    """Two `asyncio.run`, calls by position and by keyword, the beginnings of errors it looks for."""
+    assert await output(EXAMPLES / "miroflow_manager.py", *DEMO, "--scrape") == expected("miroflow_manager")
+
+
+@pytest.fixture
+def search_engine() -> Iterator[str]:
+    """A REST API on loopback that wants its key."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            query = parse_qs(urlsplit(self.path).query)
+            known = self.headers.get("X-API-Key") == KEY
+            found = [f"{query['q'][0]} {number}" for number in range(1, int(query["limit"][0]) + 1)]
+            body = json.dumps({"found": found} if known else {"refused": True}).encode()
+            self.send_response(200 if known else 401)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+async def test_the_tool_system_has_what_its_requirements_ask_for(search_engine: str) -> None:
+    tools = {"DEMO_PYTHON": sys.executable, "DEMO_SERVER": str(SERVER)}
+    env = {**tools, "SEARCH_URL": search_engine, "SEARCH_KEY": KEY}
+    assert await output(EXAMPLES / "tool_system" / "program.py", env=env) == expected("tool_system")

@@ -1,0 +1,63 @@
+"""What the configuration adds to the input schemas of servers, and what it takes away."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.client import hub
+
+pytestmark = pytest.mark.anyio
+
+SERVER = str(Path(__file__).with_name("server_of_schemas.py"))
+TITLED = {
+    "type": "object",
+    "title": "Arguments",
+    "properties": {"title": {"type": "string", "title": "Title"}, "size": {"$ref": "#/$defs/Size"}},
+    "required": ["title"],
+    "$defs": {"Size": {"type": "integer", "title": "Size"}},
+}
+ADDED = {
+    "properties": {"reason": {"type": "string"}, "size": {"$ref": "#/$defs/Size"}},
+    "required": ["reason"],
+    "$defs": {"Size": {"type": "integer", "title": "Size"}},
+}
+
+
+async def test_titles_go_and_properties_come_where_the_configuration_says_so(tmp_path: Path) -> None:
+    """Arguments are checked against the schema that is listed, and reach the server; what clashes is left out."""
+    bare = {"type": "object", "properties": {"title": {"type": "string"}}}
+    schemas = {"plain": TITLED, "bare": TITLED, "more": bare, "clash": TITLED}
+    (tmp_path / "schemas.json").write_text(json.dumps(schemas))
+    called = tmp_path / "called"
+    tools = {
+        "bare": {"strip_titles": True},
+        "more": {"extend_schema": ADDED},
+        "clash": {"extend_schema": ADDED},
+    }
+    args = [SERVER, str(tmp_path / "schemas.json"), str(called)]
+    entry = {"command": sys.executable, "args": args, "namespace": "", "tools": tools}
+    async with hub(tmp_path, {"s": entry}) as client:
+        listed = {tool["name"]: tool["inputSchema"] for tool in (await client.request("tools/list"))["tools"]}
+        assert listed["plain"] == listed["clash"] == TITLED
+        assert listed["bare"] == {
+            "type": "object",
+            "properties": {"title": {"type": "string"}, "size": {"$ref": "#/$defs/Size"}},
+            "required": ["title"],
+            "$defs": {"Size": {"type": "integer"}},
+        }
+        assert listed["more"] == {
+            "type": "object",
+            "properties": {**bare["properties"], **ADDED["properties"]},  # type: ignore[dict-item]
+            "required": ["reason"],
+            "$defs": ADDED["$defs"],
+        }
+        await client.until(lambda: b"extend_schema of clash is left out" in client.stderr)
+        refused = await client.call("more", {"title": "t"})
+        assert refused["_meta"]["mcp-hub/error"]["code"] == "invalid_parameters"
+        assert not called.exists()
+        arguments = {"title": "t", "reason": "r", "size": 1}
+        assert json.loads(await client.text("more", arguments)) == arguments
