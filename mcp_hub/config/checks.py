@@ -205,8 +205,11 @@ def _mapping(of_key: Check, of_value: Check) -> Check:
     def check(value: Any) -> dict[Any, Any]:
         if not isinstance(value, Mapping):
             _refuse("must be a mapping")
-        keys = _each((str(key), of_key, key) for key in value)
-        return dict(zip(keys, _each((str(key), of_value, item) for key, item in value.items()), strict=True))
+        parts = [(str(key), pair, (key, item)) for key, item in value.items()]
+        return dict(_each(parts))
+
+    def pair(item: tuple[Any, Any]) -> tuple[Any, Any]:
+        return of_key(item[0]), of_value(item[1])
 
     return check
 
