@@ -143,6 +143,7 @@ def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_stdio() -
         "markitdown",
         "opentelemetry",
         "playwright",
+        "pydantic",
     ]
     program = (
         "import sys\n"

@@ -16,6 +16,7 @@ from mcp_hub.cli.selecting import add_group_argument, add_selection_arguments, c
 from mcp_hub.cli.signals import Signals
 from mcp_hub.cli.startup import add_config_arguments, keep_secret, load_with_files, make_hub, recording, run_loop
 from mcp_hub.config import Loaded
+from mcp_hub.config.checks import ValidationError
 from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.errors import ConfigError
@@ -67,8 +68,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _listen(config: Config, options: argparse.Namespace) -> Listen:
-    from pydantic import ValidationError
-
     changes: dict[str, object] = {}
     if options.host is not None:
         changes["host"] = options.host
@@ -81,8 +80,8 @@ def _listen(config: Config, options: argparse.Namespace) -> Listen:
     try:
         return Listen.model_validate({**config.listen.model_dump(), **changes})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"--{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        at, text = error.errors[0]
+        raise ConfigError(f"--{'.'.join(map(str, at))}: {text}") from None
 
 
 def _public_hosts(names: list[str]) -> tuple[str, ...]:

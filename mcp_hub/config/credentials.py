@@ -7,11 +7,10 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from pydantic import SecretStr
-
 from mcp_hub.config.dotenv import read_dotenv
 from mcp_hub.config.fields import Fields
 from mcp_hub.config.findings import KeyPath, dotted
+from mcp_hub.config.secret_str import SecretStr
 from mcp_hub.config.variables import Unresolved
 from mcp_hub.text import printable
 

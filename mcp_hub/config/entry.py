@@ -9,14 +9,14 @@ from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
 import msgspec
-from pydantic import ValidationError
 
 from mcp_hub.asking import CAPABILITY
 from mcp_hub.config.builtin_fields import BUILTINS, read_builtin
 from mcp_hub.config.canonical import canonical, restriction
+from mcp_hub.config.checks import ValidationError
 from mcp_hub.config.credentials import read_env, read_headers
 from mcp_hub.config.dialect import Dialect, RawEntry
-from mcp_hub.config.fields import Fields, Given, plain_errors
+from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.keys import DEADLINES, FOREIGN_TRANSPORTS, SESSIONS, TRANSPORTS
 from mcp_hub.config.launchers import unpinned, unwrapped
@@ -178,7 +178,7 @@ def _built(raw: RawEntry, values: dict[str, Any], on: bool, reason: str | None, 
     except ValidationError as error:
         if reason is not None:
             return _parked(raw.id, reason)
-        for at, text in plain_errors(error):
+        for at, text in error.errors:
             findings.error((*raw.at, *at), text)
         return None
 

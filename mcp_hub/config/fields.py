@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
-from pydantic import ValidationError
 
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.quantities import parse_duration
@@ -17,13 +16,6 @@ from mcp_hub.config.variables import Scope
 
 T = TypeVar("T")
 
-_PLAIN: Final = {
-    "missing": "is missing",
-    "extra_forbidden": "is not known",
-    "string_type": "must be a text",
-    "bool_type": "must be true or false",
-    "int_type": "must be a whole number",
-}
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 
@@ -184,10 +176,3 @@ class Fields:
             self.error(at, "holds a NUL character")
             return None
         return text
-
-
-def plain_errors(error: ValidationError) -> Iterator[tuple[KeyPath, str]]:
-    """(place, text) of what pydantic found, in plain words and without values."""
-    for found in error.errors(include_url=False, include_context=False, include_input=False):
-        text = found["msg"].removeprefix("Value error, ")
-        yield found["loc"], _PLAIN.get(found["type"], text[:1].lower() + text[1:])

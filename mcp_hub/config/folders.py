@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from pydantic import SecretStr
 
 from mcp_hub.config.beside import MCP, NATIVE, SKILLS, Duplicate, Found
 from mcp_hub.config.canonical import read_defaults
@@ -23,6 +22,7 @@ from mcp_hub.config.keys import HARMLESS_ROOTS, ROOT_KEYS, ROOTS
 from mcp_hub.config.models import Server
 from mcp_hub.config.rule_fields import read_model
 from mcp_hub.config.rules import ToolRules, ToolSet
+from mcp_hub.config.secret_str import SecretStr
 from mcp_hub.config.skill import SKILL_FILE, Skill, read_skill
 from mcp_hub.config.variables import Scope
 from mcp_hub.errors import ConfigError

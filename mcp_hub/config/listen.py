@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
+import msgspec
+from msgspec import Meta
 
+from mcp_hub.config.checks import After, Before
+from mcp_hub.config.frozen import Frozen
 from mcp_hub.config.quantities import Duration, Size
-from mcp_hub.config.rules import Frozen
+from mcp_hub.config.secret_str import SecretStr
 
 TOKEN_HOLDER = "token"
 """Principal of whoever knows `listen.token`."""
@@ -62,22 +65,22 @@ def _texts(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-WebAddress = Annotated[str, AfterValidator(_web_address)]
+WebAddress = Annotated[str, After(_web_address)]
 """https, or http to this machine."""
-Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
-Scopes = Annotated[tuple[Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")], ...], BeforeValidator(_words)]
+Texts = Annotated[tuple[str, ...], Before(_texts)]
+Scopes = Annotated[tuple[Annotated[str, Meta(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")], ...], Before(_words)]
 
 
 class CallerLimits(Frozen):
     """What one principal may have; beyond it the answer is `overloaded`, or 429 where there is no call yet."""
 
-    sessions: int = Field(default=2000, ge=1)
+    sessions: Annotated[int, Meta(ge=1)] = 2000
     """Sessions of the handshake era and SSE streams, together."""
-    calls: int = Field(default=1024, ge=1)
+    calls: Annotated[int, Meta(ge=1)] = 1024
     """Requests at once."""
-    rate: float | None = Field(default=None, gt=0)
+    rate: Annotated[float, Meta(gt=0)] | None = None
     """Calls per second."""
-    burst: int | None = Field(default=None, ge=1)
+    burst: Annotated[int, Meta(ge=1)] | None = None
     """Calls that may come at once; None: as many as come in a second."""
 
 
@@ -95,23 +98,21 @@ class Jwt(Frozen):
     """Tokens that are signed by their issuer."""
 
     issuer: WebAddress
-    audience: Texts = Field(min_length=1)
+    audience: Annotated[Texts, Meta(min_length=1)]
     """One of these must be in `aud`: a token for another server is not for this one."""
     jwks_uri: WebAddress | None = None
     public_key: str | None = None
     """PEM."""
-    algorithms: Annotated[tuple[Algorithm, ...], BeforeValidator(_texts)] = Field(default=("RS256",), min_length=1)
+    algorithms: Annotated[tuple[Algorithm, ...], Before(_texts), Meta(min_length=1)] = ("RS256",)
     required_scopes: Scopes = ()
 
-    @model_validator(mode="after")
-    def _one_key(self) -> Jwt:
+    def __post_init__(self) -> None:
         if (self.jwks_uri is None) == (self.public_key is None):
             raise ValueError("must have one of jwks_uri and public_key")
         if self.public_key is not None and "-----BEGIN" not in self.public_key:
             raise ValueError("needs the public_key as PEM, which begins with -----BEGIN PUBLIC KEY-----")
         if self.public_key is not None and "PRIVATE" in self.public_key:
             raise ValueError("has a private key; public_key is the other half, which begins with BEGIN PUBLIC KEY")
-        return self
 
 
 class Introspection(Frozen):
@@ -139,14 +140,12 @@ class Verify(Frozen):
     """The claim that names the profile; without it in the token, `profile`, and without that nobody is let in."""
     resource: WebAddress | None = None
     """The URL of the hub as its clients know it, for the metadata; None: made from `public_host` or `host`."""
-    cache: Duration = Field(default=60.0, le=MAX_VERIFIED_SECONDS)
+    cache: Annotated[Duration, Meta(le=MAX_VERIFIED_SECONDS)] = 60.0
     """How long a verified token is believed, at most until it expires."""
 
-    @model_validator(mode="after")
-    def _one_way(self) -> Verify:
+    def __post_init__(self) -> None:
         if (self.jwt is None) == (self.introspection is None):
             raise ValueError("must have one of jwt and introspection")
-        return self
 
     @property
     def issued(self) -> Jwt | Introspection:
@@ -163,14 +162,22 @@ class Tls(Frozen):
     key: Path
 
 
+def _names(principals: dict[str, NamedPrincipal]) -> dict[str, NamedPrincipal]:
+    if not all(_NAME.fullmatch(name) for name in principals):
+        raise ValueError("a principal's name has letters, digits, '.', '_', '@' and '-', at most 64 of them")
+    if TOKEN_HOLDER in principals:
+        raise ValueError(f"'{TOKEN_HOLDER}' is the principal of listen.token; choose another name")
+    return principals
+
+
 class Listen(Frozen):
     """The network side of `serve --sse` and `serve --http`."""
 
     host: str = "127.0.0.1"
-    port: int = Field(default=8808, ge=0, le=65535)
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8808
     token: SecretStr | None = None
     """Bearer token of everybody who has no other. At least 32 bytes."""
-    principals: dict[str, NamedPrincipal] = Field(default_factory=dict)
+    principals: Annotated[dict[str, NamedPrincipal], After(_names)] = msgspec.field(default_factory=dict)
     """By name."""
     verify: Verify | None = None
     tls: Tls | None = None
@@ -183,15 +190,6 @@ class Listen(Frozen):
     max_body: Size = 4 * 1024 * 1024
     limits: CallerLimits = CallerLimits()
     """Of each principal."""
-
-    @field_validator("principals")
-    @classmethod
-    def _names(cls, principals: dict[str, NamedPrincipal]) -> dict[str, NamedPrincipal]:
-        if not all(_NAME.fullmatch(name) for name in principals):
-            raise ValueError("a principal's name has letters, digits, '.', '_', '@' and '-', at most 64 of them")
-        if TOKEN_HOLDER in principals:
-            raise ValueError(f"'{TOKEN_HOLDER}' is the principal of listen.token; choose another name")
-        return principals
 
     @property
     def authenticates(self) -> bool:

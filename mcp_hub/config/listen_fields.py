@@ -6,14 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic import SecretStr
-
 from mcp_hub.config.canonical import only_known
 from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.listen import CallerLimits, Listen, NamedPrincipal, Tls, Verify
 from mcp_hub.config.quantities import parse_size
 from mcp_hub.config.rule_fields import read_model
+from mcp_hub.config.secret_str import SecretStr
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 

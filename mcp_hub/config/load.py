@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import msgspec
-from pydantic import ValidationError
 
 from mcp_hub.config.beside import Beside, Duplicate
 from mcp_hub.config.canonical import read_defaults
+from mcp_hub.config.checks import ValidationError
 from mcp_hub.config.dialect import find_entries
 from mcp_hub.config.document import HOW_TO_CREATE, Document, read_document
 from mcp_hub.config.entry import Reading, read_entry
-from mcp_hub.config.fields import Fields, Given, plain_errors
+from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import FILE_NAMES, ROOT_KEYS, ROOTS
 from mcp_hub.config.listen_fields import check_profiles, read_listen
@@ -189,7 +189,7 @@ def _config(
             **{name: value for name, value in values.items() if value is not None},
         )
     except ValidationError as error:
-        for at, text in plain_errors(error):
+        for at, text in error.errors:
             findings.error(at, text)
         return None
 

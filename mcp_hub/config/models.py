@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, model_validator
+import msgspec
+from msgspec import Meta
 
+from mcp_hub.config.frozen import Frozen
 from mcp_hub.config.listen import Listen
 from mcp_hub.config.oauth import OAuth, TokenStore
 from mcp_hub.config.quantities import Duration, Size
@@ -21,7 +23,6 @@ from mcp_hub.config.rules import (
     Fallback,
     Filter,
     Flows,
-    Frozen,
     Guard,
     Health,
     Label,
@@ -40,6 +41,7 @@ from mcp_hub.config.rules import (
     Validation,
     Web,
 )
+from mcp_hub.config.secret_str import SecretStr
 from mcp_hub.raw_text_policy import RawTextPolicy
 from mcp_hub.virtual_paths import Mode
 
@@ -115,10 +117,10 @@ class Server(Frozen):
     transport: Transport
     command: str | None = None
     args: tuple[str, ...] = ()
-    env: dict[str, SecretStr] = Field(default_factory=dict)
+    env: dict[str, SecretStr] = msgspec.field(default_factory=dict)
     cwd: Path | None = None
     url: str | None = None
-    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    headers: dict[str, SecretStr] = msgspec.field(default_factory=dict)
     oauth: OAuth | None = None
     """How the hub signs in; None: it does not."""
     tools_dir: Path | None = None
@@ -138,7 +140,7 @@ class Server(Frozen):
     session: SessionMode = "shared"
     allow: tuple[Literal["sampling", "elicitation", "roots"], ...] = ()
     """What a server shared by several clients of a network may ask of the one whose call it is."""
-    max_sessions: int = Field(default=64, ge=1)
+    max_sessions: Annotated[int, Meta(ge=1)] = 64
     """With `session: client`, callers that can have one at the same time; 8 for a browser."""
     era: EraPin = "auto"
     keep_catalog: bool = True
@@ -171,9 +173,9 @@ class Server(Frozen):
     """Of `session: client`: how long a caller's session is kept after its last call."""
 
     tags: tuple[str, ...] = ()
-    filters: dict[str, Filter] = Field(default_factory=dict)
+    filters: dict[str, Filter] = msgspec.field(default_factory=dict)
     """Name of a kind (`tools`, `resources`, `prompts`) -> what of it may be reached."""
-    tools: dict[str, ToolRules] = Field(default_factory=dict)
+    tools: dict[str, ToolRules] = msgspec.field(default_factory=dict)
     """Pattern over original names -> what is special about these tools; all that match apply, the last word wins."""
     validate_arguments: Validation | None = None
     """None: strict for local and built-in tools, lenient for all others."""
@@ -183,15 +185,14 @@ class Server(Frozen):
     breaker: Breaker = Breaker()
     limits: Limits = Limits()
     health: Health = Health()
-    labels: dict[Label, tuple[str, ...]] = Field(default_factory=dict)
+    labels: dict[Label, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Label -> patterns over the original names of what does this."""
     pins: PinMode | None = None
     """None: as the root says."""
     screen: Screen | None = None
     """What it says counts in the place of what the root says."""
 
-    @model_validator(mode="after")
-    def _complete(self) -> Server:
+    def __post_init__(self) -> None:
         given = [name for name in (*TARGETS, "functions") if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) if given else "none of them"
@@ -199,7 +200,6 @@ class Server(Frozen):
         if (self.transport == "stdio") == (self.url is not None):
             other = "a 'command'" if self.transport == "stdio" else "a 'url'"
             raise ValueError(f"transport '{self.transport}' needs {other}")
-        return self
 
     @property
     def origin(self) -> Origin:
@@ -222,7 +222,7 @@ class Server(Frozen):
 
     def described(self, exclude: Any) -> str:
         """The entry as JSON, secrets included, without some of its fields."""
-        return json.dumps(self.model_dump(mode="python", exclude=exclude), sort_keys=True, default=_plain)
+        return json.dumps(self.model_dump(exclude=exclude), sort_keys=True, default=_plain)
 
 
 def _plain(value: Any) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, model_validator
+from msgspec import Meta
 
-from mcp_hub.config.rules import Frozen
+from mcp_hub.config.frozen import Frozen
+from mcp_hub.config.secret_str import SecretStr
 
 Grant = Literal["authorization_code", "client_credentials"]
 ClientAuth = Literal["none", "client_secret_post", "client_secret_basic"]
@@ -32,13 +33,12 @@ class OAuth(Frozen):
     """Empty: those the server asks for."""
     issuer: str | None = None
     """The authorization server that `client_id` belongs to; its secret is sent to no other."""
-    redirect_port: int | None = Field(default=None, ge=1, le=65535)
+    redirect_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     """The port on 127.0.0.1 a sign-in comes back to; None: any."""
     client_metadata_url: str | None = None
     """Where the hub's client-id metadata document is published, by HTTPS."""
 
-    @model_validator(mode="after")
-    def _complete(self) -> OAuth:
+    def __post_init__(self) -> None:
         if self.grant == "client_credentials":
             if self.client_id is None or (self.client_secret is None) == (self.private_key is None):
                 raise ValueError("client_credentials needs a client_id and either a client_secret or a private_key")
@@ -50,7 +50,6 @@ class OAuth(Frozen):
             raise ValueError("a client_secret belongs to a client_id")
         if self.client_id is not None and self.client_metadata_url is not None:
             raise ValueError("client_id and client_metadata_url are two ways to say the same; keep one")
-        return self
 
 
 def is_loopback(host: str | None) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
-
 from mcp_hub.config.canonical import only_known
+from mcp_hub.config.checks import ValidationError
 from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Findings
 from mcp_hub.config.oauth import Algorithm, ClientAuth, Grant, OAuth, is_loopback
+from mcp_hub.config.secret_str import SecretStr
 
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749, 3.3."""
@@ -53,9 +53,9 @@ def read_oauth(fields: Fields, findings: Findings) -> OAuth | None:
     }
     try:
         return OAuth(**{name: item for name, item in read.items() if item is not None})
-    except ValueError as error:
-        for found in getattr(error, "errors", list)():
-            fields.error(given.at, found["msg"].removeprefix("Value error, "))
+    except ValidationError as error:
+        for _, text in error.errors:
+            fields.error(given.at, text)
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from mcp_hub.config.checks import Before
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?\s*")
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -47,6 +47,6 @@ def parse_optional_duration(value: Any) -> float | None:
     return None if value is None or value is False or value == "off" else parse_duration(value)
 
 
-Duration = Annotated[float, BeforeValidator(parse_duration)]
-OptionalDuration = Annotated[float | None, BeforeValidator(parse_optional_duration)]
-Size = Annotated[int, BeforeValidator(parse_size)]
+Duration = Annotated[float, Before(parse_duration)]
+OptionalDuration = Annotated[float | None, Before(parse_optional_duration)]
+Size = Annotated[int, Before(parse_size)]

@@ -8,10 +8,9 @@ from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel
-
 from mcp_hub.config.fields import Given
 from mcp_hub.config.findings import Findings, KeyPath
+from mcp_hub.config.frozen import Frozen
 from mcp_hub.config.rule_fields import by_mode, read_model
 from mcp_hub.config.rules import (
     CallLog,
@@ -29,7 +28,7 @@ from mcp_hub.config.rules import (
 )
 from mcp_hub.config.variables import Scope
 
-N = TypeVar("N", bound=BaseModel)
+N = TypeVar("N", bound=Frozen)
 
 _OFF: Final[Mapping[str, dict[str, Any]]] = {
     "guard": {"huggingface": False},

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
-
 from mcp_hub.config.canonical import only_known
-from mcp_hub.config.fields import Fields, Given, plain_errors
+from mcp_hub.config.checks import ValidationError, is_list
+from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Findings, KeyPath
+from mcp_hub.config.frozen import Frozen
 from mcp_hub.config.rules import Breaker, Filter, Health, Label, Limits, PinMode, PostProcess, Retry, Screen, ToolRules
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Frozen)
 
-OFF: Final[Mapping[type[BaseModel], dict[str, Any]]] = {
+OFF: Final[Mapping[type[Frozen], dict[str, Any]]] = {
     Retry: {"attempts": 1},
     Breaker: {"failures": 0},
     Health: dict.fromkeys(Health.model_fields, "off"),
     Screen: {"mode": "off"},
 }
 """What `off` means for a rule that is always there."""
-_NUMBER: Final[Mapping[type[BaseModel], str]] = {Retry: "attempts", Breaker: "failures", Limits: "at_once"}
+_NUMBER: Final[Mapping[type[Frozen], str]] = {Retry: "attempts", Breaker: "failures", Limits: "at_once"}
 """The field that a plain number stands for."""
 
 
@@ -44,7 +44,7 @@ def read_model(
     try:
         return model.model_validate({key: _listed(model, key, one) for key, one in known.items() if one is not None})
     except ValidationError as error:
-        for inner, text in plain_errors(error):
+        for inner, text in error.errors:
             findings.error((*at, *inner), text)
         return None
 
@@ -59,10 +59,9 @@ def by_mode(given: Given | None) -> Given | None:
     return Given(value, given.at)
 
 
-def _listed(model: type[BaseModel], key: str, value: Any) -> Any:
+def _listed(model: type[Frozen], key: str, value: Any) -> Any:
     """One text where a list of texts is meant."""
-    annotation = str(model.model_fields[key].annotation)
-    return [value] if isinstance(value, str) and annotation.startswith("tuple[") else value
+    return [value] if isinstance(value, str) and is_list(model.model_fields[key].type) else value
 
 
 def read_filters(fields: Fields) -> dict[str, Filter]:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+import msgspec
+from msgspec import Meta
 
+from mcp_hub.config.checks import After
+from mcp_hub.config.frozen import Frozen
 from mcp_hub.config.quantities import Duration, OptionalDuration, Size
+from mcp_hub.config.secret_str import SecretStr
 from mcp_hub.screening import MAX_DESCRIPTION, SAYS
 
 HF_MESSAGE = (
@@ -28,32 +32,43 @@ FlowMode = Literal["off", "warn", "refuse"]
 FailureClass = Literal["transport", "timeout", "tool_error"]
 
 
-class Frozen(BaseModel):
-    """A model that never changes and never quotes its input."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
 class PostProcess(Frozen):
     """One step that changes a result: a built-in by its name, or `module:function`."""
 
     step: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     on_error: Literal["fail", "keep"] = "fail"
     """`fail`: the call ends in `tool_error`, for the step may have been there to hide something."""
 
 
+def _is_a_schema(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if value.keys() - {"properties", "required", "$defs"} or not isinstance(value.get("properties"), dict):
+        raise ValueError("must be a mapping with properties, and perhaps required and $defs")
+    if not all(isinstance(one, dict | bool) for one in value["properties"].values()):
+        raise ValueError("every property must be a JSON schema: a mapping, such as {type: string}")
+    required = value.get("required", [])
+    if not isinstance(required, list) or not all(name in value["properties"] for name in required):
+        raise ValueError("required must be a list of names of its properties")
+    if not isinstance(value.get("$defs", {}), dict):
+        raise ValueError("$defs must be a mapping of names to JSON schemas")
+    return value
+
+
 class ToolRules(Frozen):
     """What is special about some tools of one upstream; None and empty: nothing."""
+
+    NOT_SHOWN: ClassVar[frozenset[str]] = frozenset({"preset"})
 
     name: str | None = None
     """The name clients see instead, before the namespace is put in front."""
     title: str | None = None
     description: str | None = None
     tags: tuple[str, ...] = ()
-    preset: dict[str, Any] = Field(default_factory=dict, repr=False)
+    preset: dict[str, Any] = msgspec.field(default_factory=dict)
     """Argument, or path of one (`options.limit`, `items[].token`) -> the value that is always sent."""
-    extend_schema: dict[str, Any] | None = None
+    extend_schema: Annotated[dict[str, Any] | None, After(_is_a_schema)] = None
     """Further arguments: `properties`, `required` and `$defs` of a JSON schema."""
     strip_titles: bool = False
     """Whether the titles in its input schema are left out."""
@@ -64,22 +79,6 @@ class ToolRules(Frozen):
     postprocess: tuple[PostProcess, ...] = ()
     retry: bool | None = None
     """Whether a call may be repeated though it may have been executed; None: as the tool's annotations say."""
-
-    @field_validator("extend_schema")
-    @classmethod
-    def _is_a_schema(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value is None:
-            return None
-        if value.keys() - {"properties", "required", "$defs"} or not isinstance(value.get("properties"), dict):
-            raise ValueError("must be a mapping with properties, and perhaps required and $defs")
-        if not all(isinstance(one, dict | bool) for one in value["properties"].values()):
-            raise ValueError("every property must be a JSON schema: a mapping, such as {type: string}")
-        required = value.get("required", [])
-        if not isinstance(required, list) or not all(name in value["properties"] for name in required):
-            raise ValueError("required must be a list of names of its properties")
-        if not isinstance(value.get("$defs", {}), dict):
-            raise ValueError("$defs must be a mapping of names to JSON schemas")
-        return value
 
 
 class Filter(Frozen):
@@ -95,21 +94,21 @@ class Filter(Frozen):
 class Retry(Frozen):
     """Repeating what failed, only where that cannot do harm."""
 
-    attempts: int = Field(default=2, ge=1, le=10)
+    attempts: Annotated[int, Meta(ge=1, le=10)] = 2
     """In all, the first one included."""
     backoff: Duration = 0.5
     """The longest wait before the second attempt; it doubles, and the real one is drawn between zero and it."""
     max_backoff: Duration = 8.0
     tools: tuple[str, ...] = ()
     """Tools that may be repeated though their annotations do not say so."""
-    budget: float = Field(default=0.2, ge=0, le=1)
+    budget: Annotated[float, Meta(ge=0, le=1)] = 0.2
     """Retries may be this share of the calls, so that they do not finish off a server in trouble."""
 
 
 class Breaker(Frozen):
     """Not asking, for a while, an upstream whose transport keeps failing."""
 
-    failures: int = Field(default=5, ge=0)
+    failures: Annotated[int, Meta(ge=0)] = 5
     """In a row, until it opens; 0: never."""
     cooldown: Duration = 30.0
 
@@ -128,13 +127,13 @@ class Health(Frozen):
 class Limits(Frozen):
     """Calls at once and per time; beyond them the answer is `overloaded`."""
 
-    at_once: int = Field(default=64, ge=1)
-    per_caller: int | None = Field(default=None, ge=1)
+    at_once: Annotated[int, Meta(ge=1)] = 64
+    per_caller: Annotated[int, Meta(ge=1)] | None = None
     """Of `at_once`, how many one caller may have."""
-    waiting: int = Field(default=1024, ge=0)
-    rate: float | None = Field(default=None, gt=0)
+    waiting: Annotated[int, Meta(ge=0)] = 1024
+    rate: Annotated[float, Meta(gt=0)] | None = None
     """Calls per second, all callers together; as many may come at once."""
-    rate_per_caller: float | None = Field(default=None, gt=0)
+    rate_per_caller: Annotated[float, Meta(gt=0)] | None = None
 
 
 class Guard(Frozen):
@@ -196,35 +195,33 @@ class OutputStrategy(Frozen):
     """Whether a prompt takes its place where it has none."""
 
 
+def _is_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be a URL that begins with http:// or https://")
+    return value
+
+
+def _can_be_sent(value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name, secret in value.items():
+        text = secret.get_secret_value()
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not text.isprintable() or not text.isascii():
+            raise ValueError("holds a header that HTTP cannot say")
+    return value
+
+
 class Tracing(Frozen):
     """Spans of calls, sent to a collector by OTLP over HTTP."""
 
     enabled: bool = True
-    endpoint: str = "http://localhost:4318"
+    endpoint: Annotated[str, After(_is_url)] = "http://localhost:4318"
     """Of the collector; without a path that of traces, `/v1/traces`, is added."""
     service_name: str | None = None
     """None: what OTEL_SERVICE_NAME says, else `mcp-hub`."""
-    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    headers: Annotated[dict[str, SecretStr], After(_can_be_sent)] = msgspec.field(default_factory=dict)
     """What the collector wants to be sent, a token say."""
     arguments: bool = True
     """Whether redacted, shortened copies of arguments and results are in the spans."""
-
-    @field_validator("endpoint")
-    @classmethod
-    def _is_url(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must be a URL that begins with http:// or https://")
-        return value
-
-    @field_validator("headers")
-    @classmethod
-    def _can_be_sent(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        for name, secret in value.items():
-            text = secret.get_secret_value()
-            if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not text.isprintable() or not text.isascii():
-                raise ValueError("holds a header that HTTP cannot say")
-        return value
 
     @property
     def traces_url(self) -> str:
@@ -251,26 +248,25 @@ class Flows(Frozen):
     """How long a principal of the modern era, who has no sessions, has to be quiet to begin anew."""
 
 
+def _known(rules: tuple[str, ...]) -> tuple[str, ...]:
+    unknown = [rule for rule in rules if rule not in SAYS]
+    if unknown:
+        raise ValueError(f"must be names of rules: {', '.join(SAYS)}")
+    return rules
+
+
 class Screen(Frozen):
     """Signs of harm in what servers say of their items."""
 
     mode: ScreenMode = "flag"
     """`flag`: they are told of, only names with hidden characters are kept back; `quarantine`: all of it is."""
-    quarantine: tuple[str, ...] = ()
+    quarantine: Annotated[tuple[str, ...], After(_known)] = ()
     """Rules that keep an item back with `flag` as well."""
-    ignore: tuple[str, ...] = ()
+    ignore: Annotated[tuple[str, ...], After(_known)] = ()
     """Rules that are not looked for."""
     allow: tuple[str, ...] = ()
     """Items (original names, `server/name`) that are served whatever is found in them."""
-    max_description: int = Field(default=MAX_DESCRIPTION, ge=1)
-
-    @field_validator("quarantine", "ignore")
-    @classmethod
-    def _known(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = [rule for rule in rules if rule not in SAYS]
-        if unknown:
-            raise ValueError(f"must be names of rules: {', '.join(SAYS)}")
-        return rules
+    max_description: Annotated[int, Meta(ge=1)] = MAX_DESCRIPTION
 
 
 class ToolSet(Frozen):

@@ -230,7 +230,7 @@ def _verifiers(
         asking = IntrospectionTokenVerifier(
             introspection_url=issued.endpoint,
             client_id=issued.client_id,
-            client_secret=issued.client_secret,
+            client_secret=issued.client_secret.get_secret_value(),
             client_auth_method="client_secret_basic" if issued.method == "basic" else "client_secret_post",
             audience=list(issued.audience) or None,
             http_client=client,

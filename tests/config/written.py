@@ -7,9 +7,9 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from pydantic import SecretStr
 
 from mcp_hub.config import Loaded, Server, read_config
+from mcp_hub.config.secret_str import SecretStr
 from mcp_hub.errors import ConfigError
 
 

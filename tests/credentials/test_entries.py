@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from mcp_hub.config.oauth import OAuth
+from mcp_hub.config.secret_str import SecretStr
 from mcp_hub.config.secret_values import secrets_of
 from tests.config.written import only, read, refused
 

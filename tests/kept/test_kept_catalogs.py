@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from mcp_hub.config.models import Deadlines, Root, Server
 from mcp_hub.config.oauth import OAuth
 from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PostProcess, Retry, Screen, ToolRules
+from mcp_hub.config.secret_str import SecretStr
 from mcp_hub.config.skill import Skill
 from mcp_hub.kept import Kept, KeptCatalogs
 

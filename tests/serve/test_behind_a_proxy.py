@@ -112,7 +112,7 @@ async def test_what_is_no_host_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_the_public_name_adds_its_host_and_its_pages_and_nothing_else() -> None:
-    from pydantic import SecretStr
+    from mcp_hub.config.secret_str import SecretStr
 
     gate = Gate(Listen(public_host=("hub.example", "ported.example:8443"), token=SecretStr(TOKEN)))
 

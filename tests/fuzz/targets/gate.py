@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import SecretStr
-
 from mcp_hub.config.models import Listen
+from mcp_hub.config.secret_str import SecretStr
 from mcp_hub.serve.security import Gate, Refusal
 from tests.fuzz.supply import Supply
 
