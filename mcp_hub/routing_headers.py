@@ -56,6 +56,12 @@ _NAMED: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties"
 # --- values ----------------------------------------------------------------------------------------------------
 
 
+_Annotated = tuple[tuple[tuple[str, ...] | None, dict[str, Any]], ...]
+_KNOWN: Final[dict[int, tuple[Any, _Annotated]]] = {}
+"""By the number of a schema, which is kept so that the number stays its. No schema is ever changed."""
+MAX_KNOWN: Final = 1000
+
+
 def encode_value(value: str) -> str:
     """`value` as a header can carry it: itself, or base64 in the `=?base64?...?=` sentinel.
 
@@ -115,12 +121,21 @@ def _schemas(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]
                 waiting.extend((None, below) for below in schema[word].values())
 
 
+def _annotated(schema: Any) -> _Annotated:
+    """Those with an annotation. Looked for once in each schema, as every call of its tool asks."""
+    known = _KNOWN.get(id(schema))
+    if known is None or known[0] is not schema:
+        if len(_KNOWN) >= MAX_KNOWN:
+            _KNOWN.clear()
+        found = tuple((path, below) for path, below in _schemas(schema) if ANNOTATION in below)
+        known = _KNOWN[id(schema)] = (schema, found)
+    return known[1]
+
+
 def invalid_annotation(schema: Any) -> str | None:
     """Why a schema's `x-mcp-header` annotations cannot be used; None if they can or there are none."""
     taken: set[str] = set()
-    for path, below in _schemas(schema):
-        if ANNOTATION not in below:
-            continue
+    for path, below in _annotated(schema):
         if not path:
             return f"{ANNOTATION} stands where no argument is: only `properties` may lead to it"
         where, token, kind = ".".join(path), below[ANNOTATION], below.get("type")
@@ -138,7 +153,7 @@ def param_map(schema: Any) -> ParamMap | None:
     """Which arguments a tool's callers repeat in headers; None if an annotation is invalid."""
     if invalid_annotation(schema) is not None:
         return None
-    return {path: below[ANNOTATION] for path, below in _schemas(schema) if path and ANNOTATION in below}
+    return {path: below[ANNOTATION] for path, below in _annotated(schema) if path}
 
 
 def _argument(arguments: Any, path: tuple[str, ...]) -> Any:
@@ -216,8 +231,8 @@ def check_params(lines: Mapping[str, list[str]], arguments: Any, schema: Any) ->
         arguments = {}
     if not isinstance(arguments, dict) or invalid_annotation(schema) is not None:
         return None
-    for path, below in _schemas(schema):
-        if ANNOTATION not in below or not path:
+    for path, below in _annotated(schema):
+        if not path:
             continue
         header = PARAM_PREFIX + below[ANNOTATION]
         values = lines.get(header.lower(), [])
