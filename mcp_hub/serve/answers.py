@@ -105,7 +105,8 @@ class Answers:
                     await self._finish(reply, task, status, request_id, log)
                     return
                 elif gone is None:
-                    if not await news_within(outbox.news, SOON):
+                    # Who has begun to read may come back for the rest, as soon as it is known to have gone.
+                    if reply.started or not await news_within(outbox.news, SOON):
                         gone = loop.create_task(request.gone())
                         gone.add_done_callback(lambda _: outbox.news.set())
                 elif not await news_within(outbox.news, _patience(reply, primes)) and streams:

@@ -33,7 +33,12 @@ def test_an_interrupted_command_exits_130_and_shows_no_traceback(
     heard = os.open(record, os.O_RDWR | os.O_NONBLOCK)
     config = write_config(tmp_path, {"up": fake(*options, "--record", str(record))})
     argv, pipe = [*HUB, *command, "--config", str(config)], subprocess.PIPE
-    process = subprocess.Popen(argv, stdout=pipe, stderr=pipe, start_new_session=True)
+    # Whoever runs the tests in the background may have it ignored, and so would the command.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(argv, stdout=pipe, stderr=pipe, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
     seen = b""
     try:
         while reached not in seen:
