@@ -33,6 +33,8 @@ def _table(names: Iterable[str]) -> Mapping[str, str]:
 _READ_PARAMS: Final = _table(_PARAMS)
 _READ_REFERENCE: Final = _table(_REFERENCE)
 _READ_META: Final = _table(eras.HOP_KEYS)
+_SPELLED: Final = frozenset((*_PARAMS, *_REFERENCE, *eras.HOP_KEYS))
+"""As they are read: nobody has to fold these."""
 
 
 def ambiguous(params: Mapping[str, Any]) -> ProtocolError | None:
@@ -48,8 +50,8 @@ def _other_spelling(members: Any, read: Mapping[str, str], where: str) -> Protoc
     if not isinstance(members, dict):
         return None
     for name in members:
-        if name in read:
-            continue  # spelled as it is read
+        if name in _SPELLED:
+            continue
         meant = read.get(folded(name))
         if meant is not None and meant != name:
             text = f"{where} has {printable(name, 80)!r}, which some servers read as {meant!r}; write {meant!r}."

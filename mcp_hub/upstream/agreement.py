@@ -120,8 +120,10 @@ async def _first_of(
     finally:
         for attempt in attempts:
             attempt.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await attempt
+        await asyncio.wait(attempts)  # unlike awaiting each, it lets a cancellation of this task through
+        for attempt in attempts:
+            if not attempt.cancelled():
+                attempt.exception()  # seen
 
 
 def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:

@@ -36,10 +36,12 @@ async def spawn(
         argv, bufsize=0, stdin=_PIPE, stdout=_PIPE, stderr=_PIPE, env=env, cwd=cwd, start_new_session=True
     )
     spawned = Spawned(process, talk)
+    # Never cancelled halfway: uvloop would close descriptors that are not its own any more.
+    connecting = asyncio.ensure_future(spawned.connect())
     try:
-        await spawned.connect()
+        await asyncio.shield(connecting)
     except BaseException:
-        spawned.close()
+        connecting.add_done_callback(spawned.give_up)
         raise
     return spawned, talk
 
@@ -68,6 +70,12 @@ class Spawned(asyncio.SubprocessTransport):
         for fd, pipe in ((1, process.stdout), (2, process.stderr)):
             made, _ = await loop.connect_read_pipe(partial(_Pipe, self._protocol, fd), cast("Any", pipe))
             self._pipes[fd] = made
+
+    def give_up(self, connecting: asyncio.Future[None]) -> None:
+        """Nobody wants it any more, however far it has come."""
+        if not connecting.cancelled():
+            connecting.exception()  # seen
+        self.close()
 
     def _watch(self) -> None:
         if hasattr(os, "pidfd_open"):
@@ -119,11 +127,12 @@ class Spawned(asyncio.SubprocessTransport):
         if self._closed:
             return
         self._closed = True
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None and not self._pipes:
-                pipe.close()
-        for made in self._pipes.values():
-            made.close()
+        for fd, pipe in enumerate((self._process.stdin, self._process.stdout, self._process.stderr)):
+            if fd in self._pipes:
+                self._pipes[fd].close()
+            elif pipe is not None:
+                with contextlib.suppress(OSError):  # the loop has closed it when it could not take it
+                    pipe.close()
         if self._process.poll() is None:
             self._process.kill()
 
