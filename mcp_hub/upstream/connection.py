@@ -312,7 +312,16 @@ class Upstream:
         certainly not executed is sent once more on a new connection; nothing else ever is. Raises UpstreamAnswered
         for the upstream's own errors and CallError for everything else.
         """
-        ask = partial(self._ask, method, params, caller, envelope, on_progress, asker, hear)
+
+        async def ask(session: Session) -> Any:
+            self._continuity.check(caller, session, method)
+            headed = method == TOOLS.act_method and session.says_more
+            schema = self.lists.schema(params.get("name")) if headed else None
+            if envelope is not None and envelope.log_level is not None:
+                await session.log_from(envelope.log_level)
+            with session.causes.attended(caller, asker, hear):
+                return await session.request(method, params, envelope=envelope, on_progress=on_progress, schema=schema)
+
         for repeated in (False, True):
             try:
                 if self.server.session == "shared":
@@ -333,24 +342,6 @@ class Upstream:
             text = f"{self.server.id!r} answered {method} with something that is no result object."
             raise InternalError(text, server=self.server.id)
         return Answered(result, session.era)
-
-    async def _ask(
-        self,
-        method: str,
-        params: dict[str, Any],
-        caller: Hashable | None,
-        envelope: Envelope | None,
-        on_progress: Progress | None,
-        asker: Asker | None,
-        hear: Hear | None,
-        session: Session,
-    ) -> Any:
-        self._continuity.check(caller, session, method)
-        if envelope is not None and envelope.log_level is not None:
-            await session.log_from(envelope.log_level)
-        schema = self.lists.schema(params.get("name")) if method == TOOLS.act_method and session.says_more else None
-        with session.causes.attended(caller, asker, hear):
-            return await session.request(method, params, envelope=envelope, on_progress=on_progress, schema=schema)
 
     def _told(self, caller: Hashable | None, envelope: Envelope | None) -> Json | None:
         """What a server of the handshake era may ask the modern causer of a request; None: it makes no difference."""
