@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from mcp_hub.catalog import Catalog, Route
 from mcp_hub.catalogs import Catalogs
 from mcp_hub.config.models import Config
+from mcp_hub.config.rules import ToolGroup
 from mcp_hub.errors import ConfigError
 from mcp_hub.groups.acting import act
 from mcp_hub.groups.equipped import Equipped
-from mcp_hub.groups.group import BASIC, Group, Members, configured
+from mcp_hub.groups.members import BASIC, Members
 from mcp_hub.groups.meta_tools import CALL_ROUTE, held
 from mcp_hub.groups.state_file import StateFile
 from mcp_hub.policy import Call, Json, Policy
 from mcp_hub.policy.group import Group as Rule
 
-__all__ = ["BASIC", "Equipped", "Group", "Groups"]
+__all__ = ["BASIC", "Equipped", "Groups", "ToolGroup"]
 
 MAX_GROUPS: Final = 1000
 """Of the configuration and of run time together, removed ones that keep tools away included."""
@@ -51,11 +51,11 @@ class Groups:
         self._rule = Rule(
             lambda route, caller: self.now.inactive(route, caller), lambda route: self.now.members.gone(route)
         )
-        self._made: dict[str, Group] = {}
+        self._made: dict[str, ToolGroup] = {}
         """At run time."""
         self._added: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         """Tools and servers a group has been given besides."""
-        self._removed: dict[str, Group] = {}
+        self._removed: dict[str, ToolGroup] = {}
         self._chosen: OrderedDict[Hashable | None, dict[str, bool]] = OrderedDict()
         self._state = StateFile(config.state_file) if config.state_file is not None else None
         self._said: dict[str, bool] = self._state.read() if self._state is not None else {}
@@ -73,7 +73,7 @@ class Groups:
     # --- what there is -----------------------------------------------------------------------------------------
 
     @property
-    def _groups(self) -> Mapping[str, Group]:
+    def _groups(self) -> Mapping[str, ToolGroup]:
         return self.now.groups
 
     def __contains__(self, name: object) -> bool:
@@ -82,14 +82,14 @@ class Groups:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[ToolGroup]:
         """All groups but `basic`, each with whether it is on for callers who have not chosen themselves."""
         on = self.active()
-        return iter([replace(group, active=name in on) for name, group in self._groups.items()])
+        return iter([group.model_copy(update={"active": name in on}) for name, group in self._groups.items()])
 
-    def __getitem__(self, name: str) -> Group:
+    def __getitem__(self, name: str) -> ToolGroup:
         """Raises KeyError."""
-        return replace(self._groups[name], active=self._default(name))
+        return self._groups[name].model_copy(update={"active": self._default(name)})
 
     def active(self) -> tuple[str, ...]:
         """The groups that are on for callers who have not chosen themselves, in their order."""
@@ -100,7 +100,7 @@ class Groups:
         on = self.now.active(caller)
         return tuple(name for name in self._groups if name in on)
 
-    def shown_to(self, caller: Hashable | None) -> tuple[Group, ...]:
+    def shown_to(self, caller: Hashable | None) -> tuple[ToolGroup, ...]:
         """The groups one caller is told of."""
         return self.now.shown(self.whole_of(caller), caller)
 
@@ -140,7 +140,14 @@ class Groups:
             raise ValueError(f"a group's name has 1 to {MAX_NAME} printable characters")
         if len(self._groups) + len(self._removed) >= MAX_GROUPS:
             raise ValueError(f"there are {MAX_GROUPS} groups already")
-        self._made[name] = Group(name, description, notes, active, _texts(tools), _texts(servers))
+        self._made[name] = ToolGroup(
+            name=name,
+            description=description,
+            notes=notes,
+            active=active,
+            tools=_texts(tools),
+            servers=_texts(servers),
+        )
         self._removed.pop(name, None)
         self._changed()
 
@@ -268,10 +275,11 @@ class Groups:
 
     def _renew(self) -> None:
         """Make `now` anew; who compares it with what was finds both."""
-        groups = {one.name: configured(one) for one in self._config.groups if one.name not in self._removed}
+        groups = {one.name: one for one in self._config.groups if one.name not in self._removed}
         groups |= {name: group for name, group in self._made.items() if name not in groups}
         for name, (tools, more) in self._added.items():
-            groups[name] = replace(groups[name], tools=groups[name].tools + tools, servers=groups[name].servers + more)
+            one = groups[name]
+            groups[name] = one.model_copy(update={"tools": one.tools + tools, "servers": one.servers + more})
         servers = {server.id: server for server in self._config.servers}
         self.now = Equipped(
             groups,
@@ -284,7 +292,7 @@ class Groups:
         if groups or self._removed:
             self._ruled(self._rule)
 
-    def _on(self, group: Group) -> bool:
+    def _on(self, group: ToolGroup) -> bool:
         return group.name in self._switched_on or self._said.get(group.name, group.active)
 
     def _default(self, name: str) -> bool:
@@ -299,7 +307,7 @@ class Groups:
         return tuple(name for name in wanted if name != BASIC)
 
 
-def _notes(groups: Iterable[Group]) -> str:
+def _notes(groups: Iterable[ToolGroup]) -> str:
     return "\n".join(f"## About Tool Group '{group.name}'\n{group.notes}" for group in groups if group.notes)
 
 

@@ -8,7 +8,8 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from mcp_hub.catalog import OWN, Catalog, Entry, Route
-from mcp_hub.groups.group import Group, Members
+from mcp_hub.config.rules import ToolGroup
+from mcp_hub.groups.members import Members
 from mcp_hub.groups.meta_tools import definitions
 from mcp_hub.kinds import TOOLS
 from mcp_hub.principals import profile_of
@@ -27,7 +28,7 @@ class Equipped:
 
     def __init__(
         self,
-        groups: Mapping[str, Group],
+        groups: Mapping[str, ToolGroup],
         defaults: Mapping[str, bool],
         chosen: Mapping[Hashable | None, Mapping[str, bool]],
         members: Members,
@@ -42,7 +43,7 @@ class Equipped:
         self._everything = everything
         self._meta_tools = meta_tools
         self._views: WeakKeyDictionary[Catalog, OrderedDict[Hashable, Catalog]] = WeakKeyDictionary()
-        self._shown: WeakKeyDictionary[Catalog, tuple[Group, ...]] = WeakKeyDictionary()
+        self._shown: WeakKeyDictionary[Catalog, tuple[ToolGroup, ...]] = WeakKeyDictionary()
 
     @property
     def own_names(self) -> frozenset[str]:
@@ -61,7 +62,7 @@ class Equipped:
             return None
         return names[0]
 
-    def shown(self, whole: Catalog, caller: Hashable | None) -> tuple[Group, ...]:
+    def shown(self, whole: Catalog, caller: Hashable | None) -> tuple[ToolGroup, ...]:
         """The groups a caller is told of; `whole` is its catalog with all that it may see."""
         if not self._restricts(caller):
             return tuple(self.groups.values())

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mcp_hub.catalog import OWN, Route
+from mcp_hub.config.rules import ToolGroup
 from mcp_hub.errors import InvalidParameters
-from mcp_hub.groups.group import Group
 from mcp_hub.kinds import TOOLS
 from mcp_hub.text import printable
 
@@ -43,7 +43,7 @@ _CALL_TEXT: Final = (
 )
 
 
-def definitions(groups: Sequence[Group], meta_tools: bool) -> list[Json]:
+def definitions(groups: Sequence[ToolGroup], meta_tools: bool) -> list[Json]:
     """The tools of the hub's own for a caller that is told of these groups."""
     found: list[Json] = []
     if groups:

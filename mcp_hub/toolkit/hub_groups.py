@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from mcp_hub.groups import Group, Groups
+from mcp_hub.groups import Groups, ToolGroup
 from mcp_hub.toolkit.portal import Portal
 from mcp_hub.toolkit.running import Running
 
@@ -23,7 +23,7 @@ class HubGroups:
         self._portal = portal
         self._running = running
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[ToolGroup]:
         """All groups but `basic`, each with whether it is on."""
         return iter(self._done(lambda groups: list(groups)))
 
@@ -33,7 +33,7 @@ class HubGroups:
     def __contains__(self, name: object) -> bool:
         return self._done(lambda groups: name in groups)
 
-    def __getitem__(self, name: str) -> Group:
+    def __getitem__(self, name: str) -> ToolGroup:
         """Raises KeyError."""
         return self._done(lambda groups: groups[name])
 

@@ -1,9 +1,8 @@
-"""A group of tools, and which tools are in which."""
+"""Which tools are in which groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from mcp_hub.catalog import Route
 from mcp_hub.config.models import Server
@@ -12,31 +11,15 @@ from mcp_hub.config.rules import ToolGroup
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.selection import is_named
 
-__all__ = ["BASIC", "Group", "Members", "configured"]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """`tools` are `server/tool`, exposed or original names, `servers` ids; both may be patterns."""
-
-    name: str
-    description: str = ""
-    notes: str | None = None
-    active: bool = False
-    """Whether it is on for callers who have not said otherwise."""
-    tools: tuple[str, ...] = ()
-    servers: tuple[str, ...] = ()
-
-
-def configured(settings: ToolGroup) -> Group:
-    """A group as the configuration says."""
-    return Group(**settings.model_dump())
+__all__ = ["BASIC", "Members"]
 
 
 class Members:
     """Tools by the groups they are in. What only `removed` groups have is gone."""
 
-    def __init__(self, groups: Iterable[Group], removed: Iterable[Group], servers: Mapping[str, Server]) -> None:
+    def __init__(
+        self, groups: Iterable[ToolGroup], removed: Iterable[ToolGroup], servers: Mapping[str, Server]
+    ) -> None:
         self._groups = [(one.name, Patterns(one.tools), Patterns(one.servers)) for one in groups]
         self._removed = [(one.name, Patterns(one.tools), Patterns(one.servers)) for one in removed]
         self._servers = servers
