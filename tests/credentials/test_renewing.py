@@ -276,7 +276,8 @@ async def test_a_server_is_not_asked_in_another_era_because_its_token_takes_its_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two handshakes at once would leave a session behind that belongs to neither."""
-    monkeypatch.setattr(agreement, "PROBE_WAIT", 0.05)
+    monkeypatch.setattr(agreement, "PROBE_WAIT", 2.0)  # a slow machine gets as long to ask for the token
+    monkeypatch.setattr("tests.credentials.authority.HELD", 5.0)
     async with authority() as server:
         given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
         config = load_config(configured(tmp_path, {"a": entry(server, **given)}))

@@ -123,7 +123,7 @@ class ScriptedDispatcher:
             await asyncio.Event().wait()
         elif name == "unwritable":
             return object()  # type: ignore[return-value]
-        return str(arguments.get("text", ""))
+        return str(arguments.get("text", "")) * int(arguments.get("repeated", 1))
 
 
 def progress(step: int, text: str = "", token: Any = "t") -> dict[str, Any]:
