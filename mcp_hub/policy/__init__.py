@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
@@ -17,6 +16,7 @@ from mcp_hub.catalog import Item, Route
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
 from mcp_hub.kinds import RESOURCES, TEMPLATES, Kind
+from mcp_hub.policy.time_limit import TimeLimit
 
 Json = dict[str, Any]
 
@@ -47,7 +47,7 @@ class Call(msgspec.Struct, eq=False):
     subscriber: Hashable = None
     """Whom a subscription is for, and `on_update` the way to tell it."""
     on_update: Callable[[Json], None] | None = None
-    deadlines: list[asyncio.Timeout] = msgspec.field(default_factory=list)
+    deadlines: list[TimeLimit] = msgspec.field(default_factory=list)
     """The limits that are running; they stand still while the call waits for its caller."""
     notes: list[str] = msgspec.field(default_factory=list)
     """What the policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""

@@ -10,6 +10,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.errors import DeadlineExceeded
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.patterns import RulesOfTools
+from mcp_hub.policy.time_limit import TimeLimit
 
 
 class Deadline:
@@ -32,13 +33,13 @@ class Deadline:
         rules, deadlines = self._rules(call.route), self._servers[server].deadlines
         total = rules.timeout if rules.timeout is not None else deadlines.call
         idle = rules.idle_timeout if rules.idle_timeout is not None else deadlines.idle
-        scope = asyncio.timeout(total)
+        scope = TimeLimit(total)
         try:
-            async with scope:
+            with scope:
                 call.deadlines.append(scope)
                 return await (call_next(call) if idle is None or idle >= total else _while_busy(idle, call, call_next))
         except TimeoutError:
-            if scope.expired():
+            if scope.expired:
                 own = rules.timeout is not None
                 setting = f"servers.{server}." + (f"tools.{call.route.name}.timeout" if own else "deadlines.call")
                 text = f"{call.exposed!r} did not answer within {total:g} s (setting: {setting})."
@@ -48,22 +49,22 @@ class Deadline:
 
 async def _while_busy(idle: float, call: Call, call_next: Next) -> Json:
     """The call, as long as something is heard of it every `idle` seconds."""
-    scope = asyncio.timeout(idle)
+    scope = TimeLimit(idle)
     relay = call.on_progress
 
     def heard(params: Json) -> None:
-        if not scope.expired() and scope.when() is not None:
+        if not scope.expired and scope.when is not None:
             scope.reschedule(asyncio.get_running_loop().time() + idle)
         if relay is not None:
             relay(params)
 
     call.on_progress = heard
     try:
-        async with scope:
+        with scope:
             call.deadlines.append(scope)
             return await call_next(call)
     except TimeoutError:
-        if not scope.expired():
+        if not scope.expired:
             raise
         server = call.route.upstream
         text = f"{call.exposed!r} made no progress for {idle:g} s (setting: servers.{server}.deadlines.idle)."

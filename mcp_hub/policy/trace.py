@@ -112,6 +112,8 @@ class Trace:
     It also is where the known secrets are taken out of errors, an upstream's own included, and where an exception
     that nobody expected becomes InternalError. `bytes_in` and `bytes_out` are estimates from a sample of the
     arguments and the result: to measure them they would have to be written as JSON once more.
+
+    The record is made in the loop's next round, when the answer is on its way: nobody waits for it.
     """
 
     def __init__(
@@ -149,11 +151,11 @@ class Trace:
         except UpstreamAnswered as error:
             clean = self._redaction.known(error.error)
             error = error if clean is error.error else UpstreamAnswered(clean)
-            self._record(call, asked, started, error)
+            self._ended(call, asked, started, error)
             raise error from None
         except (ProtocolError, CallError, TimeoutError, asyncio.CancelledError) as error:
             self._clean(error)
-            self._record(call, asked, started, error)
+            self._ended(call, asked, started, error)
             raise
         except Exception as error:
             log.exception("a %s request failed inside the hub", call.method)
@@ -161,11 +163,11 @@ class Trace:
             internal = InternalError(
                 "The hub failed to carry out the request; its log says why.", server=call.route.upstream
             )
-            self._record(call, asked, started, internal)
+            self._ended(call, asked, started, internal)
             raise internal from error
         if result.get("isError") is True:
             result = self._redaction.known(result)
-        self._record(call, asked, started, None, result)
+        self._ended(call, asked, started, None, result)
         return result
 
     def unknown(
@@ -235,10 +237,15 @@ class Trace:
             self._second = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         return f"{self._second[1]}.{int((now - second) * 1000):03d}Z"
 
-    def _record(
+    def _ended(
         self, call: Call, asked: Json, started: float, error: BaseException | None, result: Json | None = None
     ) -> None:
         duration = self._clock() - started
+        asyncio.get_running_loop().call_soon(self._record, call, asked, duration, error, result)
+
+    def _record(
+        self, call: Call, asked: Json, duration: float, error: BaseException | None, result: Json | None
+    ) -> None:
         try:
             found = outcome(call, error, result)
             tool = call.route.name if call.route.kind is TOOLS else ""

@@ -25,8 +25,14 @@ _SPELLING: Final = 12
 _MAX_WINDOW: Final = 65536
 _MARK: Final = 48
 """Bytes kept free for saying how much was left out."""
+_SHORT: Final = 64
+"""Characters of a text that needs no window."""
+_ROOM_FOR_SHORT: Final = 2 + 12 * _SHORT
+"""Bytes such a text takes at most."""
 _MANY_DIGITS: Final = 10**40
-_NAMING: Final = ("name", "key", "header", "field")
+_NAMING: Final = frozenset({"name", "key", "header", "field"})
+_MAX_KEYS: Final = 1024
+"""Keys of objects whose form is remembered."""
 
 
 class Redaction:
@@ -38,6 +44,10 @@ class Redaction:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._known = KnownSecrets(secrets)
+        self._keys: dict[str, tuple[str, int, bool]] = {}
+        """How a short key is shown, how many bytes it takes, and whether what is under it is secret."""
+        self._learned = LEARNED.known
+        """What was known when they were looked through."""
 
     def text(self, text: str) -> str:
         """An error text or log line without secrets."""
@@ -93,17 +103,30 @@ class Redaction:
     def _object(self, value: Mapping[str, Any], room: int, depth: int) -> tuple[dict[str, Any], int]:
         copy: dict[str, Any] = {}
         used = 2
-        tells = any(isinstance(name := value.get(word), str) and is_secret_key(name) for word in _NAMING)
+        tells = not _NAMING.isdisjoint(value) and any(
+            isinstance(name := value.get(word), str) and is_secret_key(name) for word in _NAMING
+        )
         for number, (key, item) in enumerate(value.items()):
-            name, cost = self._string(str(key), min(room - used - _MARK, MAX_STRING))
+            name, cost, secret = self._key(str(key), min(room - used - _MARK, MAX_STRING))
             left = room - used - cost - _MARK
             if number == MAX_ITEMS or left < _MARK:
                 copy["…"] = f"{len(value) - number:,} more"
                 return copy, used + _MARK
-            secret = is_secret_key(str(key)) or (tells and key == "value")
+            secret = secret or (tells and key == "value")
             copy[name], size = (MASK, 5) if secret else self._copy(item, left, depth + 1)
             used += cost + size + 4
         return copy, used
+
+    def _key(self, key: str, room: int) -> tuple[str, int, bool]:
+        if self._learned is not LEARNED.known or len(self._keys) >= _MAX_KEYS:
+            self._keys, self._learned = {}, LEARNED.known
+        keys = self._keys
+        known = keys.get(key)
+        if known is None:
+            if len(key) > _SHORT:
+                return (*self._string(key, room), is_secret_key(key))
+            known = keys[key] = (*self._string(key, _ROOM_FOR_SHORT), is_secret_key(key))
+        return known if known[1] <= room else (*self._string(key, room), known[2])
 
     def _list(self, value: list[Any] | tuple[Any, ...], room: int, depth: int) -> tuple[list[Any], int]:
         copy: list[Any] = []
@@ -119,7 +142,12 @@ class Redaction:
         return copy, used
 
     def _string(self, text: str, room: int) -> tuple[str, int]:
-        whole, window = len(text), self._window
+        whole = len(text)
+        if whole <= _SHORT and room >= _ROOM_FOR_SHORT:
+            shown = self.text(text)
+            if len(shown) <= _SHORT:
+                return shown, len(encode_basestring_ascii(shown))
+        window = self._window
         # Shortened after it was looked through: half a secret is nothing that could be recognised.
         shown = self.text(text if whole <= window else text[:window])
         limit = MAX_STRING

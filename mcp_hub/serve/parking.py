@@ -23,6 +23,7 @@ from mcp_hub.errors import (
     UpstreamAnswered,
 )
 from mcp_hub.policy import Call
+from mcp_hub.policy.time_limit import TimeLimit
 
 PARKED_SECONDS: Final = 300.0
 """How long a question waits for the client to come back."""
@@ -49,7 +50,7 @@ class _Parked(msgspec.Struct, eq=False):
     """Where log messages go, likewise."""
     questions: dict[str, tuple[Json, asyncio.Future[Json]]] = msgspec.field(default_factory=dict)
     news: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    left: list[tuple[asyncio.Timeout, float]] = msgspec.field(default_factory=list)
+    left: list[tuple[TimeLimit, float]] = msgspec.field(default_factory=list)
     """The call's deadlines that stand still, and the seconds left of each."""
     expiry: asyncio.TimerHandle | None = None
     capabilities: Json = msgspec.field(default_factory=dict)
@@ -127,8 +128,8 @@ class _Parked(msgspec.Struct, eq=False):
     def stop_clocks(self) -> None:
         now = asyncio.get_running_loop().time()
         for scope in self.call.deadlines:
-            when = scope.when()
-            if when is not None and not scope.expired():
+            when = scope.when
+            if when is not None and not scope.expired:
                 self.left.append((scope, when - now))
                 scope.reschedule(None)
 

@@ -1,0 +1,88 @@
+"""A time limit ends its block and nothing else, whether it has a timer of its own or shares one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mcp_hub.policy import time_limit
+from mcp_hub.policy.time_limit import TimeLimit
+
+pytestmark = pytest.mark.anyio
+
+HANG_BOUND = 20.0
+
+
+@pytest.fixture(params=["own timer", "shared timer"], autouse=True)
+def _timers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "shared timer":
+        monkeypatch.setattr(time_limit, "LONG", 0.0)
+        monkeypatch.setattr(time_limit, "STEP", 0.02)
+    return
+
+
+async def test_a_block_is_left_at_its_end_and_its_task_goes_on() -> None:
+    async with asyncio.timeout(HANG_BOUND):
+        with pytest.raises(TimeoutError), TimeLimit(0.01) as limit:
+            await asyncio.Event().wait()
+        assert limit.expired
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+
+
+async def test_limits_of_one_moment_end_all_of_their_blocks() -> None:
+    async def limited() -> None:
+        with TimeLimit(0.01):
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(HANG_BOUND):
+        ended = await asyncio.gather(*(limited() for _ in range(20)), return_exceptions=True)
+    assert {type(one) for one in ended} == {TimeoutError}
+
+
+async def test_a_block_that_is_left_before_is_not_heard_of_again() -> None:
+    async with asyncio.timeout(HANG_BOUND):
+        with TimeLimit(0.01) as limit:
+            pass
+        with pytest.raises(TimeoutError), TimeLimit(0.03):
+            await asyncio.Event().wait()
+        assert not limit.expired
+
+
+async def test_a_limit_that_stands_still_ends_nothing_until_it_goes_on() -> None:
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(HANG_BOUND):
+        with pytest.raises(TimeoutError), TimeLimit(0.01) as limit:
+            limit.reschedule(None)
+            assert limit.when is None
+            inner = loop.create_task(_limited(0.05))
+            with pytest.raises(TimeoutError):
+                await inner
+            assert not limit.expired
+            limit.reschedule(loop.time())
+            await asyncio.Event().wait()
+
+
+async def test_the_inner_of_two_limits_leaves_the_outer_one_alone() -> None:
+    async with asyncio.timeout(HANG_BOUND):
+        with TimeLimit(HANG_BOUND) as outer:
+            with pytest.raises(TimeoutError), TimeLimit(0.01):
+                await asyncio.Event().wait()
+            await asyncio.sleep(0)
+        assert not outer.expired
+
+
+async def test_a_task_that_is_cancelled_by_others_stays_cancelled() -> None:
+    task = asyncio.get_running_loop().create_task(_limited(HANG_BOUND))
+    await asyncio.sleep(0)
+    task.cancel()
+    async with asyncio.timeout(HANG_BOUND):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def _limited(seconds: float) -> None:
+    with TimeLimit(seconds):
+        await asyncio.Event().wait()
