@@ -16,14 +16,15 @@ class Gathered:
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
         self._pieces: list[bytes] = []
-        self._gathers = False
+        self.gathers = False
+        """Whether something was written in this round."""
         self.size = 0
         """Bytes that are not written yet."""
 
     def put(self, piece: bytes) -> None:
         """Write a piece, in this round of the running loop."""
-        if not self._gathers:
-            self._gathers = True
+        if not self.gathers:
+            self.gathers = True
             asyncio.get_running_loop().call_soon(self._end)
             self._write(piece)
             return
@@ -33,7 +34,7 @@ class Gathered:
             self.flush()
 
     def _end(self) -> None:
-        self._gathers = False
+        self.gathers = False
         self.flush()
 
     def flush(self) -> None:

@@ -101,7 +101,9 @@ class StdioLink:
         if self._process is None or self._transport is None:
             raise LinkLost("the process is not running", executed=False)
         stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
-        if stdin is None or stdin.is_closing() or self._process.gone or _has_exited(self._transport.get_pid()):
+        gone = stdin is None or stdin.is_closing() or self._process.gone
+        # Once in a round of the loop: what is written together is read together.
+        if gone or (not self._process.stdin.gathers and _has_exited(self._transport.get_pid())):
             await self._process.last_words_heard()
             raise LinkLost(self._process.why(), executed=False)
         try:
