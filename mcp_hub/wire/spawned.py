@@ -14,11 +14,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 Talk = TypeVar("Talk", bound=asyncio.SubprocessProtocol)
 
 _PIPE = subprocess.PIPE
+
+ROOM: Final = 256 * 1024
+"""Bytes a child can write ahead, where a pipe can be told (Linux, whose default is a quarter of it): while it waits for
+room, two processes take turns for every piece of a long answer."""
 
 
 async def spawn(
@@ -35,6 +39,7 @@ async def spawn(
     process = subprocess.Popen(  # noqa: ASYNC220 - waits for the exec, as the loop's own does
         argv, bufsize=0, stdin=_PIPE, stdout=_PIPE, stderr=_PIPE, env=env, cwd=cwd, start_new_session=True
     )
+    _widen(process)
     spawned = Spawned(process, talk)
     # Never cancelled halfway: uvloop would close descriptors that are not its own any more.
     connecting = asyncio.ensure_future(spawned.connect())
@@ -44,6 +49,13 @@ async def spawn(
         connecting.add_done_callback(spawned.give_up)
         raise
     return spawned, talk
+
+
+def _widen(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ImportError, AttributeError, OSError):  # another system, or its user's pipes are too many
+        import fcntl
+
+        fcntl.fcntl(cast("Any", process.stdout), fcntl.F_SETPIPE_SZ, ROOM)
 
 
 class Spawned(asyncio.SubprocessTransport):
