@@ -17,6 +17,7 @@ from mcp_hub.catalogs import Catalogs
 from mcp_hub.chain import Rules
 from mcp_hub.config.models import Config
 from mcp_hub.era import Envelope, Era
+from mcp_hub.flagging import Flagging
 from mcp_hub.generation import Generation
 from mcp_hub.generations import Generations, Lasting
 from mcp_hub.kept import KeptCatalogs
@@ -41,11 +42,6 @@ log = logging.getLogger("mcp_hub")
 
 REFRESH_AFTER: Final = 5.0
 """Seconds until upstreams that are served from their kept catalog are started to refresh it."""
-
-SCREEN_AFTER: Final = 1.0
-"""Seconds after a change of the lists until what is only flagged is looked at: first the clients, then the report."""
-
-SCREEN_PAUSE: Final = 0.01
 
 
 class Hub:
@@ -97,7 +93,7 @@ class Hub:
         self.catalogs = Catalogs(self.info)
         self._patience_ends: float | None = None
         self._refresh: asyncio.TimerHandle | None = None
-        self._screening: asyncio.TimerHandle | None = None
+        self._flagging = Flagging(lambda: self.rules.screen)
         self._hurried = asyncio.Event()
         self._groups: Groups | None = None
         self._switched_on = tuple(groups)
@@ -187,9 +183,9 @@ class Hub:
     async def close(self) -> None:
         """Stop every upstream, all at the same time, and what is left of their processes. Idempotent."""
         self.catalogs.close()
-        for waiting in (self._refresh, self._screening):
-            if waiting is not None:
-                waiting.cancel()
+        self._flagging.close()
+        if self._refresh is not None:
+            self._refresh.cancel()
         await self._generations.close()
         if self._groups is not None:
             await self._groups.close()
@@ -204,12 +200,7 @@ class Hub:
 
     def _built(self) -> None:
         self.generation.tell_of_strangers()
-        if self._screening is None:
-            self._screening = asyncio.get_running_loop().call_later(SCREEN_AFTER, self._screen)
-
-    def _screen(self) -> None:
-        more = self.rules.screen.step()
-        self._screening = asyncio.get_running_loop().call_later(SCREEN_PAUSE, self._screen) if more else None
+        self._flagging.soon()
 
     # --- the catalog -------------------------------------------------------------------------------------------
 

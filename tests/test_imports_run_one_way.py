@@ -68,7 +68,20 @@ ALLOWED = {
     "generations": {"pure", "config", "wire", "kept", "policy", "upstream", "chain", "own_servers", "relay"}
     | {"generation", "file_stamps", "pin_file", "credentials", "tracing"},
     "groups": {"pure", "config", "policy", "catalogs", "private_files"},
-    "hub": {"pure", "config", "wire", "kept", "policy", "upstream", "catalogs", "chain", "generation", "generations"}
+    "flagging": {"policy"},
+    "hub": {
+        "pure",
+        "config",
+        "wire",
+        "kept",
+        "policy",
+        "upstream",
+        "catalogs",
+        "chain",
+        "flagging",
+        "generation",
+        "generations",
+    }
     | {"groups", "skills"},
     "serve": {"pure", "config", "wire", "policy", "catalogs", "hub"},
     "status": {"pure", "upstream", "hub"},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
@@ -14,11 +13,12 @@ from typing import Any, Final, NamedTuple
 from mcp_hub.asking import Asker, Json
 from mcp_hub.config.models import Server
 from mcp_hub.era import Envelope, Era
-from mcp_hub.errors import CallError, HubError, InternalError, UpstreamAnswered
+from mcp_hub.errors import HubError, InternalError, UpstreamAnswered
 from mcp_hub.extensions import told
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import TOOLS
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement, agreed_before
+from mcp_hub.upstream.attempt import Attempt
 from mcp_hub.upstream.backing_off import BackingOff
 from mcp_hub.upstream.causes import Hear
 from mcp_hub.upstream.client_sessions import ClientSessions
@@ -96,8 +96,6 @@ class Upstream:
         self.starts = 0
         """Attempts to connect in this run of the hub."""
         self.backing_off = BackingOff()
-        self._refusal: CallError | None = None
-        """What the last attempt to connect came to."""
         self._changed = changed
         self.presence = Presence(changed)
         self.listing = Listing(server, kept, lambda: self._session, changed)
@@ -106,7 +104,7 @@ class Upstream:
         self._words = Words(server)
         self._dialer = dialer
         self._session: Session | None = None
-        self._attempt: asyncio.Future[Session] | None = None
+        self._attempt = Attempt()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.watching = Watching(server, self._words, self._session_for, lambda: self._session)
@@ -242,7 +240,7 @@ class Upstream:
         self.error = None if well else "it is connected, but did not answer the last ping"
 
     async def _connect(self) -> Session | None:
-        attempt = self._pending_attempt()
+        self._attempt.begin()
         began = time.monotonic()
         self.starts += 1
         try:
@@ -261,9 +259,7 @@ class Upstream:
                 self.error,
             )
             self._move(Event.FAILED)
-            self._refusal = self._words.not_connected(error, self.error)
-            attempt.set_exception(self._refusal)
-            attempt.exception()  # seen, even if no call waits for it
+            self._attempt.failed(self._words.not_connected(error, self.error))
             self.tried.set()
             if isinstance(error, Unauthorized):
                 self.presence.back()  # whoever signs in will want to use it
@@ -275,7 +271,7 @@ class Upstream:
         self.error = None
         self._session = session
         self._move(Event.CONNECTED)
-        attempt.set_result(session)
+        self._attempt.succeeded(session)
         session.watch_for_changes(self.listing.refresh_all)
         self.presence.back()
         self.watching.restore(session, None)
@@ -373,11 +369,10 @@ class Upstream:
             if not self._dialer.signed_in_anew(self.server):
                 if time.monotonic() - self.since > TRY_AGAIN:
                     self._wake.set()  # this call does not wait for it, the next one may be lucky
-                raise copy.copy(self._refusal) if self._refusal is not None else self._words.unavailable(self.error)
+                raise self._attempt.refusal or self._words.unavailable(self.error)
             self.backing_off.failures = 0
-        attempt = self._pending_attempt()
         self._wake.set()
-        return await asyncio.shield(attempt)
+        return await self._attempt.outcome()
 
     async def _open_own(self, caller: Hashable | None, told: Json | None) -> Session:
         """A session beside the shared one. Raises ServerUnavailable, SignInMissing."""
@@ -393,11 +388,6 @@ class Upstream:
         if session.era == "handshake":
             session.watch_for_changes(_nothing)  # on its standing stream the server's pings are answered
         return session
-
-    def _pending_attempt(self) -> asyncio.Future[Session]:
-        if self._attempt is None or self._attempt.done():
-            self._attempt = asyncio.get_running_loop().create_future()
-        return self._attempt
 
 
 def _nothing() -> None:
