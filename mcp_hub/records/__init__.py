@@ -29,7 +29,7 @@ MAX_WAITING: Final = 2 * 1024 * 1024
 """Bytes that may wait for each destination."""
 CLOSE_WITHIN: Final = 1.0
 """Seconds the end may wait for what is not written yet."""
-COLLECT: Final = 0.02
+COLLECT: Final = 0.1
 """Seconds the thread lets lines gather, so that busy times do not wake it for every one."""
 STUCK: Final = 0.25
 """Seconds between two looks at a stderr that nobody reads; the file is served in between."""
