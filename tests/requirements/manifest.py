@@ -27,7 +27,10 @@ _SCHEMAS = "local/test_schemas.py"
 _SERVED = "access/test_what_is_served.py"
 _SHAPED = "results/test_results_are_shaped.py"
 _STREAMS = "local/test_streams.py"
-_TOOLKIT = "library/test_toolkit.py"
+_REGISTERING = "library/test_toolkit_registering.py"
+_CALLING = "library/test_toolkit_calling.py"
+_GROUPS_OF_TOOLKIT = "library/test_toolkit_groups.py"
+_CLIENTS_OF_TOOLKIT = "library/test_toolkit_clients.py"
 _URLS = "guard/test_url_rules.py"
 
 _ON_BOTH = f"{_EXAMPLES}::test_a_program_prints_the_same_on_the_original_and_on_the_hub"
@@ -96,18 +99,18 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A001-2": (
         f"{_KINDS}::test_every_kind_of_function_is_a_stream_whose_last_chunk_is_the_result",
         f"{_STREAMS}::test_every_kind_of_function_is_the_same_stream",
-        f"{_TOOLKIT}::test_every_kind_of_tool_gives_chunks_that_end_in_is_last",
+        f"{_CALLING}::test_every_kind_of_tool_gives_chunks_that_end_in_is_last",
     ),
     "A001-3": (
         f"{_KINDS}::test_a_blocking_sync_tool_does_not_delay_another_call",
         f"{_STREAMS}::test_a_sync_function_has_a_thread_and_the_context_of_its_caller",
-        f"{_TOOLKIT}::test_a_blocking_sync_tool_does_not_delay_another_call",
+        f"{_CALLING}::test_a_blocking_sync_tool_does_not_delay_another_call",
     ),
     "A001-4": (
         f"{_SCHEMAS}::test_docstrings_of_the_usual_styles_describe_the_tool_and_its_parameters",
         f"{_SCHEMAS}::test_types_become_schemas",
         f"{_SCHEMAS}::test_self_and_variable_parameters_are_left_out_and_awkward_names_stay",
-        f"{_TOOLKIT}::test_models_are_told_of_a_function_as_they_always_were",
+        f"{_REGISTERING}::test_models_are_told_of_a_function_as_they_always_were",
     ),
     "A001-5": (f"{_SCHEMAS}::test_the_long_description_and_variable_parameters_are_there_on_demand",),
     "A001-6": (
@@ -117,7 +120,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A001-7": (
         f"{_KINDS}::test_a_schema_by_hand_is_used_and_a_property_named_title_stays",
         f"{_SCHEMAS}::test_a_schema_by_hand_that_is_none_is_a_type_error",
-        f"{_TOOLKIT}::test_a_schema_by_hand_is_used_and_titles_go_but_not_properties_of_that_name",
+        f"{_REGISTERING}::test_a_schema_by_hand_is_used_and_titles_go_but_not_properties_of_that_name",
     ),
     "A001-8": (f"{_ACCESS}::test_a_tool_has_the_name_title_and_description_of_the_configuration",),
     "A001-9": (
@@ -125,23 +128,23 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_ACCESS}::test_a_preset_may_come_from_the_environment",
         "validation/test_arguments_are_checked_first.py::test_the_value_of_a_preset_is_checked_and_never_quoted",
         f"{_KINDS}::test_presets_are_hidden_and_win",
-        f"{_TOOLKIT}::test_presets_and_what_a_partial_has_bound_are_hidden_and_win",
+        f"{_REGISTERING}::test_presets_and_what_a_partial_has_bound_are_hidden_and_win",
     ),
     "A001-10": (
         f"{_KINDS}::test_what_a_partial_has_bound_is_preset",
-        f"{_TOOLKIT}::test_presets_and_what_a_partial_has_bound_are_hidden_and_win",
+        f"{_REGISTERING}::test_presets_and_what_a_partial_has_bound_are_hidden_and_win",
     ),
     "A001-11": (
         f"{_SHAPED}::test_a_function_of_the_user_changes_results_in_a_process_of_its_own",
         f"{_SHAPED}::test_a_step_that_fails_withholds_the_result_unless_it_is_to_be_kept",
         f"{_SHAPED}::test_steps_of_the_hub",
         f"{_KINDS}::test_a_post_processor_changes_every_chunk_keeps_it_or_withholds_it",
-        f"{_TOOLKIT}::test_a_post_processor_gets_the_call_as_it_was_and_every_chunk",
+        f"{_CALLING}::test_a_post_processor_gets_the_call_as_it_was_and_every_chunk",
     ),
     "A001-12": (
         f"{_GROUPS_IN_PROGRAMS}::test_a_group_is_made_filled_switched_and_removed_with_its_tools",
         _PROCEDURE,
-        f"{_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
+        f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
     ),
     "A001-13": (
         f"{_GROUPS}::test_the_command_line_switches_groups_on_and_shows_them",
@@ -154,22 +157,22 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A001-15": (
         f"{_KINDS}::test_fields_of_an_extended_model_and_of_extend_schema_are_arguments",
         f"{_SCHEMAS}::test_an_extended_model_must_be_one_and_must_not_have_a_field_of_the_tools_own",
-        f"{_TOOLKIT}::test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata",
+        f"{_CLIENTS_OF_TOOLKIT}::test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata",
     ),
     "A001-16": (
         _PROCEDURE,
-        f"{_TOOLKIT}::test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata",
+        f"{_CLIENTS_OF_TOOLKIT}::test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata",
     ),
     "A001-17": (
         _PROCEDURE,
-        f"{_TOOLKIT}::test_what_a_tool_raises_is_a_text_or_raised",
+        f"{_CALLING}::test_what_a_tool_raises_is_a_text_or_raised",
     ),
     "A001-18": (
         f"{_CLIENTS}::test_a_function_says_what_it_is_and_gives_the_raw_result_if_wanted",
         _ON_BOTH,
         _PROCEDURE,
-        f"{_TOOLKIT}::test_the_tools_of_a_client_are_registered_filtered_and_preset",
-        f"{_TOOLKIT}::test_raw_results_and_single_functions_of_a_client",
+        f"{_CLIENTS_OF_TOOLKIT}::test_the_tools_of_a_client_are_registered_filtered_and_preset",
+        f"{_CLIENTS_OF_TOOLKIT}::test_raw_results_and_single_functions_of_a_client",
     ),
     "A001-19": (
         "library/test_hub.py::test_servers_come_and_go_while_it_runs",
@@ -178,7 +181,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A001-20": (
         f"{_GROUPS_IN_PROGRAMS}::test_state_is_given_and_taken_as_a_toolkit_does",
         f"{_GROUPS}::test_with_hub_scope_the_state_outlives_the_hub_where_there_is_a_file",
-        f"{_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
+        f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
     ),
     "A001-21": ("observe/test_spans_of_calls.py::test_every_call_is_a_span_with_what_it_came_to",),
     "A001-22": (
@@ -426,18 +429,18 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A004-1": (
         f"{_SCHEMAS}::test_namesakes_are_refused_replaced_left_out_or_renamed_always_the_same",
         "catalog/test_catalog.py::test_equal_names_are_decided_as_configured",
-        f"{_TOOLKIT}::test_namesakes_are_refused_left_out_replaced_or_renamed",
+        f"{_REGISTERING}::test_namesakes_are_refused_left_out_replaced_or_renamed",
     ),
     "A004-2": (_ON_BOTH,),
     "A004-3": (
         _ON_BOTH,
-        f"{_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
     ),
     "A004-4": (_ON_BOTH,),
     "A004-5": (
         f"{_GROUPS}::test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_there",
         _ON_BOTH,
-        f"{_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
     ),
     "A004-6": (f"{_GROUPS}::test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_there",),
     "A004-7": (
@@ -457,7 +460,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A004-11": (
         _ON_BOTH,
-        f"{_TOOLKIT}::test_what_cannot_be_registered_of_a_client_is_an_error",
+        f"{_CLIENTS_OF_TOOLKIT}::test_what_cannot_be_registered_of_a_client_is_an_error",
     ),
     "A004-12": (
         f"{_CLIENTS}::test_a_stdio_client_keeps_one_session_and_is_refused_out_of_turn",
@@ -481,11 +484,11 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A004-18": (
         f"{_STREAMS}::test_an_interrupted_call_ends_with_its_last_chunk_and_a_note",
         "library/test_hub.py::test_a_cancelled_call_is_cancelled_at_its_server",
-        f"{_TOOLKIT}::test_what_is_interrupted_ends_with_its_last_chunk_and_a_note",
+        f"{_CALLING}::test_what_is_interrupted_ends_with_its_last_chunk_and_a_note",
     ),
     "A004-19": (
         _ON_BOTH,
-        f"{_TOOLKIT}::test_what_a_tool_raises_is_a_text_or_raised",
+        f"{_CALLING}::test_what_a_tool_raises_is_a_text_or_raised",
     ),
     "A004-20": (
         f"{_CODE}::test_the_result_is_the_listed_text",
@@ -504,11 +507,11 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A004-23": (
         "discovery/test_skills.py::test_skills_are_listed_read_and_told_of_under_the_rules_of_access",
-        f"{_TOOLKIT}::test_skills_are_read_from_their_directories",
+        f"{_CLIENTS_OF_TOOLKIT}::test_skills_are_read_from_their_directories",
     ),
     "A004-24": (
         f"{_GROUPS_IN_PROGRAMS}::test_state_is_given_and_taken_as_a_toolkit_does",
-        f"{_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
+        f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
     ),
     "A004-25": (_ON_BOTH,),
     "A004-26": (

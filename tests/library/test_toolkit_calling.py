@@ -1,0 +1,227 @@
+"""AgentScope's Toolkit: every kind of tool gives chunks that end, whatever happens to it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any
+
+import pytest
+
+from mcp_hub import Toolkit, ToolResponse
+from mcp_hub.config import Config
+from mcp_hub.config.rules import PostProcess
+from mcp_hub.errors import InvalidParameters
+from tests.fakes.client import PATIENCE
+from tests.library.toolkits import NOTE, add, block, chunks, coroutine, names, plain, said, text
+
+pytestmark = pytest.mark.anyio
+
+
+def generator() -> Generator[ToolResponse, None, None]:
+    yield said("a", stream=True, is_last=False)
+    yield said("a b", stream=True, is_last=True)
+
+
+async def async_generator() -> AsyncGenerator[ToolResponse, None]:
+    yield said("a", stream=True)
+    yield said("a b", stream=True)
+
+
+async def returned_generator() -> AsyncGenerator[ToolResponse, None]:
+    return async_generator()
+
+
+@pytest.mark.parametrize("function", [plain, coroutine, generator, async_generator, returned_generator])
+async def test_every_kind_of_tool_gives_chunks_that_end_in_is_last(
+    toolkit: Toolkit, function: Callable[..., Any]
+) -> None:
+    """Check 40."""
+    toolkit.register_tool_function(function)
+    got = await chunks(toolkit, function.__name__)
+    expected = ["a b"] if function in (plain, coroutine) else ["a", "a b"]
+    assert [chunk.content[0]["text"] for chunk in got] == expected
+    assert got[-1].is_last
+    directly = [chunk async for chunk in toolkit.call_tool_function(block(function.__name__))]
+    assert [chunk.content for chunk in directly] == [chunk.content for chunk in got]
+
+
+async def test_a_blocking_sync_tool_does_not_delay_another_call(toolkit: Toolkit) -> None:
+    """Check 40."""
+    entered, released = threading.Event(), threading.Event()
+
+    def block_it() -> ToolResponse:
+        entered.set()
+        released.wait(PATIENCE)
+        return said("released")
+
+    toolkit.register_tool_function(block_it)
+    toolkit.register_tool_function(add)
+    blocked = asyncio.create_task(text(toolkit, "block_it"))
+    assert await text(toolkit, "add", a=1) == "3"
+    assert not blocked.done()
+    released.set()
+    assert await blocked == "released"
+
+
+async def test_chunks_arrive_while_the_tool_runs_and_a_last_one_is_always_marked(toolkit: Toolkit) -> None:
+    go = asyncio.Event()
+
+    async def steps() -> AsyncGenerator[ToolResponse, None]:
+        yield said("first", is_last=False)
+        await go.wait()
+        yield said("first second", is_last=False)
+
+    async def nothing() -> AsyncGenerator[ToolResponse, None]:
+        return
+        yield said("never")
+
+    toolkit.register_tool_function(steps)
+    toolkit.register_tool_function(nothing)
+    stream = toolkit.call_tool_function(block("steps"))
+    async with asyncio.timeout(PATIENCE):
+        assert (await anext(stream)).content[0]["text"] == "first"
+        go.set()
+        rest = [(chunk.content[0]["text"], chunk.is_last) async for chunk in stream]
+    assert rest == [("first second", False), ("first second", True)]
+    (empty,) = await chunks(toolkit, "nothing")
+    assert (empty.content, empty.is_last) == ([], True)
+
+
+async def test_what_is_interrupted_ends_with_its_last_chunk_and_a_note(toolkit: Toolkit) -> None:
+    ended = asyncio.Event()
+
+    async def endless() -> AsyncGenerator[ToolResponse, None]:
+        try:
+            yield said("so far", is_last=False)
+            await asyncio.sleep(PATIENCE)
+        finally:
+            ended.set()
+
+    async def silent() -> ToolResponse:
+        await asyncio.sleep(PATIENCE)
+        return said("never")
+
+    got: list[ToolResponse] = []
+
+    async def take(name: str) -> None:
+        async for chunk in await toolkit.call_tool_function(block(name)):
+            got.append(chunk)
+            begun.set()
+
+    for function in (endless, silent):
+        toolkit.register_tool_function(function)
+    begun = asyncio.Event()
+    taking = asyncio.create_task(take("endless"))
+    async with asyncio.timeout(PATIENCE):
+        await begun.wait()
+        taking.cancel()
+        await taking
+        await ended.wait()
+    assert [one["text"] for one in got[-1].content] == ["so far", NOTE]
+    assert (got[-1].is_last, got[-1].is_interrupted) == (True, True)
+    taking = asyncio.create_task(take("silent"))
+    await asyncio.sleep(0)
+    taking.cancel()
+    async with asyncio.timeout(PATIENCE):
+        await taking
+    assert [one["text"] for one in got[-1].content] == [NOTE]
+
+
+async def test_what_a_tool_raises_is_a_text_or_raised(toolkit: Toolkit) -> None:
+    class Odd(Exception):
+        pass
+
+    def boom() -> ToolResponse:
+        raise Odd("boom")
+
+    async def late() -> AsyncGenerator[ToolResponse, None]:
+        yield said("so far")
+        raise Odd("late")
+
+    def wrong() -> str:
+        return "a text"
+
+    for function in (boom, late, wrong):
+        toolkit.register_tool_function(function)
+    assert await text(toolkit, "boom") == "Error: boom"
+    assert [chunk.content[0]["text"] for chunk in await chunks(toolkit, "late")] == ["so far", "Error: late"]
+    with pytest.raises(TypeError, match="ToolResponse"):
+        await chunks(toolkit, "wrong")
+    assert await text(toolkit, "nope") == "FunctionNotFoundError: Cannot find the function named nope"
+    toolkit.raise_on_error = True
+    with pytest.raises(Odd, match=r"^boom$"):
+        await chunks(toolkit, "boom")
+    toolkit.register_tool_function(add)
+    with pytest.raises(InvalidParameters):
+        await chunks(toolkit, "add", a="x")
+
+
+async def test_a_post_processor_gets_the_call_as_it_was_and_every_chunk(toolkit: Toolkit) -> None:
+    calls: list[Any] = []
+
+    def upper(call: dict[str, Any], response: ToolResponse) -> ToolResponse | None:
+        calls.append(call)
+        return None if response.content[0]["text"] == "a" else said(response.content[0]["text"].upper())
+
+    async def later(call: dict[str, Any], response: ToolResponse) -> ToolResponse | None:
+        await asyncio.sleep(0)
+        return upper(call, response)
+
+    def failing(call: dict[str, Any], response: ToolResponse) -> None:
+        raise ValueError("hidden")
+
+    toolkit.register_tool_function(generator, postprocess_func=upper)
+    toolkit.register_tool_function(plain, postprocess_func=later)
+    toolkit.register_tool_function(coroutine, postprocess_func=failing)
+    assert [chunk.content[0]["text"] for chunk in await chunks(toolkit, "generator")] == ["a", "A B"]
+    assert await text(toolkit, "plain") == "A B"
+    assert calls == [block("generator"), block("generator"), block("plain")]
+    withheld = await text(toolkit, "coroutine")
+    assert "withheld" in withheld
+    assert "a b" not in withheld
+
+
+async def test_what_a_rule_of_the_hub_withholds_is_not_shown_as_a_chunk_either(toolkit: Toolkit) -> None:
+    toolkit.register_tool_function(async_generator)
+
+    def withholding(config: Config) -> Config:
+        steps = (PostProcess(step="no_such_module:function"),)
+        servers = tuple(server.model_copy(update={"postprocess": steps}) for server in config.servers)
+        return config.model_copy(update={"servers": servers})
+
+    toolkit.hub.change_sync(withholding)
+    got = [chunk.content[0]["text"] for chunk in await chunks(toolkit, "async_generator")]
+    assert got[0] == "a"
+    assert "withheld" in got[1]
+    assert len(got) == 2
+
+
+async def test_a_tool_may_change_the_toolkit_it_is_in(toolkit: Toolkit) -> None:
+    async def learn() -> ToolResponse:
+        toolkit.create_tool_group("learned", "New.", active=True)
+        toolkit.register_tool_function(add, "learned")
+        return said(await text(toolkit, "add", a=1))
+
+    def learn_more() -> ToolResponse:
+        toolkit.register_tool_function(plain, "learned")
+        toolkit.update_tool_groups(["learned"], active=False)
+        return said("done")
+
+    toolkit.register_tool_function(learn)
+    toolkit.register_tool_function(learn_more)
+    assert await text(toolkit, "learn") == "3"
+    assert await text(toolkit, "learn_more") == "done"
+    assert names(toolkit) == ["learn", "learn_more"]
+
+
+def test_it_can_be_used_in_several_loops_one_after_the_other() -> None:
+    toolkit = Toolkit()
+    toolkit.register_tool_function(add)
+    toolkit.register_tool_function(coroutine)
+    for _ in range(2):
+        assert asyncio.run(text(toolkit, "add", a=1)) == "3"
+        assert asyncio.run(text(toolkit, "coroutine")) == "a b"
+    toolkit.close()
+    toolkit.close()

@@ -1,0 +1,186 @@
+"""AgentScope's Toolkit: extended models, skills and the tools of MCP clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from mcp_hub import StdIOStatefulClient, Toolkit, ToolResponse
+from tests.fakes.client import fake
+from tests.library.toolkits import add, block, chunks, names, parameters, said, text
+
+pytestmark = pytest.mark.anyio
+
+# --- extended models and skills --------------------------------------------------------------------------------------
+
+
+class Answer(BaseModel):
+    """What is wanted."""
+
+    total: int = Field(description="The sum.")
+
+
+async def test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata(
+    toolkit: Toolkit,
+) -> None:
+    def finish(response: str, **fields: Any) -> ToolResponse:
+        return said(response, metadata={"success": True})
+
+    toolkit.register_tool_function(finish)
+    toolkit.register_tool_function(add)
+    toolkit.set_extended_model("finish", Answer)
+    assert parameters(toolkit, "finish") == {
+        "type": "object",
+        "properties": {"response": {"type": "string"}, "total": {"type": "integer", "description": "The sum."}},
+        "required": ["response", "total"],
+    }
+    (done,) = await chunks(toolkit, "finish", response="r", total=3)
+    assert done.metadata == {"success": True, "response_msg": '{"total":3}'}
+    assert done.is_last
+    assert (await text(toolkit, "finish", response="r", total="x")).startswith("Error: ")
+
+    class Clash(BaseModel):
+        a: int
+
+    with pytest.raises(ValueError, match="already exists"):
+        toolkit.set_extended_model("add", Clash)
+    with pytest.raises(ValueError, match=r"^Tool function 'nope' not found in the toolkit"):
+        toolkit.set_extended_model("nope", Answer)
+    with pytest.raises(TypeError):
+        toolkit.set_extended_model("add", int)  # type: ignore[arg-type]
+    toolkit.set_extended_model("finish", None)
+    assert list(parameters(toolkit, "finish")["properties"]) == ["response"]
+
+
+def test_skills_are_read_from_their_directories(tmp_path: Path) -> None:
+    toolkit = Toolkit()
+    assert toolkit.get_agent_skill_prompt() is None
+    skill = tmp_path / "maps"
+    for wrong in (str(skill), str(tmp_path)):
+        with pytest.raises(ValueError, match="skill directory"):
+            toolkit.register_agent_skill(wrong)
+    skill.mkdir()
+    for wrong in ("# No front matter", "---\nname: maps\n---\n", "---\n- [\n---\n"):
+        (skill / "SKILL.md").write_text(wrong)
+        with pytest.raises(ValueError, match=r"(?i)front matter"):
+            toolkit.register_agent_skill(str(skill))
+    (skill / "SKILL.md").write_text("---\nname: maps\ndescription: Reads maps.\n---\n# Maps\n")
+    toolkit.register_agent_skill(str(skill))
+    with pytest.raises(ValueError, match="already registered"):
+        toolkit.register_agent_skill(str(skill))
+    prompt = toolkit.get_agent_skill_prompt()
+    assert prompt is not None
+    assert prompt.startswith("# Agent Skills\n")
+    assert prompt.endswith(f'## maps\nReads maps.\nCheck "{skill}/SKILL.md" for how to use this skill')
+    toolkit.remove_agent_skill("maps")
+    toolkit.remove_agent_skill("maps")
+    assert toolkit.get_agent_skill_prompt() is None
+    other = Toolkit("Skills:", "{name} in {dir}")
+    other.register_agent_skill(str(skill))
+    assert other.get_agent_skill_prompt() == f"Skills:\nmaps in {skill}"
+    toolkit.close()
+    other.close()
+
+
+# --- MCP clients -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def client() -> AsyncIterator[StdIOStatefulClient]:
+    entry = fake("--name", "one")
+    made = StdIOStatefulClient("one", command=entry["command"], args=entry["args"])
+    await made.connect()
+    yield made
+    await made.close()
+
+
+async def test_the_tools_of_a_client_are_registered_filtered_and_preset(
+    toolkit: Toolkit, client: StdIOStatefulClient
+) -> None:
+    toolkit.create_tool_group("remote", "Elsewhere.")
+    await toolkit.register_mcp_client(
+        client,
+        group_name="remote",
+        enable_funcs=["echo", "add", "fail"],
+        disable_funcs=["pid"],
+        preset_kwargs_mapping={"add": {"b": 40}},
+        postprocess_func=lambda call, response: said(f"{call['name']}: {response.content[0]['text']}"),
+    )
+    assert names(toolkit) == []
+    assert names(toolkit, ["remote"]) == ["echo", "add", "fail"]
+    assert "FunctionInactiveError" in await text(toolkit, "echo", text="x")
+    toolkit.update_tool_groups(["remote"], active=True)
+    assert parameters(toolkit, "add")["properties"] == {"a": {"type": "number"}}
+    assert await text(toolkit, "echo", text="x") == "echo: x"
+    assert await text(toolkit, "add", a=2, b=1) == "add: 42"
+    assert (await text(toolkit, "fail")).startswith("Error: ")
+    assert "FunctionNotFoundError" in await text(toolkit, "pid")
+    await toolkit.register_mcp_client(client, enable_funcs=["echo"], namesake_strategy="rename")
+    assert (toolkit.tools["echo_2"].mcp_name, toolkit.tools["echo_2"].source) == ("one", "mcp_server")
+    assert await text(toolkit, "echo_2", text="y") == "y"
+    await toolkit.remove_mcp_clients("one")
+    assert list(toolkit.tools) == []
+    with pytest.raises(TypeError):
+        await toolkit.remove_mcp_servers([1])  # type: ignore[list-item]
+
+
+async def test_raw_results_and_single_functions_of_a_client(toolkit: Toolkit, client: StdIOStatefulClient) -> None:
+    await toolkit.register_mcp_client(client, enable_funcs=["echo"], wrap_tool_result=False)
+    (raw,) = [one async for one in toolkit.call_tool_function(block("echo", text="x"))]
+    assert (raw.content[0].text, raw.isError, raw["futureTop"]) == ("x", False, {"n": 10**25})
+    toolkit.register_tool_function(await client.get_callable_function("add"), preset_kwargs={"a": 1})
+    assert await text(toolkit, "add", b=1) == "2"
+    toolkit.raise_on_error = True
+    await toolkit.register_mcp_client(client, enable_funcs=["fail", "sleep"], execution_timeout=0.2)
+    with pytest.raises(Exception, match="no"):
+        await chunks(toolkit, "fail")
+    with pytest.raises(TimeoutError):
+        await chunks(toolkit, "sleep")
+
+
+async def test_what_cannot_be_registered_of_a_client_is_an_error(toolkit: Toolkit, client: StdIOStatefulClient) -> None:
+    entry = fake()
+    apart = StdIOStatefulClient("apart", command=entry["command"], args=entry["args"])
+    with pytest.raises(RuntimeError, match=r"Use the `connect\(\)` method first"):
+        await toolkit.register_mcp_client(apart)
+    with pytest.raises(ValueError, match="echo"):
+        await toolkit.register_mcp_client(client, enable_funcs=["echo"], disable_funcs=["echo"])
+    with pytest.raises(TypeError):
+        await toolkit.register_mcp_client(client, preset_kwargs_mapping=[])  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        await toolkit.register_mcp_client(client, enable_funcs="echo")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="not found"):
+        await toolkit.register_mcp_client(client, "nope")
+    assert list(toolkit.tools) == []
+
+
+async def test_the_rules_of_a_hub_hold_for_the_clients_of_its_toolkit_too() -> None:
+    entry = fake("--name", "two")
+    client = StdIOStatefulClient("two", command=entry["command"], args=entry["args"])
+    await client.connect()
+    async with Toolkit(config={"servers": {}}) as toolkit:
+        toolkit.create_tool_group("remote", "Elsewhere.")
+        await toolkit.register_mcp_client(
+            client, "remote", enable_funcs=["echo", "add"], preset_kwargs_mapping={"add": {"b": 40}}
+        )
+        assert client.hub is toolkit.hub
+        assert await toolkit.hub.list() == []
+        toolkit.update_tool_groups(["remote"], active=True)
+        cards = {card.name: card.schema["properties"] for card in await toolkit.hub.list()}
+        assert list(cards) == ["echo", "add"]
+        assert list(cards["add"]) == ["a"]
+        assert (await toolkit.hub.call("two", "add", {"a": 2, "b": 0}))["content"][0]["text"] == "42"
+        assert await text(toolkit, "add", a=3) == "43"
+        with pytest.raises(Exception, match="Unknown tool: pid"):
+            await toolkit.hub.call("two", "pid")
+        toolkit.remove_tool_function("echo")
+        assert [card.name for card in await toolkit.hub.list()] == ["add"]
