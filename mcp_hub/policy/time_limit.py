@@ -49,7 +49,7 @@ class TimeLimit:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a time limit is for a task")
-        self._loop = loop = asyncio.get_running_loop()
+        self._loop = loop = task.get_loop()
         self._task = task
         self._cancelling = task.cancelling()
         self._handle: asyncio.TimerHandle | None = None

@@ -15,6 +15,7 @@ class Gathered:
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
+        self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
         self.gathers = False
         """Whether something was written in this round."""
@@ -22,10 +23,10 @@ class Gathered:
         """Bytes that are not written yet."""
 
     def put(self, piece: bytes) -> None:
-        """Write a piece, in this round of the running loop."""
+        """Write a piece, in this round of the loop it was made in."""
         if not self.gathers:
             self.gathers = True
-            asyncio.get_running_loop().call_soon(self._end)
+            self._loop.call_soon(self._end)
             self._write(piece)
             return
         self._pieces.append(piece)

@@ -52,6 +52,8 @@ class Peer:
         """Messages the upstream has sent so far."""
         self.stray = 0
         """Answers that matched no request."""
+        self._loop = asyncio.get_running_loop()
+        """Asked for once: asking is a system call."""
         self._owing: int | None = None
         self._notified = notified
         self._requested = requested
@@ -91,7 +93,7 @@ class Peer:
         message: Message = {"jsonrpc": "2.0", "id": request_id, "method": method}
         if params is not None:
             message["params"] = params
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = self._loop.create_future()
         self._pending[request_id] = _Pending(future, on_progress, self.heard)
         try:
             await self.link.send(message, headers)
@@ -214,7 +216,7 @@ class Peer:
         if len(self._background) >= MAX_BACKGROUND or self._lost is not None:
             work.close()
             return None
-        task = asyncio.get_running_loop().create_task(self._quietly(work))
+        task = self._loop.create_task(self._quietly(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         task.add_done_callback(lambda _: work.close())  # cancelled before it began, nobody has awaited it
