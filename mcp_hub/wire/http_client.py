@@ -7,23 +7,22 @@ import contextlib
 import logging
 import re
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.wire import http_stream
 from mcp_hub.wire.authorization import Authorization
 from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.wire.http import EVENTS, JSON, HttpClient, Unreachable, content_type, is_json
+from mcp_hub.wire.http1.response import HttpResponse
 from mcp_hub.wire.http_stream import Stream
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
 from mcp_hub.wire.sse import EventTooLarge, SseEvent, SseParser
 
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse
-
 log = logging.getLogger("mcp_hub.wire")
 
 SESSION: Final = "Mcp-Session-Id"
+_SESSION: Final = SESSION.lower()
 VERSION: Final = "MCP-Protocol-Version"
 
 RESUMES: Final = 5
@@ -154,7 +153,7 @@ class HttpLink:
             stream.answered = True
             self._receiver.failed(stream.request, error)
 
-    async def _answer(self, response: ClientResponse, stream: Stream, headers: dict[str, str], begins: bool) -> None:
+    async def _answer(self, response: HttpResponse, stream: Stream, headers: dict[str, str], begins: bool) -> None:
         if not 200 <= response.status < 300:
             error, body = await self._http.refusal(response, headers.get(SESSION))
             if type(error) is LinkError and error.retry_after is None and self._is_error_answer(body, stream):
@@ -173,8 +172,8 @@ class HttpLink:
         if not stream.answered:
             raise LinkError("its answer does not belong to the request", status=response.status)
 
-    def _begin_session(self, response: ClientResponse) -> None:
-        given = response.headers.get(SESSION)
+    def _begin_session(self, response: HttpResponse) -> None:
+        given = response.get(_SESSION)
         if given is not None and not _SESSION_ID.fullmatch(given):
             raise LinkError(f"its {SESSION} is not 1 to 1024 visible ASCII characters", status=response.status)
         self._session_id = given
@@ -190,7 +189,7 @@ class HttpLink:
             self._receive(value, stream)
         return stream.answered
 
-    async def _events_of(self, response: ClientResponse, stream: Stream, headers: dict[str, str]) -> None:
+    async def _events_of(self, response: HttpResponse, stream: Stream, headers: dict[str, str]) -> None:
         fruitless = 0
         while True:
             arrived = stream.arrived
@@ -211,7 +210,7 @@ class HttpLink:
                     if fruitless >= RESUMES:
                         raise ended from None
 
-    async def _resume(self, stream: Stream, headers: dict[str, str]) -> ClientResponse:
+    async def _resume(self, stream: Stream, headers: dict[str, str]) -> HttpResponse:
         said = {**headers, "Accept": EVENTS, "Last-Event-ID": stream.last_event_id or ""}
         del said["Content-Type"]
         response = await self._http.request("GET", self._http.url, said)
@@ -221,7 +220,7 @@ class HttpLink:
         text = f"the stream of the answer broke off and cannot be resumed (HTTP {response.status})"
         raise LinkError(text, status=response.status)
 
-    async def _follow(self, response: ClientResponse, stream: Stream) -> LinkError | None:
+    async def _follow(self, response: HttpResponse, stream: Stream) -> LinkError | None:
         """Take in events until the stream ends (None), breaks (why), or has answered its request.
 
         Raises FrameTooLarge and _Unreadable, on a request's own stream.
