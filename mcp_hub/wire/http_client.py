@@ -142,7 +142,7 @@ class HttpLink:
             log.error("a request over HTTP failed with an unexpected %s", type(error).__name__)
             self._fail(stream, LinkError(f"unexpected {type(error).__name__}"))
         finally:
-            if self._requests.get(request_id) is asyncio.current_task():
+            if request_id in self._requests and self._requests[request_id] is asyncio.current_task():
                 del self._requests[request_id]
             self._tell_if_lost()
 

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import Final, Protocol
 
-from httptools import HttpParserError, HttpResponseParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from mcp_hub.wire.http1.failures import BrokenOff, ConnectionBroke, HttpFailure, NotHttp, Unanswered
 from mcp_hub.wire.http1.response import HttpResponse
@@ -119,6 +119,7 @@ class HttpConnection(asyncio.Protocol):
         """Close it at once, whatever it is doing."""
         self._state = _ENDED
         self._keep = False
+        self._fail(Unanswered() if self._response is None else BrokenOff())
         self._response = None
         if self._transport is not None:
             self._transport.abort()
@@ -164,7 +165,7 @@ class HttpConnection(asyncio.Protocol):
         self._unfinished += len(data)
         try:
             parser.feed_data(data)
-        except HttpParserError as error:
+        except (HttpParserError, HttpParserUpgrade) as error:
             if self._state is not _ENDED:
                 own = error.__context__
                 self._break(own if isinstance(own, NotHttp) else NotHttp(str(error)))
@@ -241,15 +242,16 @@ class HttpConnection(asyncio.Protocol):
                 raise NotHttp("it is never done with what comes before an answer")
             self._fields = []
             return
-        self._response = response = HttpResponse(status, self._fields, self)
-        coding = response.get("transfer-encoding")
-        if coding and (coding.lower() != "chunked" or len(response.all("transfer-encoding")) > 1):
+        response = HttpResponse(status, self._fields, self)
+        coding = response.first.get(b"transfer-encoding")
+        if coding is not None and (coding.strip().lower() != b"chunked" or len(response.all("transfer-encoding")) > 1):
             raise NotHttp("its transfer encoding is not just chunked")
-        length = response.get("content-length")
-        self._to_the_end = not coding and not length and status not in _BODILESS
+        length = response.first.get(b"content-length")
+        self._to_the_end = coding is None and length is None and status not in _BODILESS
         self._keep = status != 101 and parser.should_keep_alive()
+        self._response = response
         self._state = _BODY
-        if not (200 <= status < 300 and length and len(length) < 10 and int(length) <= SMALL):
+        if length is None or len(length) > 9 or not 200 <= status < 300 or int(length) > SMALL:
             self._tell(response)
 
     def on_body(self, piece: bytes) -> None:

@@ -32,26 +32,26 @@ class Source(Protocol):
 class HttpResponse:
     """What a request is answered. Its reader must read to the end or `close` it.
 
-    `fields`: names in lower case and values, in their order.
+    `fields`: names in lower case and values, in their order. `first`: the first value of each.
     """
 
     __slots__ = (
         "_ended",
         "_failure",
         "_fields",
-        "_first",
         "_inflating",
         "_pieces",
         "_size",
         "_source",
         "_waiter",
+        "first",
         "status",
     )
 
     def __init__(self, status: int, fields: Sequence[tuple[bytes, bytes]], source: Source) -> None:
         self.status = status
         self._fields = fields
-        self._first = dict(reversed(fields))
+        self.first = dict(reversed(fields))
         self._source: Source | None = source
         self._pieces: list[bytes] = []
         self._size = 0
@@ -59,12 +59,12 @@ class HttpResponse:
         self._failure: HttpFailure | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._inflating: Inflating | None = None
-        if b"content-encoding" in self._first:
+        if b"content-encoding" in self.first:
             self._inflating = inflating(", ".join(self.all("content-encoding")))
 
     def get(self, name: str) -> str | None:
         """The first header of this name (in lower case), if there is one."""
-        value = self._first.get(name.encode())
+        value = self.first.get(name.encode())
         return None if value is None else _text(value)
 
     def all(self, name: str) -> list[str]:
