@@ -19,6 +19,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.text import printable, redacted
 from mcp_hub.wire.authorization import MAX_CHALLENGE, Authorization, Challenge
 from mcp_hub.wire.http1 import failures
+from mcp_hub.wire.http1.connection import HttpConnection, Told
 from mcp_hub.wire.http1.dialler import Dialler, verified
 from mcp_hub.wire.http1.pool import HttpPool
 from mcp_hub.wire.http1.request_heads import RequestHeads, is_header
@@ -192,27 +193,58 @@ class HttpClient:
         finally:
             self._waiting -= 1
 
-    async def _followed(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
+    def begin(self, headers: Mapping[str, str], body: bytes, told: Told) -> HttpConnection | None:
+        """POST to the url without waiting, where that is possible: what `told` gets is for `answered`.
+
+        None: nothing was done. Else what carries the request, whose `cancel` gives it up.
+        """
+        if self._pool is None or self._heads is None or self._authorization is not None:
+            return None
+        try:
+            head = self._heads.head("POST", self.url.raw_path_qs, headers, len(body))
+        except ValueError:
+            return None
+        return self._pool.begin(head, body, told)
+
+    async def answered(
+        self, headers: Mapping[str, str], body: bytes, news: HttpResponse | failures.HttpFailure
     ) -> HttpResponse:
-        if self._pool is None or self._heads is None:
-            raise LinkError("the connection is not open", executed=False)
+        """What `request` would have returned or raised for a POST that was begun."""
+        if isinstance(news, failures.HttpFailure):
+            raise self.explained(news)
+        return await self._followed("POST", self.url, headers, body, news)
+
+    async def _followed(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        response: HttpResponse | None = None,
+    ) -> HttpResponse:
         for _ in range(MAX_REDIRECTS + 1):
-            try:
-                head = self._heads.head(method, url.raw_path_qs, headers, None if body is None else len(body))
-            except ValueError:
-                raise LinkError(f"{where(url)} or a header for it is not legal", executed=False) from None
-            try:
-                response = await self._pool.exchange(method, head, body)
-            except Exception as error:
-                raise self.explained(error) from None
+            if response is None:
+                response = await self._exchanged(method, url, headers, body)
             if response.status not in _REDIRECTS:
                 return response
             try:
                 url = self._redirected(method, url, response)
             finally:
                 response.close()
+            response = None
         raise LinkError(f"{where(self.url)} redirects more than {MAX_REDIRECTS} times", executed=False)
+
+    async def _exchanged(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+        if self._pool is None or self._heads is None:
+            raise LinkError("the connection is not open", executed=False)
+        try:
+            head = self._heads.head(method, url.raw_path_qs, headers, None if body is None else len(body))
+        except ValueError:
+            raise LinkError(f"{where(url)} or a header for it is not legal", executed=False) from None
+        try:
+            return await self._pool.exchange(method, head, body)
+        except Exception as error:
+            raise self.explained(error) from None
 
     def _redirected(self, method: str, url: URL, response: HttpResponse) -> URL:
         from yarl import URL
@@ -233,10 +265,14 @@ class HttpClient:
         )
         raise LinkError(text, executed=False, status=status)
 
+    def whole(self, response: HttpResponse) -> bytes | None:
+        """The whole body if it is here and within `max_frame`, else None: then `read` it."""
+        return response.whole() if response.size <= self._server.max_frame else None
+
     async def read(self, response: HttpResponse) -> bytes:
         """The whole body, decompressed. Raises FrameTooLarge above `max_frame`, LinkError when it breaks off."""
         limit = self._server.max_frame
-        if response.size <= limit and (whole := response.whole()) is not None:
+        if (whole := self.whole(response)) is not None:
             return whole
         parts: list[bytes] = []
         size = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -26,6 +27,10 @@ _IDLE, _HEAD, _BODY, _ENDED = range(4)
 _BODILESS: Final = frozenset({101, 204, 304})
 
 
+Told = Callable[[HttpResponse | HttpFailure], None]
+"""What is called once, on the loop, with the answer from its head on (a small one is whole), or why there is none."""
+
+
 class Keeper(Protocol):
     """Who has the connections."""
 
@@ -45,7 +50,9 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser: HttpResponseParser | None = None
         self._state = _IDLE
-        self._waiter: asyncio.Future[HttpResponse | HttpFailure] | None = None
+        self._told: Told | None = None
+        self._news: HttpResponse | None = None
+        """What is told when the parser has done with its piece."""
         self._response: HttpResponse | None = None
         self._fields: list[tuple[bytes, bytes]] = []
         self._head = 0
@@ -76,33 +83,53 @@ class HttpConnection(asyncio.Protocol):
         """None when it is gone."""
         return self._transport
 
-    async def exchange(self, head: bytes, body: bytes | None) -> HttpResponse:
-        """Send a request; the answer, from its head on. Raises HttpFailure; cancelled, it closes the connection."""
-        transport = self._transport
-        assert transport is not None
+    def begin(self, data: bytes, told: Told) -> None:
+        """Send a request that is small; `told` may be called until `cancel`."""
+        assert self._transport is not None
+        self._expect(told)
+        self._sent = True
+        self._transport.write(data)
+
+    def _expect(self, told: Told) -> None:
         self._state = _HEAD
         self._head = self._unfinished = 0
         self._keep = self._surplus = False
         self._fields = []
-        self._waiter = waiter = self._loop.create_future()
+        self._told = told
+
+    async def exchange(self, head: bytes, body: bytes | None) -> HttpResponse:
+        """Send a request; the answer, from its head on. Raises HttpFailure; cancelled, it closes the connection."""
+        transport = self._transport
+        assert transport is not None
+        waiter: asyncio.Future[HttpResponse | HttpFailure] = self._loop.create_future()
+
+        def told(news: HttpResponse | HttpFailure) -> None:
+            if not waiter.done():
+                waiter.set_result(news)
+
         try:
             if body is None or len(body) <= AT_ONCE:
-                self._sent = True
-                transport.write(head if body is None else head + body)
+                self.begin(head if body is None else head + body, told)
             else:
+                self._expect(told)
                 self._sent = False
                 transport.write(head)
                 await self._send(transport, memoryview(body), waiter)
             given: HttpResponse | HttpFailure = await waiter
         except BaseException:
             if not waiter.done() or waiter.cancelled():
-                self.abort()
+                self.cancel()
             elif isinstance(late := waiter.result(), HttpResponse):
                 late.close()  # the connection may be somebody else's by now
             raise
         if isinstance(given, HttpFailure):
             raise given
         return given
+
+    def cancel(self) -> None:
+        """Tell nothing of the request under way, which is the end of the connection."""
+        self._told = None
+        self.abort()
 
     async def _send(
         self, transport: asyncio.Transport, rest: memoryview, waiter: asyncio.Future[HttpResponse | HttpFailure]
@@ -120,7 +147,7 @@ class HttpConnection(asyncio.Protocol):
         self._state = _ENDED
         self._keep = False
         self._fail(Unanswered() if self._response is None else BrokenOff())
-        self._response = None
+        self._response = self._news = None
         if self._transport is not None:
             self._transport.abort()
 
@@ -171,13 +198,18 @@ class HttpConnection(asyncio.Protocol):
                 self._break(own if isinstance(own, NotHttp) else NotHttp(str(error)))
                 return
             self._surplus = True
-        if self._state is _ENDED:
-            if self._keep and self._sent and not self._surplus:
-                self.resume()
-            else:
-                self.abort()
-        elif self._unfinished > MAX_HEAD:
+        if self._unfinished > MAX_HEAD and self._state is not _ENDED:
             self._break(NotHttp("its head is too large"))
+            return
+        ended = self._state is _ENDED
+        if ended:
+            self._keep = keep = self._keep and self._sent and not self._surplus
+            self.resume()
+        news, self._news = self._news, None
+        if news is not None:
+            self._tell(news)
+        if ended and not keep:
+            self.abort()
 
     def _break(self, failure: HttpFailure) -> None:
         self._fail(failure)
@@ -212,9 +244,9 @@ class HttpConnection(asyncio.Protocol):
         self._tell(self._response)
 
     def _tell(self, news: HttpResponse | HttpFailure) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(news)
+        told, self._told = self._told, None
+        if told is not None:
+            told(news)
 
     # What the parser tells.
 
@@ -252,7 +284,7 @@ class HttpConnection(asyncio.Protocol):
         self._response = response
         self._state = _BODY
         if length is None or len(length) > 9 or not 200 <= status < 300 or int(length) > SMALL:
-            self._tell(response)
+            self._news = response
 
     def on_body(self, piece: bytes) -> None:
         self._unfinished = 0
@@ -266,4 +298,4 @@ class HttpConnection(asyncio.Protocol):
         self._response = None
         self._state = _ENDED
         response.end()
-        self._tell(response)
+        self._news = response

@@ -8,7 +8,7 @@ import socket
 from collections import deque
 from typing import Final
 
-from mcp_hub.wire.http1.connection import HttpConnection
+from mcp_hub.wire.http1.connection import AT_ONCE, HttpConnection, Told
 from mcp_hub.wire.http1.dialler import Dialler
 from mcp_hub.wire.http1.failures import ConnectionBroke, ConnectTimeout, PoolClosed, Unanswered
 from mcp_hub.wire.http1.response import HttpResponse
@@ -59,6 +59,16 @@ class HttpPool:
                 raise
         connection = await self._got()
         return await connection.exchange(head, body)
+
+    def begin(self, head: bytes, body: bytes, told: Told) -> HttpConnection | None:
+        """The same on a kept connection, without waiting: `told` gets the answer, or why there is none.
+
+        None: nothing was done, as there is no idle connection or the body is large.
+        """
+        connection = self._kept() if len(body) <= AT_ONCE else None
+        if connection is not None:
+            connection.begin(head + body, told)
+        return connection
 
     def _kept(self) -> HttpConnection | None:
         idle = self._idle
