@@ -11,13 +11,13 @@ from typing import Any, Final
 from mcp_hub.config.models import Server
 from mcp_hub.wire import http_stream
 from mcp_hub.wire.authorization import Authorization
-from mcp_hub.wire.frames import FrameError, Message, decode, encode
+from mcp_hub.wire.frames import FrameError, Message, encode
 from mcp_hub.wire.http import EVENTS, JSON, HttpClient, Unreachable, content_type, is_json
 from mcp_hub.wire.http1.connection import HttpConnection
 from mcp_hub.wire.http1.failures import HttpFailure
 from mcp_hub.wire.http1.response import HttpResponse
 from mcp_hub.wire.http_session import SESSION, HttpSession
-from mcp_hub.wire.http_stream import Stream, Unreadable, messages_of
+from mcp_hub.wire.http_stream import Stream, Unreadable, error_about, messages_of
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
 from mcp_hub.wire.sse import EventTooLarge, SseEvent, SseParser
 
@@ -93,8 +93,11 @@ class HttpLink:
         stream = Stream(request_id)
 
         def told(news: HttpResponse | HttpFailure) -> None:
-            if isinstance(news, HttpFailure) or not self._at_once(news, stream):
+            if isinstance(news, HttpFailure):
                 self._requests[request_id] = self._start(self._request(stream, body, said, news))
+            elif not self._at_once(news, stream):
+                self._requests[request_id] = task = self._start(self._request(stream, body, said, news))
+                task.add_done_callback(lambda _: news.close())  # cancelled before it began, it has not
 
         carrier = self._http.begin(said, body, told)
         if carrier is None:
@@ -104,9 +107,8 @@ class HttpLink:
 
     def _at_once(self, response: HttpResponse, stream: Stream) -> bool:
         """Take in an answer that is good, JSON, and here."""
-        if not 200 <= response.status < 300 or content_type(response) != JSON:
-            return False
-        body = self._http.whole(response)
+        good = 200 <= response.status < 300 and content_type(response) == JSON
+        body = self._http.whole(response) if good else None
         if body is None:
             return False
         self._gone = None
@@ -190,9 +192,11 @@ class HttpLink:
     async def _answer(self, response: HttpResponse, stream: Stream, headers: dict[str, str], begins: bool) -> None:
         if not 200 <= response.status < 300:
             error, body = await self._http.refusal(response, headers.get(SESSION))
-            if type(error) is LinkError and error.retry_after is None and self._is_error_answer(body, stream):
-                return
-            raise error
+            answer = error_about(body, stream) if type(error) is LinkError and error.retry_after is None else None
+            if answer is None:
+                raise error
+            self._receive(answer, stream)
+            return
         if begins:
             self._session.begin(response)
         kind = content_type(response)
@@ -205,17 +209,6 @@ class HttpLink:
         self._take(await self._http.read(response), stream)
         if not stream.answered:
             raise LinkError("its answer does not belong to the request", status=response.status)
-
-    def _is_error_answer(self, body: bytes, stream: Stream) -> bool:
-        """Take an HTTP error's body as the answer if it is a JSON-RPC error about this request."""
-        try:
-            value = decode(body)
-        except FrameError:
-            return False
-        is_error = isinstance(value, dict) and isinstance(value.get("error"), dict) and "method" not in value
-        if is_error and value.get("id") in (None, stream.request):
-            self._receive(value, stream)
-        return stream.answered
 
     async def _events_of(self, response: HttpResponse, stream: Stream, headers: dict[str, str]) -> None:
         fruitless = 0

@@ -49,3 +49,16 @@ def messages_of(data: bytes, stream: Stream) -> list[Message]:
         log.warning("a message that cannot be read as JSON was left out")
         return []
     return [message for message in (value if isinstance(value, list) else (value,)) if isinstance(message, dict)]
+
+
+def error_about(body: bytes, stream: Stream) -> Message | None:
+    """An HTTP error's body, if it is a JSON-RPC error that answers this stream's request."""
+    try:
+        value = decode(body)
+    except FrameError:
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("error"), dict) or "method" in value:
+        return None
+    about = value.get("id")
+    known = about is None or (about == stream.request and type(about) is type(stream.request))
+    return value if known else None

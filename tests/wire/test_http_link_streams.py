@@ -51,6 +51,29 @@ async def test_abandoning_a_request_closes_its_stream_and_says_nothing():
         assert inbox.told == [NOTE, answer(2)]
 
 
+async def test_a_request_that_is_abandoned_as_its_stream_begins_keeps_no_connection():
+    async def script(request: Request, reply: Reply) -> None:
+        if request.message["id"] == 1:
+            await reply.result(request)
+            return
+        await reply.stream()
+        await reply.gone()
+        closed.set()
+
+    closed = asyncio.Event()
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await ask(link)
+        assert await inbox.next() == answer(1)
+        await ask(link, call(2))  # on the connection that is kept, so without a task
+        carrier = link._requests[2]
+        async with asyncio.timeout(PATIENCE):
+            while link._requests[2] is carrier:
+                await asyncio.sleep(0)
+            link.abandon(2)  # its task may not have begun
+            await closed.wait()
+        assert inbox.told == [answer(1)]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 async def test_a_stream_with_event_ids_is_resumed_where_it_broke_off(clean):
     async def script(request: Request, reply: Reply) -> None:
