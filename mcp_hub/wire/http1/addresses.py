@@ -55,7 +55,7 @@ class Addresses:
             with contextlib.suppress(OSError, ValueError):
                 socket.inet_pton(family, self._host.partition("%")[0])
                 return socket.AI_NUMERICHOST
-        return socket.AI_ADDRCONFIG
+        return socket.AI_ADDRCONFIG & getattr(socket, "AI_MASK", ~0)  # some systems do not take their own flags
 
     def close(self) -> None:
         """Ask no more."""

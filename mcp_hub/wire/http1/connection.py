@@ -19,7 +19,7 @@ MAX_FIELDS: Final = 128
 AT_ONCE: Final = 256 * 1024
 """Bytes that are handed to the transport in one piece."""
 SMALL: Final = 64 * 1024
-"""Bytes of a good answer's body that nobody is woken for before all are here."""
+"""Bytes of a good answer in JSON that nobody is woken for before all are here."""
 LINE: Final = 16
 """Bytes counted for a line beside its names and values."""
 
@@ -52,7 +52,7 @@ class HttpConnection(asyncio.Protocol):
         self._state = _IDLE
         self._told: Told | None = None
         self._news: HttpResponse | None = None
-        """What is told when the parser has done with its piece."""
+        """Told when the parser is done with a piece."""
         self._response: HttpResponse | None = None
         self._fields: list[tuple[bytes, bytes]] = []
         self._head = 0
@@ -283,7 +283,8 @@ class HttpConnection(asyncio.Protocol):
         self._keep = status != 101 and parser.should_keep_alive()
         self._response = response
         self._state = _BODY
-        if length is None or len(length) > 9 or not 200 <= status < 300 or int(length) > SMALL:
+        small = length is not None and len(length) < 10 and int(length) <= SMALL
+        if not small or not 200 <= status < 300 or b"json" not in response.first.get(b"content-type", b""):
             self._news = response
 
     def on_body(self, piece: bytes) -> None:
