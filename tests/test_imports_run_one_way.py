@@ -165,3 +165,30 @@ def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_stdio() -
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == []
+
+
+def test_requests_to_servers_over_http_import_no_library_but_the_parser() -> None:
+    heavy = ["aiohttp", "httpx2", "anyio", "uvicorn", "certifi", "pydantic"]
+    program = (
+        "import asyncio, sys\n"
+        "from mcp_hub.config.models import Server\n"
+        "from mcp_hub.wire.http_client import HttpLink\n"
+        "from mcp_hub.wire.link import LinkError\n"
+        "from mcp_hub.wire.sse_client import SseLink\n"
+        "async def main():\n"
+        "    for transport, kind in (('http', HttpLink), ('sse', SseLink)):\n"
+        "        url = 'https://127.0.0.1:1/mcp'\n"
+        "        link = kind(Server(id='up', transport=transport, url=url, namespace='up'))\n"
+        "        try:\n"
+        "            await link.open(None)\n"
+        "            await link.send({'jsonrpc': '2.0', 'method': 'a'})\n"
+        "        except LinkError as error:\n"
+        "            assert not error.executed, error\n"
+        "        else:\n"
+        "            raise AssertionError\n"
+        "        await link.close()\n"
+        "asyncio.run(main())\n"
+        f"print(*[name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.split(), done.stderr) == ([], "")

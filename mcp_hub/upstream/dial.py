@@ -57,7 +57,7 @@ class Dialer:
 
             return SkillLink(server.skills)
         if transport == "http":
-            from mcp_hub.wire.http_client import HttpLink  # aiohttp only where a server needs it
+            from mcp_hub.wire.http_client import HttpLink  # only where a server needs it
 
             return HttpLink(server, self._sign_ins(server))
         if transport == "sse":

@@ -1,32 +1,32 @@
-"""What both HTTP transports share: one pooled client per upstream, redirects kept at home, failures in words.
-
-aiohttp is imported when the first client is opened, in a thread: it takes a good part of a second.
-"""
+"""What both HTTP transports share: one pooled client per upstream, redirects kept at home, failures in words."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import email.utils
 import http.client
 import importlib
-import io
 import logging
 import os
 import re
-import socket
 import time
-import weakref
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.text import printable, redacted
 from mcp_hub.wire.authorization import MAX_CHALLENGE, Authorization, Challenge
+from mcp_hub.wire.http1 import failures
+from mcp_hub.wire.http1.connection import HttpConnection, Told
+from mcp_hub.wire.http1.dialler import Dialler, verified
+from mcp_hub.wire.http1.pool import HttpPool
+from mcp_hub.wire.http1.request_heads import RequestHeads, is_header
+from mcp_hub.wire.http1.response import HttpResponse
 from mcp_hub.wire.link import FrameTooLarge, LinkError, SessionLost, Unauthorized
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse, ClientSession
     from yarl import URL
 
 log = logging.getLogger("mcp_hub.wire")
@@ -48,17 +48,10 @@ ERROR_BODY_WAIT: Final = 5.0
 SHOWN: Final = 200
 """Characters of such an answer that an error shows."""
 MAX_RETRY_AFTER: Final = 86400.0
-CUT: Final = 0.5
-"""Seconds for connections to close by themselves."""
-_BIG_BODY: Final = 1024 * 1024
-"""aiohttp wants a larger body as a file, to send it in pieces."""
-_PROBES: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPALIVE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-"""TCP keep-alive, in seconds and attempts: a silent host is found dead after two minutes."""
 _SAME_METHOD: Final = frozenset({307, 308})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _NOT_OURS: Final = frozenset({"connection", "content-length", "mcp-session-id", "transfer-encoding"})
 """Headers the configuration cannot set: the transport says them itself."""
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CHALLENGE: Final = re.compile(r'(?:error|error_description)="[^"]{0,200}"')
 
 
@@ -66,9 +59,9 @@ class Unreachable(LinkError):
     """No connection could be made: refused, no such name, no TLS, no answer. Nothing was sent."""
 
 
-def content_type(response: ClientResponse) -> str:
+def content_type(response: HttpResponse) -> str:
     """The media type of an answer, in lower case, without parameters."""
-    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return (response.get("content-type") or "").partition(";")[0].strip().lower()
 
 
 def is_json(data: bytes) -> bool:
@@ -94,10 +87,10 @@ class HttpClient:
         self._waiting = 0
         """Requests that wait for a token."""
         self._headers = {name: value.get_secret_value() for name, value in server.headers.items()}
-        self._session: ClientSession | None = None
+        self._pool: HttpPool | None = None
+        self._heads: RequestHeads | None = None
         self._url: URL | None = None
         self._secrets: list[str] = []
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     @property
     def url(self) -> URL:
@@ -108,28 +101,27 @@ class HttpClient:
 
     async def open(self) -> None:
         """Make the pool; nothing is sent yet. Raises LinkError for a URL or header that cannot be used."""
-        aiohttp = await asyncio.to_thread(importlib.import_module, "aiohttp")
+        await asyncio.to_thread(importlib.import_module, "yarl")
         headers = self._checked_headers()
         url = self._checked_url(headers)
         values = [*headers.values(), *url.query.values()]
         self._secrets = [part for value in values for part in (value, value.partition(" ")[2])]
         self._url = url
-        limit = self._server.deadlines.connect
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=POOL,
-                keepalive_timeout=KEEP_ALIVE_TLS if url.scheme == "https" else KEEP_ALIVE,
-                socket_factory=self._socket,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=headers,
-            timeout=aiohttp.ClientTimeout(total=None, connect=limit, sock_connect=limit),
-            trust_env=False,  # it would also take credentials out of a .netrc that nobody configured for the hub
+        self._heads = RequestHeads(url, headers)
+        encrypted = url.scheme == "https"
+        tls = await asyncio.to_thread(verified) if encrypted else None
+        assert url.raw_host is not None
+        assert url.port is not None
+        self._pool = HttpPool(
+            Dialler(url.raw_host, url.port, tls),
+            limit=POOL,
+            connect=self._server.deadlines.connect,
+            keep=KEEP_ALIVE_TLS if encrypted else KEEP_ALIVE,
         )
 
     def _checked_headers(self) -> dict[str, str]:
         for name, value in self._headers.items():
-            if not _HEADER_NAME.fullmatch(name) or any(ord(char) < 32 and char != "\t" for char in value):
+            if not is_header(name, value):
                 text = f"the configured header {printable(name, 60)!r} is no legal header (a line end in its value?)"
                 raise LinkError(text, executed=False)
         return {name: value.strip() for name, value in self._headers.items() if name.lower() not in _NOT_OURS}
@@ -139,15 +131,14 @@ class HttpClient:
 
         try:
             url = URL(self._server.url or "").with_fragment(None)
-            if url.scheme not in ("http", "https") or not url.host:
+            if url.scheme not in ("http", "https") or not url.host or ":" in (url.user or ""):
                 raise ValueError
         except ValueError:
             raise LinkError("its url is not an http:// or https:// address", executed=False) from None
         if url.user is not None:
-            import aiohttp
-
             if "authorization" not in {name.lower() for name in headers}:
-                headers["Authorization"] = aiohttp.encode_basic_auth(url.user, url.password or "")
+                said = base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
+                headers["Authorization"] = f"Basic {said}"
             url = url.with_user(None)
         return url
 
@@ -158,13 +149,15 @@ class HttpClient:
         headers: Mapping[str, str],
         body: bytes | None = None,
         within: float | None = None,
-    ) -> ClientResponse:
+    ) -> HttpResponse:
         """The answer's head, redirects followed: the same origin only, a POST only where it stays a POST.
 
         Raises TimeoutError where it does not come `within` so many seconds (those for a new token are not counted),
         Unreachable, SignInNeeded, or LinkError for any other failure before the head.
         """
         if self._authorization is None:
+            if within is None:
+                return await self._followed(method, url, headers, body)
             async with asyncio.timeout(within):
                 return await self._followed(method, url, headers, body)
         for again in (False, True):
@@ -175,7 +168,7 @@ class HttpClient:
                 response = await self._followed(method, url, carried, body)
             if response.status not in (401, 403):
                 break
-            said = ", ".join(response.headers.getall("WWW-Authenticate", []))[:MAX_CHALLENGE]
+            said = ", ".join(response.all("www-authenticate"))[:MAX_CHALLENGE]
             try:
                 with self._signing_in():
                     better = await self._authorization.challenged(token, Challenge(response.status, said), again=again)
@@ -200,33 +193,70 @@ class HttpClient:
         finally:
             self._waiting -= 1
 
+    def begin(self, headers: Mapping[str, str], body: bytes, told: Told) -> HttpConnection | None:
+        """POST to the url without waiting, where that is possible: what `told` gets is for `answered`.
+
+        None: nothing was done. Else what carries the request, whose `cancel` gives it up.
+        """
+        if self._pool is None or self._heads is None or self._authorization is not None:
+            return None
+        try:
+            head = self._heads.head("POST", self.url.raw_path_qs, headers, len(body))
+        except ValueError:
+            return None
+        return self._pool.begin(head, body, told)
+
+    async def answered(
+        self, headers: Mapping[str, str], body: bytes, news: HttpResponse | failures.HttpFailure
+    ) -> HttpResponse:
+        """What `request` would have returned or raised for a POST that was begun."""
+        if isinstance(news, failures.HttpFailure):
+            raise self.explained(news)
+        return await self._followed("POST", self.url, headers, body, news)
+
     async def _followed(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
-    ) -> ClientResponse:
-        if self._session is None:
-            raise LinkError("the connection is not open", executed=False)
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        response: HttpResponse | None = None,
+    ) -> HttpResponse:
         for _ in range(MAX_REDIRECTS + 1):
-            data = io.BytesIO(body) if body is not None and len(body) > _BIG_BODY else body
-            try:
-                response = await self._session.request(method, url, headers=headers, data=data, allow_redirects=False)
-            except Exception as error:
-                raise self.explained(error) from None
+            if response is None:
+                response = await self._exchanged(method, url, headers, body)
             if response.status not in _REDIRECTS:
                 return response
             try:
                 url = self._redirected(method, url, response)
             finally:
-                response.release()
+                response.close()
+            response = None
         raise LinkError(f"{where(self.url)} redirects more than {MAX_REDIRECTS} times", executed=False)
 
-    def _redirected(self, method: str, url: URL, response: ClientResponse) -> URL:
+    async def _exchanged(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+        if self._pool is None or self._heads is None:
+            raise LinkError("the connection is not open", executed=False)
+        try:
+            head = self._heads.head(method, url.raw_path_qs, headers, None if body is None else len(body))
+        except ValueError:
+            raise LinkError(f"{where(url)} or a header for it is not legal", executed=False) from None
+        try:
+            return await self._pool.exchange(method, head, body)
+        except Exception as error:
+            raise self.explained(error) from None
+
+    def _redirected(self, method: str, url: URL, response: HttpResponse) -> URL:
         from yarl import URL
 
         status = response.status
+        location = response.get("location")
         try:
-            target = url.join(URL(response.headers["Location"])).with_user(None)
+            if location is None:
+                raise ValueError
+            target = url.join(URL(location)).with_user(None)
             same = target.origin() == self.url.origin()
-        except (KeyError, ValueError):
+        except ValueError:
             raise LinkError(f"HTTP {status} without a usable Location", executed=False, status=status) from None
         if same and (method == "GET" or status in _SAME_METHOD):
             return target
@@ -235,58 +265,64 @@ class HttpClient:
         )
         raise LinkError(text, executed=False, status=status)
 
-    async def read(self, response: ClientResponse) -> bytes:
+    def whole(self, response: HttpResponse) -> bytes | None:
+        """The whole body if it is here and within `max_frame`, else None: then `read` it."""
+        return response.whole() if response.size <= self._server.max_frame else None
+
+    async def read(self, response: HttpResponse) -> bytes:
         """The whole body, decompressed. Raises FrameTooLarge above `max_frame`, LinkError when it breaks off."""
         limit = self._server.max_frame
+        if (whole := self.whole(response)) is not None:
+            return whole
         parts: list[bytes] = []
         size = 0
         while chunk := await self.chunk(response):
             parts.append(chunk)
             size += len(chunk)
             if size > limit:
-                response.close()
+                response.refuse()
                 raise self.too_large()
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def chunk(self, response: ClientResponse) -> bytes:
+    async def chunk(self, response: HttpResponse) -> bytes:
         """What has come of a body, `b""` at its end. Raises LinkError when it breaks off."""
         try:
-            return await response.content.readany()
+            return await response.chunk()
         except Exception as error:
             response.close()
             raise self.explained(error) from None
 
-    async def discard(self, response: ClientResponse) -> None:
+    async def discard(self, response: HttpResponse) -> None:
         """Be done with an answer whose body does not matter; the connection is kept if the body is short."""
         if content_type(response) != EVENTS:
             await self._head(response)
         response.close()
 
-    async def _head(self, response: ClientResponse) -> bytes:
+    async def _head(self, response: HttpResponse) -> bytes:
         body = b""
         try:
             async with asyncio.timeout(ERROR_BODY_WAIT):
-                while len(body) < ERROR_BODY and (chunk := await response.content.readany()):
+                while len(body) < ERROR_BODY and (chunk := await response.chunk()):
                     body += chunk
         except Exception as error:
             log.debug("the rest of an error's body did not come: %s", type(error).__name__)
         return body[:ERROR_BODY]
 
-    async def refusal(self, response: ClientResponse, session: str | None) -> tuple[LinkError, bytes]:
+    async def refusal(self, response: HttpResponse, session: str | None) -> tuple[LinkError, bytes]:
         """An answer that says no, in words, and its body. `session`: the session id the request carried."""
         status = response.status
         body = await self._head(response)
         response.close()
         text = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
         if status in (401, 403):
-            challenge = response.headers.get("WWW-Authenticate", "")
+            challenge = response.get("www-authenticate") or ""
             scheme = challenge.partition(" ")[0]
             said = ", ".join([scheme, *_CHALLENGE.findall(challenge)]) if scheme else ""
             return Unauthorized(text + self._shown(said.encode(), session), executed=False, status=status), body
         if status == 404 and session is not None:
             return SessionLost(f"{text}: the session is gone", executed=False, status=status), body
         executed = not 400 <= status < 500
-        wait = _retry_after(response.headers.get("Retry-After")) if status in (429, 503) else None
+        wait = _retry_after(response.get("retry-after")) if status in (429, 503) else None
         return LinkError(text + self._shown(body, session), executed=executed, status=status, retry_after=wait), body
 
     def _shown(self, said: bytes, session: str | None = None) -> str:
@@ -299,67 +335,43 @@ class HttpClient:
         return FrameTooLarge(f"the answer is larger than the limit of {self._server.max_frame:,} bytes (max_frame)")
 
     def explained(self, error: Exception) -> LinkError:
-        """What a failure of the HTTP library means; its own text is not trusted with addresses and headers."""
-        import aiohttp
-
+        """What a failure means; no text from below is trusted with addresses and headers."""
         at = where(self.url)
-        if isinstance(error, LinkError):
-            return error
-        if isinstance(error, aiohttp.ClientConnectorDNSError):
-            return Unreachable(f"cannot find the host of {at}", executed=False)
-        if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            reason = getattr(error.certificate_error, "verify_message", "") or "it does not fit the host"
-            return Unreachable(f"the certificate of {at} is not valid: {printable(reason, 100)}", executed=False)
-        if isinstance(error, aiohttp.ClientConnectorSSLError):
-            return Unreachable(f"no TLS connection to {at} could be made", executed=False)
-        if isinstance(error, aiohttp.ClientConnectorError):
-            number = error.os_error.errno
-            reason = os.strerror(number) if number else printable(str(error.os_error), 100)
-            return Unreachable(f"cannot connect to {at}: {reason}", executed=False)
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            limit = self._server.deadlines.connect
-            return Unreachable(f"no connection to {at} within {limit:g} s", executed=False)
-        if isinstance(error, aiohttp.InvalidURL):
-            return LinkError(f"{at} is no usable address", executed=False)
-        if isinstance(error, aiohttp.ClientResponseError):
-            return LinkError(f"{at} answered what is no HTTP{self._shown(error.message.encode())}")
-        if isinstance(error, aiohttp.ClientPayloadError):
-            return LinkError(f"the answer of {at} broke off")
-        if isinstance(error, aiohttp.ServerDisconnectedError):
-            return LinkError(f"{at} closed the connection before it answered")
-        if isinstance(error, OSError | aiohttp.ClientConnectionError):
-            number = getattr(error, "errno", None)
-            return LinkError(f"the connection to {at} broke" + (f": {os.strerror(number)}" if number else ""))
+        match error:
+            case LinkError():
+                return error
+            case failures.NameUnknown():
+                return Unreachable(f"cannot find the host of {at}", executed=False)
+            case failures.CertificateRefused():
+                reason = printable(str(error) or "it does not fit the host", 100)
+                return Unreachable(f"the certificate of {at} is not valid: {reason}", executed=False)
+            case failures.TlsFailed():
+                return Unreachable(f"no TLS connection to {at} could be made", executed=False)
+            case failures.NotConnected(error=cause):
+                reason = os.strerror(cause.errno) if cause.errno else printable(str(cause), 100)
+                return Unreachable(f"cannot connect to {at}: {reason}", executed=False)
+            case failures.ConnectTimeout():
+                limit = self._server.deadlines.connect
+                return Unreachable(f"no connection to {at} within {limit:g} s", executed=False)
+            case failures.PoolClosed():
+                return LinkError("the connection is not open", executed=False)
+            case failures.NotHttp():
+                return LinkError(f"{at} answered what is no HTTP{self._shown(str(error).encode())}")
+            case failures.BrokenOff():
+                return LinkError(f"the answer of {at} broke off")
+            case failures.Unanswered():
+                return LinkError(f"{at} closed the connection before it answered")
+            case failures.ConnectionBroke(error=cause):
+                number = getattr(cause, "errno", None)
+                return LinkError(f"the connection to {at} broke" + (f": {os.strerror(number)}" if number else ""))
         log.error("unexpected %s while talking to %s", type(error).__name__, at)
         return LinkError(f"unexpected {type(error).__name__} while talking to {at}")
 
     async def close(self) -> None:
-        """Close all connections."""
-        session, self._session = self._session, None
-        if session is None:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CUT):
-                await session.close()
-        for left in list(self._sockets):  # a peer that does not read keeps a closed connection for ever
-            with contextlib.suppress(OSError):
-                left.shutdown(socket.SHUT_RDWR)
-        await asyncio.sleep(0)  # the connections tell the loop in its next round
-
-    def _socket(self, address: Any) -> socket.socket:
-        made = _kept_alive(*address[:3])
-        self._sockets.add(made)
-        return made
-
-
-def _kept_alive(family: int, kind: int, protocol: int) -> socket.socket:
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _PROBES:
-        option = getattr(socket, name, None)
-        if option is not None:
-            made.setsockopt(socket.IPPROTO_TCP, option, value)
-    return made
+        """Close all connections, in at most half a second."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
 
 
 def _retry_after(value: str | None) -> float | None:

@@ -5,26 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.wire import http_stream
 from mcp_hub.wire.authorization import Authorization
-from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
+from mcp_hub.wire.frames import FrameError, Message, encode
 from mcp_hub.wire.http import EVENTS, JSON, HttpClient, Unreachable, content_type, is_json
-from mcp_hub.wire.http_stream import Stream
+from mcp_hub.wire.http1.connection import HttpConnection
+from mcp_hub.wire.http1.failures import HttpFailure
+from mcp_hub.wire.http1.response import HttpResponse
+from mcp_hub.wire.http_session import SESSION, HttpSession
+from mcp_hub.wire.http_stream import Stream, Unreadable, error_about, messages_of
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
 from mcp_hub.wire.sse import EventTooLarge, SseEvent, SseParser
 
-if TYPE_CHECKING:
-    from aiohttp import ClientResponse
-
 log = logging.getLogger("mcp_hub.wire")
-
-SESSION: Final = "Mcp-Session-Id"
-VERSION: Final = "MCP-Protocol-Version"
 
 RESUMES: Final = 5
 """Attempts in a row to resume a broken answer that bring no event."""
@@ -33,12 +30,6 @@ LINGER: Final = 1.0
 END_SESSION: Final = 2.0
 CLOSE: Final = 2.5
 """Seconds for the DELETE, and for everything `close` does before the connections are cut."""
-
-_SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
-
-
-class _Unreadable(LinkError):
-    """An answer that is no JSON."""
 
 
 class HttpLink:
@@ -52,9 +43,8 @@ class HttpLink:
         self._max_frame = server.max_frame
         self._write_deadline = server.deadlines.write
         self._receiver: Receiver | None = None
-        self._session_id: str | None = None
-        self._version: str | None = None
-        self._requests: dict[RequestId, asyncio.Task[None]] = {}
+        self._session = HttpSession()
+        self._requests: dict[RequestId, asyncio.Task[None] | HttpConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._standing: asyncio.Task[None] | None = None
         self._gone: LinkLost | None = None
@@ -88,23 +78,53 @@ class HttpLink:
             raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
         begins = message.get("method") == "initialize"
         if begins:
-            self._session_id = self._version = None
-        said = {**self._headers(headers), "Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
+            self._session.forget()
+        said = {**self._session.headers(headers), "Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
         if "method" not in message or "id" not in message:
             await self._deliver(body, said)
             return
         request_id = message["id"]
-        self._requests[request_id] = self._start(self._request(request_id, body, said, begins=begins))
+        if not begins and self._begun(request_id, body, said):
+            return
+        self._requests[request_id] = self._start(self._request(Stream(request_id), body, said, begins=begins))
 
-    def _headers(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
-        headers = dict(given or {})
-        if VERSION in headers:
-            self._version = headers[VERSION]
-        elif self._version is not None:
-            headers[VERSION] = self._version  # what the caller leaves out: answers, DELETE, resumption
-        if self._session_id is not None:
-            headers[SESSION] = self._session_id
-        return headers
+    def _begun(self, request_id: RequestId, body: bytes, said: dict[str, str]) -> bool:
+        """Send a request on a connection that is kept, if there is one; a task is made for all but a small answer."""
+        stream = Stream(request_id)
+
+        def told(news: HttpResponse | HttpFailure) -> None:
+            if isinstance(news, HttpFailure):
+                self._requests[request_id] = self._start(self._request(stream, body, said, news))
+            elif not self._at_once(news, stream):
+                self._requests[request_id] = task = self._start(self._request(stream, body, said, news))
+                task.add_done_callback(lambda _: news.close())  # cancelled before it began, it has not
+
+        carrier = self._http.begin(said, body, told)
+        if carrier is None:
+            return False
+        self._requests[request_id] = carrier
+        return True
+
+    def _at_once(self, response: HttpResponse, stream: Stream) -> bool:
+        """Take in an answer that is good, JSON, and here."""
+        good = 200 <= response.status < 300 and content_type(response) == JSON
+        body = self._http.whole(response) if good else None
+        if body is None:
+            return False
+        self._gone = None
+        try:
+            self._take(body, stream)
+            if not stream.answered:
+                raise LinkError("its answer does not belong to the request", status=response.status)
+        except LinkError as error:
+            self._fail(stream, error)
+        except Exception as error:
+            self._unexpected(stream, error)
+        finally:
+            if stream.request is not None:
+                self._requests.pop(stream.request, None)
+            self._tell_if_lost()
+        return True
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -128,10 +148,22 @@ class HttpLink:
             self._unreachable(error)
             raise
 
-    async def _request(self, request_id: RequestId, body: bytes, headers: dict[str, str], *, begins: bool) -> None:
-        stream = Stream(request_id)
+    async def _request(
+        self,
+        stream: Stream,
+        body: bytes,
+        headers: dict[str, str],
+        news: HttpResponse | HttpFailure | None = None,
+        *,
+        begins: bool = False,
+    ) -> None:
+        request_id = stream.request
+        assert request_id is not None
         try:
-            response = await self._http.request("POST", self._http.url, headers, body)
+            if news is None:
+                response = await self._http.request("POST", self._http.url, headers, body)
+            else:
+                response = await self._http.answered(headers, body, news)
             self._gone = None
             try:
                 await self._answer(response, stream, headers, begins)
@@ -140,12 +172,15 @@ class HttpLink:
         except LinkError as error:
             self._fail(stream, error)
         except Exception as error:
-            log.error("a request over HTTP failed with an unexpected %s", type(error).__name__)
-            self._fail(stream, LinkError(f"unexpected {type(error).__name__}"))
+            self._unexpected(stream, error)
         finally:
-            if self._requests.get(request_id) is asyncio.current_task():
+            if request_id in self._requests and self._requests[request_id] is asyncio.current_task():
                 del self._requests[request_id]
             self._tell_if_lost()
+
+    def _unexpected(self, stream: Stream, error: Exception) -> None:
+        log.error("a request over HTTP failed with an unexpected %s", type(error).__name__)
+        self._fail(stream, LinkError(f"unexpected {type(error).__name__}"))
 
     def _fail(self, stream: Stream, error: LinkError) -> None:
         if isinstance(error, Unreachable) and self._gone is None:
@@ -154,14 +189,16 @@ class HttpLink:
             stream.answered = True
             self._receiver.failed(stream.request, error)
 
-    async def _answer(self, response: ClientResponse, stream: Stream, headers: dict[str, str], begins: bool) -> None:
+    async def _answer(self, response: HttpResponse, stream: Stream, headers: dict[str, str], begins: bool) -> None:
         if not 200 <= response.status < 300:
             error, body = await self._http.refusal(response, headers.get(SESSION))
-            if type(error) is LinkError and error.retry_after is None and self._is_error_answer(body, stream):
-                return
-            raise error
+            answer = error_about(body, stream) if type(error) is LinkError and error.retry_after is None else None
+            if answer is None:
+                raise error
+            self._receive(answer, stream)
+            return
         if begins:
-            self._begin_session(response)
+            self._session.begin(response)
         kind = content_type(response)
         if kind == EVENTS:
             await self._events_of(response, stream, headers)
@@ -173,24 +210,7 @@ class HttpLink:
         if not stream.answered:
             raise LinkError("its answer does not belong to the request", status=response.status)
 
-    def _begin_session(self, response: ClientResponse) -> None:
-        given = response.headers.get(SESSION)
-        if given is not None and not _SESSION_ID.fullmatch(given):
-            raise LinkError(f"its {SESSION} is not 1 to 1024 visible ASCII characters", status=response.status)
-        self._session_id = given
-
-    def _is_error_answer(self, body: bytes, stream: Stream) -> bool:
-        """Take an HTTP error's body as the answer if it is a JSON-RPC error about this request."""
-        try:
-            value = decode(body)
-        except FrameError:
-            return False
-        is_error = isinstance(value, dict) and isinstance(value.get("error"), dict) and "method" not in value
-        if is_error and value.get("id") in (None, stream.request):
-            self._receive(value, stream)
-        return stream.answered
-
-    async def _events_of(self, response: ClientResponse, stream: Stream, headers: dict[str, str]) -> None:
+    async def _events_of(self, response: HttpResponse, stream: Stream, headers: dict[str, str]) -> None:
         fruitless = 0
         while True:
             arrived = stream.arrived
@@ -211,7 +231,7 @@ class HttpLink:
                     if fruitless >= RESUMES:
                         raise ended from None
 
-    async def _resume(self, stream: Stream, headers: dict[str, str]) -> ClientResponse:
+    async def _resume(self, stream: Stream, headers: dict[str, str]) -> HttpResponse:
         said = {**headers, "Accept": EVENTS, "Last-Event-ID": stream.last_event_id or ""}
         del said["Content-Type"]
         response = await self._http.request("GET", self._http.url, said)
@@ -221,10 +241,10 @@ class HttpLink:
         text = f"the stream of the answer broke off and cannot be resumed (HTTP {response.status})"
         raise LinkError(text, status=response.status)
 
-    async def _follow(self, response: ClientResponse, stream: Stream) -> LinkError | None:
+    async def _follow(self, response: HttpResponse, stream: Stream) -> LinkError | None:
         """Take in events until the stream ends (None), breaks (why), or has answered its request.
 
-        Raises FrameTooLarge and _Unreadable, on a request's own stream.
+        Raises FrameTooLarge and Unreadable, on a request's own stream.
         """
         parser = SseParser(self._max_frame)
         parser.last_event_id = stream.last_event_id
@@ -237,7 +257,7 @@ class HttpLink:
                             while chunk := await self._http.chunk(response):
                                 self._feed(parser, chunk, stream)
                     break
-        except (FrameTooLarge, _Unreadable):
+        except (FrameTooLarge, Unreadable):
             raise  # would come again
         except LinkError as error:
             return error
@@ -270,17 +290,8 @@ class HttpLink:
 
     def _take(self, data: bytes, stream: Stream) -> None:
         """Take in one JSON text. Raises LinkError when it cannot be read and may be the answer."""
-        try:
-            value = decode(data)
-        except FrameError as error:
-            about = salvage_id(data[:4096], data[-4096:])
-            if stream.request is not None and about in (None, stream.request):
-                raise _Unreadable(f"the answer cannot be read as JSON: {error}") from None
-            log.warning("a message that cannot be read as JSON was left out")
-            return
-        for message in value if isinstance(value, list) else (value,):
-            if isinstance(message, dict):
-                self._receive(message, stream)
+        for message in messages_of(data, stream):
+            self._receive(message, stream)
 
     def _receive(self, message: Message, stream: Stream) -> None:
         if stream.request is not None and "method" not in message:
@@ -301,7 +312,7 @@ class HttpLink:
             return
         if self._standing is not None:
             self._standing.cancel()
-        self._standing = self._start(self._stand(self._headers(headers)))
+        self._standing = self._start(self._stand(self._session.headers(headers)))
 
     async def _stand(self, headers: dict[str, str]) -> None:
         stream = Stream(None)
@@ -335,7 +346,7 @@ class HttpLink:
 
     def _stands_after(self, status: int, *, opened: bool) -> bool:
         """Whether to try again after a refused GET. What was open before and is unknown now: the session is gone."""
-        if opened and status in (400, 404) and self._session_id is not None:
+        if opened and status in (400, 404) and self._session.id is not None:
             self._gone = LinkLost(f"HTTP {status} on the standing stream: the session is gone", status=status)
             self._tell_if_lost()
             return False
@@ -355,9 +366,10 @@ class HttpLink:
 
     def abandon(self, request_id: RequestId) -> None:
         """Close the stream of one request, which is how the modern era says that it is cancelled."""
-        task = self._requests.pop(request_id, None)
-        if task is not None:
-            task.cancel()
+        carrier = self._requests.pop(request_id, None)
+        if carrier is not None:
+            carrier.cancel()
+            asyncio.get_running_loop().call_soon(self._tell_if_lost)
 
     async def close(self) -> None:
         """End the session and all connections, in at most 3 s. Idempotent; never raises."""
@@ -368,6 +380,8 @@ class HttpLink:
     async def _end(self) -> None:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE):
+                for request in list(self._requests.values()):
+                    request.cancel()
                 tasks = list(self._tasks)
                 for task in tasks:
                     task.cancel()
@@ -377,9 +391,9 @@ class HttpLink:
             await self._http.close()
 
     async def _end_session(self) -> None:
-        if self._session_id is None or self._gone is not None:
+        if self._session.id is None or self._gone is not None:
             return
         with contextlib.suppress(LinkError, TimeoutError):
             async with asyncio.timeout(END_SESSION):
-                response = await self._http.request("DELETE", self._http.url, self._headers())
+                response = await self._http.request("DELETE", self._http.url, self._session.headers())
                 await self._http.discard(response)

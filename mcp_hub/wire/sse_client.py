@@ -12,11 +12,11 @@ from mcp_hub.config.models import Server
 from mcp_hub.wire.authorization import Authorization
 from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.wire.http import EVENTS, JSON, HttpClient, content_type, is_json, where
+from mcp_hub.wire.http1.response import HttpResponse
 from mcp_hub.wire.link import LinkError, LinkLost, Receiver, RequestId
 from mcp_hub.wire.sse import EventTooLarge, SseEvent, SseParser
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
     from yarl import URL
 
 log = logging.getLogger("mcp_hub.wire")
@@ -63,7 +63,7 @@ class SseLink:
         self._reader = loop.create_task(self._read(response, self._endpoint))
         await self._endpoint
 
-    async def _read(self, response: ClientResponse, endpoint: asyncio.Future[URL]) -> None:
+    async def _read(self, response: HttpResponse, endpoint: asyncio.Future[URL]) -> None:
         why = f"the event stream of {where(self._http.url)} ended"
         parser = SseParser(self._max_frame)
         unsure = False

@@ -13,6 +13,7 @@ import pytest
 
 from mcp_hub.config.models import Deadlines
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Unauthorized
+from tests.wire.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import (
     NOTE,
     PATIENCE,
@@ -256,10 +257,10 @@ async def test_the_loss_is_told_behind_the_last_request_in_flight():
 
 
 async def test_a_host_that_cannot_be_found_is_told_without_a_query(monkeypatch):
-    def unknown(*_: Any, **__: Any) -> Any:
+    async def unknown(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "no such host")
 
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
     async with linked("http://nowhere.example/mcp?key=sesame") as (link, inbox):
         await ask(link)
         error = await inbox.failure(1)

@@ -1,11 +1,13 @@
 """Event streams over streamable HTTP: given up, broken off and resumed, and the standing one."""
 
 import asyncio
+import json
 
 import pytest
 
 from mcp_hub.wire import http_client, http_stream
 from mcp_hub.wire.link import LinkError, LinkLost
+from tests.wire.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import (
     NOTE,
     PATIENCE,
@@ -48,6 +50,45 @@ async def test_abandoning_a_request_closes_its_stream_and_says_nothing():
         await ask(link, call(2))
         assert await inbox.next() == answer(2)
         assert inbox.told == [NOTE, answer(2)]
+
+
+async def test_events_are_told_as_they_come_also_where_the_length_of_all_is_known():
+    async def script(request: Request, reply: Reply) -> None:
+        events = [b"data: " + json.dumps(value).encode() + b"\n\n" for value in (NOTE, answer(1))]
+        await reply.head(200, Content_Type="text/event-stream", Content_Length=str(sum(map(len, events))))
+        await reply.raw(events[0])
+        await heard.wait()
+        await reply.raw(events[1])
+
+    heard = asyncio.Event()
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await ask(link)
+        assert await inbox.next() == NOTE
+        heard.set()
+        assert await inbox.next() == answer(1)
+
+
+async def test_a_request_that_is_abandoned_as_its_stream_begins_keeps_no_connection():
+    async def script(request: Request, reply: Reply) -> None:
+        if request.message["id"] == 1:
+            await reply.result(request)
+            return
+        await reply.stream()
+        await reply.gone()
+        closed.set()
+
+    closed = asyncio.Event()
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await ask(link)
+        assert await inbox.next() == answer(1)
+        await ask(link, call(2))  # on the connection that is kept, so without a task
+        carrier = link._requests[2]
+        async with asyncio.timeout(PATIENCE):
+            while link._requests[2] is carrier:
+                await asyncio.sleep(0)
+            link.abandon(2)  # its task may not have begun
+            await closed.wait()
+        assert inbox.told == [answer(1)]
 
 
 @pytest.mark.parametrize("clean", [True, False])

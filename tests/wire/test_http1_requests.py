@@ -1,0 +1,86 @@
+"""Heads of requests: what is said, that nothing in it can say more, and that equal ones are made once."""
+
+import pytest
+from yarl import URL
+
+from mcp_hub.wire.http1 import request_heads
+from mcp_hub.wire.http1.request_heads import RequestHeads
+
+
+def lines(head: bytes) -> list[str]:
+    text = head.decode()
+    assert text.endswith("\r\n\r\n")
+    return text[:-4].split("\r\n")
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://up.example/mcp", "up.example"),
+        ("http://up.example:80/mcp", "up.example"),
+        ("https://up.example:443/mcp", "up.example"),
+        ("https://up.example:80/mcp", "up.example:80"),
+        ("http://up.example.:8080/mcp", "up.example:8080"),
+        ("http://[::1]/mcp", "[::1]"),
+        ("http://[2001:db8::1]:8080/mcp", "[2001:db8::1]:8080"),
+        ("http://bücher.example/mcp", "xn--bcher-kva.example"),
+    ],
+)
+def test_the_host_is_named_as_the_address_has_it(url, host):
+    assert f"Host: {host}" in lines(RequestHeads(URL(url), {}).head("GET", "/", {}, None))
+
+
+def test_a_request_says_its_own_headers_then_the_configured_then_the_usual_ones():
+    heads = RequestHeads(URL("http://up/"), {"accept": "text/html", "X-Key": "a", "host": "front"})
+    said = lines(heads.head("POST", "/mcp?q=%20", {"Accept": "application/json", "x-key": "b"}, 7))
+    assert said[0] == "POST /mcp?q=%20 HTTP/1.1"
+    assert {line.split(":")[0].lower() for line in said[1:]} == {
+        "host", "user-agent", "accept", "accept-encoding", "x-key", "content-length",
+    }  # fmt: skip
+    assert {"host: front", "Accept: application/json", "x-key: b", "Content-Length: 7"} <= set(said)
+    assert len(said) == 7
+
+
+@pytest.mark.parametrize("size", [None, 0, 12])
+def test_a_length_is_said_where_there_is_a_body(size):
+    said = lines(RequestHeads(URL("http://up/"), {}).head("DELETE", "/", {}, size))
+    assert [line for line in said if "Length" in line] == ([] if size is None else [f"Content-Length: {size}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("X", "a\r\nY: b"),
+        ("X", "a\nb"),
+        ("X", "a\rb"),
+        ("X", "nu\0l"),
+        ("X", "\x7f"),
+        ("X Y", "a"),
+        ("X:", "a"),
+        ("", "a"),
+        ("X", "\udcff"),
+        ("é", "a"),
+    ],
+)
+def test_a_header_cannot_say_more_than_itself(name, value):
+    heads = RequestHeads(URL("http://up/"), {})
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            heads.head("GET", "/", {name: value}, None)
+
+
+@pytest.mark.parametrize("target", ["/a b", "/a\r\nX: y", "", "/é", "/\0"])
+def test_an_address_cannot_say_more_than_itself(target):
+    with pytest.raises(ValueError):
+        RequestHeads(URL("http://up/"), {}).head("GET", target, {}, None)
+
+
+def test_heads_are_kept_up_to_a_bound_and_never_mixed():
+    heads = RequestHeads(URL("http://up/"), {})
+    for n in [*range(3 * request_heads.KEPT), *range(3 * request_heads.KEPT)]:
+        said = lines(heads.head("POST", "/mcp", {"Mcp-Name": str(n)}, n))
+        assert {f"Mcp-Name: {n}", f"Content-Length: {n}"} <= set(said)
+        assert len(heads._kept) <= request_heads.KEPT
+    heads = RequestHeads(URL("http://up/"), {})
+    heads.head("POST", "/mcp", {"Mcp-Name": "x" * request_heads.KEPT_SIZE}, 1)
+    assert heads._kept == {}
