@@ -25,7 +25,8 @@ class Listener:
         """Whether a connection ends with its answer."""
         self._handler = handler
         self._most = most
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """What is being answered."""
         self._empty: asyncio.Future[None] | None = None
 
     def __call__(self) -> Connection:
@@ -48,7 +49,7 @@ class Listener:
     def answer(self, request: Request, reply: Reply) -> None:
         """Begin to answer a request."""
         reply.task = task = self.loop.create_task(self._answered(request, reply))
-        self._tasks.add(task)
+        self.tasks.add(task)
 
     async def _answered(self, request: Request, reply: Reply) -> None:
         try:
@@ -57,7 +58,7 @@ class Listener:
                 log.error("a %s request was not answered", request.method)
         finally:
             if reply.task is not None:
-                self._tasks.discard(reply.task)
+                self.tasks.discard(reply.task)
             if not reply.complete:
                 reply.give_up()
 
@@ -77,7 +78,7 @@ class Listener:
         self.ending = True
         for connection in tuple(self.connections):
             connection.abort()
-        tasks = set(self._tasks)
+        tasks = self.tasks.copy()
         for task in tasks:
             task.cancel()
         if tasks:
