@@ -16,6 +16,7 @@ import httptools
 from mcp_hub.serve.deadline import Deadline
 from mcp_hub.serve.heads import BadTarget, Head, HeaderLines, start
 from mcp_hub.serve.http import Reply, Request
+from mcp_hub.serve.sending import Sending
 
 if TYPE_CHECKING:
     from mcp_hub.serve.listener import Listener
@@ -30,10 +31,10 @@ MAX_SPILL: Final = 64 * 1024 * 1024
 """Bytes of a body that are read after its request has been refused, so that the client gets to see the answer."""
 KEEP_CONNECTION: Final = 75.0
 """Seconds an idle connection is kept; longer than clients keep theirs, so that none is closed under a request."""
-UNREAD_DEADLINE: Final = 120.0
-"""Seconds a client may take nothing of what is written for it; then its connection is dropped with what waits."""
 PIECE: Final = 16 * 1024
 """Bytes that are parsed at once: as many as hold requests that are sent ahead and wait, parsed, for their turn."""
+MAX_KNOWN: Final = 8 * 1024
+"""Bytes of a head that an idle connection keeps."""
 
 NOTHING, HEAD, BODY = range(3)
 """What of a request is being read."""
@@ -50,18 +51,18 @@ def _bad() -> bytes:
     return start(400) + lines + _BAD
 
 
-class Connection(asyncio.Protocol):
+class Connection(Sending):
     """The server's half; `listener` has what all connections share."""
 
     __slots__ = (
         *("_deadline", "_keeps", "_head", "_head_size", "_last", "_last_words", "_length", "_length_at", "_lines"),
         *("_listener", "_parser", "_reading", "_reply", "_request", "_rest", "_spill", "_stopped", "_void", "_target"),
-        *("_transport", "_trickles", "_unread", "_unwritten", "_waiting", "_writable", "_answering", "paused", "port"),
+        *("_trickles", "_waiting", "_answering", "port"),
     )
 
     def __init__(self, listener: Listener) -> None:
+        super().__init__(listener.loop)
         self._listener = listener
-        self._transport: asyncio.Transport
         self._parser = httptools.HttpRequestParser(self)
         self._deadline = Deadline(self._late)
         self._trickles = False
@@ -93,10 +94,6 @@ class Connection(asyncio.Protocol):
         self._answering: Request | None = None
         self._reply: Reply | None = None
         self._waiting: deque[tuple[Request, Reply]] = deque()
-        self.paused = False
-        self._writable: asyncio.Future[None] | None = None
-        self._unwritten = 0
-        self._unread: asyncio.TimerHandle | None = None
         self.port: int | None = None
 
     # --- the transport -----------------------------------------------------------------------------------------
@@ -117,7 +114,7 @@ class Connection(asyncio.Protocol):
         """Whoever answers is told; what waits is not begun."""
         self._last = True
         self._deadline.close()
-        self._read_on()
+        del self._parser  # it knows the connection, which would wait for the collector
         self._waiting.clear()
         self._rest = b""
         answering, self._answering = self._answering, None
@@ -125,7 +122,7 @@ class Connection(asyncio.Protocol):
             self._reply.lose()
         if answering is not None:
             answering.lose()
-        self._wake()
+        self.resume_writing()
         self._listener.left(self)
 
     def eof_received(self) -> None:
@@ -207,7 +204,6 @@ class Connection(asyncio.Protocol):
         self._head_size = -self._void  # what of this piece belongs to the previous request is not known
         self._request = None
         self._target = b""
-        self._lines = []
 
     def on_url(self, part: bytes) -> None:
         """A part of what is asked for."""
@@ -251,7 +247,10 @@ class Connection(asyncio.Protocol):
             self._length, self._length_at = int(lines.pop(at)[1]), at  # the parser has seen that it is a number
         known = self._head
         if known is None or known.lines != lines or known.target != self._target or known.method != method.decode():
-            known = self._head = Head(method.decode("ascii"), self._target, lines)
+            known = Head(method.decode("ascii"), self._target, lines)
+            small = sum(len(name) + len(value) for name, value in lines) <= MAX_KNOWN
+            self._head = known if small else None
+        self._lines = []
         return known
 
     def on_body(self, piece: bytes) -> None:
@@ -293,6 +292,7 @@ class Connection(asyncio.Protocol):
             return
         target, version = self._target, self._parser.get_http_version().encode()
         self._parser = httptools.HttpRequestParser(self)
+        self._lines = []
         text = b"".join(b"%b: %b\r\n" % line for line in lines)
         self._feed(b"%b %b HTTP/%b\r\n%b\r\n" % (method, target, version, text) + rest)
 
@@ -342,50 +342,12 @@ class Connection(asyncio.Protocol):
         else:
             if request is not None and not request.complete:
                 request.drop()
+            elif request is self._request:
+                self._request = None  # an idle connection keeps little
             if not self._trickles:
                 self._deadline.set(KEEP_CONNECTION)
             if self._rest or self._stopped:
                 self.regulate()
-
-    def write(self, data: bytes) -> None:
-        """Send; nothing happens when the client is gone."""
-        if not self._transport.is_closing():
-            self._transport.write(data)
-
-    def pause_writing(self) -> None:
-        """Much waits to be sent. What nobody reads would be kept for as long as the client likes, closed or not."""
-        self.paused = True
-        self._unwritten = self._transport.get_write_buffer_size()
-        self._unread = self._listener.loop.call_later(UNREAD_DEADLINE, self._unread_still)
-
-    def resume_writing(self) -> None:
-        """Little waits to be sent."""
-        self._read_on()
-        self._wake()
-
-    async def writable(self) -> None:
-        """Return when it is not `paused`, or gone."""
-        while self.paused:
-            self._writable = self._listener.loop.create_future()
-            await self._writable
-
-    def _wake(self) -> None:
-        self.paused = False
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-
-    def _read_on(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-
-    def _unread_still(self) -> None:
-        left = self._transport.get_write_buffer_size()
-        if left >= self._unwritten:
-            self._transport.abort()
-            return
-        self._unwritten = left
-        self._unread = self._listener.loop.call_later(UNREAD_DEADLINE, self._unread_still)
 
     # --- the end -----------------------------------------------------------------------------------------------
 
@@ -398,7 +360,3 @@ class Connection(asyncio.Protocol):
         if self._reply is None:
             self._last = True
             self._transport.close()
-
-    def abort(self) -> None:
-        """Drop the connection with what is in its buffers."""
-        self._transport.abort()

@@ -31,8 +31,9 @@ class Deadline:
         self._at = None
 
     def close(self) -> None:
-        """There will be none."""
+        """There will be none, and nobody is kept for it."""
         self._at = None
+        self._late = _nothing
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -46,3 +47,7 @@ class Deadline:
             return
         self._at = None
         self._late()
+
+
+def _nothing() -> None:
+    pass

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from mcp_hub.serve.connection import Connection
 from mcp_hub.serve.http import Reply, Request
 
 log = logging.getLogger("mcp_hub.serve")
+
+CUT_WITHIN: Final = 0.2
+"""Seconds for what is cancelled to end."""
 
 Handler = Callable[[Request, Reply], Awaitable[None]]
 """Answers one request; it may go on when its client has gone."""
@@ -82,4 +86,4 @@ class Listener:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=1.0)
+            await asyncio.wait(tasks, timeout=CUT_WITHIN)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.serve import connection as connections
-from mcp_hub.serve import http
+from mcp_hub.serve import http, sending
 from mcp_hub.serve.outbox import MAX_BYTES, MAX_WAITING, Outbox
 from tests.serve.conftest import LOOPS
 from tests.serve.scripted import (
@@ -103,7 +103,7 @@ async def test_a_client_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_whole_answer_that_nobody_reads_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "UNREAD_DEADLINE", 0.05)
+    monkeypatch.setattr(sending, "UNREAD_DEADLINE", 0.05)
     async with serving() as served, narrow(served) as deaf:
         large = call("echo", {"text": "x" * 1_000_000, "repeated": 32})  # more than the buffers of any system take
         deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
