@@ -77,7 +77,7 @@ class Answers:
         the client takes an event stream; else notifications are dropped. `status` is asked for the HTTP status of an
         answer that is no stream. Raises ClientGone.
         """
-        task = asyncio.current_task()
+        task = reply.task or asyncio.current_task()
         assert task is not None  # a coroutine
         if request.disconnected:
             raise ClientGone
@@ -113,8 +113,9 @@ class Answers:
     async def drained(self) -> None:
         """Return when no request is being answered; not bounded in time."""
         while self._running:
-            self._idle = asyncio.get_running_loop().create_future()
-            await self._idle
+            if self._idle is None or self._idle.done():
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
 
     def abort(self) -> None:
         """Cancel what still runs; each is answered that it was."""

@@ -43,7 +43,7 @@ class Handshake:
         if shape == "request" and message["method"] == "initialize" and not request.values(SESSION_HEADER):
             await self._initialize(reply, principal, message)
             return
-        session = await self._session(request, reply, principal, id_of(message) if shape == "request" else None)
+        session = await self._session(request, reply, principal, message["id"] if shape == "request" else None)
         if session is None:
             return
         self.sessions.begin(session)

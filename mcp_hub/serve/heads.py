@@ -33,7 +33,7 @@ class BadTarget(ValueError):
 class Head:
     """What one request says before its body, but for the length of it. Requests that say the same may share one."""
 
-    __slots__ = ("_accepted", "_by_name", "_values", "lines", "method", "passed", "path", "query", "target")
+    __slots__ = ("_accepted", "_by_name", "_text", "_values", "lines", "method", "passed", "path", "query", "target")
 
     def __init__(self, method: str, target: bytes, lines: HeaderLines) -> None:
         """Raises BadTarget."""
@@ -45,6 +45,7 @@ class Head:
         """The gate that has let these lines in."""
         self._by_name: dict[bytes, list[bytes]] | None = None
         self._values: dict[bytes, list[str]] = {}
+        self._text: list[tuple[str, str]] | None = None
         self._accepted: dict[bytes, bool] = {}
 
     def raw(self, name: bytes) -> list[bytes]:
@@ -61,6 +62,13 @@ class Head:
         if found is None:
             found = self._values[name] = [value.decode("latin-1").strip(BLANKS) for value in self.raw(name)]
         return found
+
+    @property
+    def text(self) -> list[tuple[str, str]]:
+        """Every line as text, without the blanks around its value; not to be changed."""
+        if self._text is None:
+            self._text = [(name.decode("latin-1"), value.decode("latin-1").strip(BLANKS)) for name, value in self.lines]
+        return self._text
 
     def accepts(self, kind: bytes) -> bool:
         """Whether an answer may be of `kind` (`type/subtype`)."""

@@ -13,13 +13,17 @@ class Patience:
         self._seconds = seconds
         self._since: dict[object, tuple[float, Callable[[], None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Asked for once: asking costs a system call."""
 
     def __len__(self) -> int:
         return len(self._since)
 
     def begin(self, what: object, late: Callable[[], None]) -> None:
         """`late()` is called, once, unless `what` ends in time."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
         at = loop.time() + self._seconds()
         self._since[what] = (at, late)
         if self._timer is None:
