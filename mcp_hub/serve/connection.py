@@ -167,18 +167,19 @@ class Connection(Sending):
     # --- what comes --------------------------------------------------------------------------------------------
 
     def _feed(self, piece: bytes | memoryview) -> None:
-        before, self._void = self._reading, len(piece)
-        try:
-            self._parser.feed_data(piece)
-        except httptools.HttpParserUpgrade as found:
-            self._keep_protocol(bytes(piece[found.args[0] :]))
-        except httptools.HttpParserError as error:
-            if self._last and self._reading == NOTHING:
-                return  # behind the last request
-            if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(error.__context__, BadTarget):
-                log.error("a request could not be taken", exc_info=error.__context__)
-            self._refuse(_bad())
-            return
+        before = self._reading
+        while True:
+            self._void = len(piece)
+            try:
+                self._parser.feed_data(piece)
+                break
+            except httptools.HttpParserUpgrade as found:
+                piece = self._without_offer() + bytes(piece[found.args[0] :])
+                if self._last:
+                    return
+            except httptools.HttpParserError as error:
+                self._break_off(error)
+                return
         if self._reading == NOTHING:
             if before == NOTHING and self._reply is None and not self._trickles and self._void:
                 self._begin_to_wait()  # blank lines between requests
@@ -221,9 +222,7 @@ class Connection(Sending):
         self._trickles = False
         self._deadline.clear()
         parser = self._parser
-        if parser.should_upgrade():
-            return
-        if self._last:
+        if self._last or parser.should_upgrade():
             return
         version = parser.get_http_version()
         chunks = version not in ("1.0", "0.9")
@@ -279,22 +278,30 @@ class Connection(Sending):
         """Something came that nobody wants."""
         self._spill += size
         if self._spill > MAX_SPILL:
+            self._last = True
             self._transport.abort()
         elif self._reply is None:
             self._begin_to_wait()
 
-    def _keep_protocol(self, rest: bytes) -> None:
-        """Another protocol is offered: the request is read again without the offer, which no parser passes over."""
+    def _without_offer(self) -> bytes:
+        """Another protocol is offered: the head is read again without the offer, which no parser passes over."""
         method = self._parser.get_method()
         lines = [line for line in self._lines if line[0] != b"upgrade"]
         if method == b"CONNECT" or len(lines) == len(self._lines):
             self._refuse(_bad())
-            return
+            return b""
         target, version = self._target, self._parser.get_http_version().encode()
         self._parser = httptools.HttpRequestParser(self)
         self._lines = []
         text = b"".join(b"%b: %b\r\n" % line for line in lines)
-        self._feed(b"%b %b HTTP/%b\r\n%b\r\n" % (method, target, version, text) + rest)
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (method, target, version, text)
+
+    def _break_off(self, error: httptools.HttpParserError) -> None:
+        if self._last and self._reading == NOTHING:
+            return  # behind the last request
+        if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(error.__context__, BadTarget):
+            log.error("a request could not be taken", exc_info=error.__context__)
+        self._refuse(_bad())
 
     def _refuse(self, last_words: bytes) -> None:
         """What comes is no request: what came before is answered, then this is said and the connection ends."""

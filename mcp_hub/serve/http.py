@@ -219,14 +219,15 @@ class Reply:
     `bodiless`: the answer to HEAD. `chunks`: the client reads chunks, else a stream ends with its connection.
     """
 
-    __slots__ = ("_bodiless", "_chunks", "_keep", "_lost", "_wire", "complete", "extra", "started", "streams", "task")
+    __slots__ = ("_bodiless", "_chunks", "_keep", "_wire", "complete", "extra", "lost", "started", "streams", "task")
 
     def __init__(self, wire: Wire, *, bodiless: bool = False, keep: bool = True, chunks: bool = True) -> None:
         self._wire = wire
         self._bodiless = bodiless
         self._keep = keep and chunks
         self._chunks = chunks
-        self._lost = False
+        self.lost = False
+        """Whether there is nobody to answer; what is written goes nowhere."""
         self.started = False
         self.complete = False
         self.streams = False
@@ -254,7 +255,7 @@ class Reply:
             head += b"content-length: 0\r\n"
         head = self._finished(head, headers)
         self.started = True
-        if not self._lost:
+        if not self.lost:
             self._wire.write(head if self._bodiless else head + body)
         self._complete()
 
@@ -284,7 +285,7 @@ class Reply:
         head = self._finished(start(200) + _STREAM, headers)
         if self._chunks:
             head = head[:-2] + b"transfer-encoding: chunked\r\n\r\n"
-        if not self._lost:
+        if not self.lost:
             self._wire.write(head)
 
     async def write(self, data: bytes) -> None:
@@ -296,30 +297,31 @@ class Reply:
             except TimeoutError:
                 self.give_up()
                 raise ClientGone from None
-        if data and not self._lost:
+        if data and not self.lost:
             self._wire.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunks else data)
 
     def give_up(self) -> None:
         """Drop the connection with what is in its buffers; closing it would wait for them to be read."""
-        if not self._lost:
+        if not self.lost:
+            self.lost = True
             self._wire.abort()
 
     async def end(self) -> None:
         """The end of an event stream."""
         if self._wire.paused:
             await self._wire.writable()
-        if self._chunks and not self._lost:
+        if self._chunks and not self.lost:
             self._wire.write(b"0\r\n\r\n")
         self._complete()
 
     def _complete(self) -> None:
         self.complete = True
-        if not self._lost:
+        if not self.lost:
             self._wire.answered(keep=self._keep)
 
     def lose(self) -> None:
-        """There is nobody to answer; what is written from now on goes nowhere."""
-        self._lost = True
+        """The client is gone."""
+        self.lost = True
 
 
 def is_json(values: list[str]) -> bool:

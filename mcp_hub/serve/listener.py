@@ -58,7 +58,7 @@ class Listener:
     async def _answered(self, request: Request, reply: Reply) -> None:
         try:
             await self._handler(request, reply)
-            if not reply.complete and not request.disconnected:
+            if not reply.complete and not reply.lost:
                 log.error("a %s request was not answered", request.method)
         finally:
             if reply.task is not None:

@@ -282,6 +282,14 @@ async def test_the_offer_of_another_protocol_is_passed_over_and_the_body_is_read
         assert served.dispatcher.asked.count("tools/call") == 1
 
 
+async def test_many_offers_of_another_protocol_are_passed_over() -> None:
+    async with serving() as served, connected(served) as connection:
+        many = 500
+        connection.send(get(head="Connection: upgrade\r\nUpgrade: x\r\n") * many + get("/nothing"))
+        assert {(await connection.response()).status for _ in range(many)} == {200}
+        assert (await connection.response()).status == 404
+
+
 # --- who may fill memory -----------------------------------------------------------------------------------------
 
 
