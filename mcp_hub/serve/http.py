@@ -16,6 +16,8 @@ STALLED_AFTER: Final = 120.0
 """Seconds a client may leave a full send buffer unread before its stream is given up."""
 MAX_UNASKED: Final = 64 * 1024
 """Bytes of a body that are kept before anybody wants it; then its connection is not read."""
+MAX_JOINED: Final = 64 * 1024
+"""Bytes of a body that is copied behind its head, for one write; more are not copied."""
 
 JSON: Final = b"application/json"
 EVENTS: Final = b"text/event-stream"
@@ -256,7 +258,11 @@ class Reply:
         head = self._finished(head, headers)
         self.started = True
         if not self.lost:
-            self._wire.write(head if self._bodiless else head + body)
+            if len(body) <= MAX_JOINED or self._bodiless:
+                self._wire.write(head if self._bodiless else head + body)
+            else:
+                self._wire.write(head)
+                self._wire.write(body)
         self._complete()
 
     def _finished(self, head: bytes, headers: HeaderLines | None) -> bytes:
