@@ -1,4 +1,4 @@
-"""The answers to POSTed requests: plain JSON where that is all there is to say, an event stream otherwise."""
+"""The answers to POSTed requests: who is still being answered, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from mcp_hub.errors import INTERNAL_ERROR, CallCancelled, to_wire
+from mcp_hub.serve.answering import Answering, Resumable
 from mcp_hub.serve.callers import Caller, Send
-from mcp_hub.serve.event_log import REMEMBERED, EventLog, Streams
-from mcp_hub.serve.event_stream import KEEP_ALIVE, news_within
+from mcp_hub.serve.event_stream import KEEP_ALIVE
 from mcp_hub.serve.http import JSON, ClientGone, Reply, Request
-from mcp_hub.serve.outbox import Outbox, encoded
+from mcp_hub.serve.outbox import encoded
+from mcp_hub.serve.patience import Patience
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import RequestId
-from mcp_hub.wire.sse import COMMENT, encode_event
 
 if TYPE_CHECKING:
     from mcp_hub.serve.dispatcher import Dispatcher
@@ -30,17 +28,7 @@ Work = Callable[[Send], Coroutine[Any, Any, Any]]
 PRIME_AFTER: Final = 2.0
 """Seconds until a request that is not answered gets a stream with an event id, so that its client can come back."""
 
-SOON: Final = 0.05
-"""Seconds in which most requests are answered, so that nobody has to watch whether their client has gone."""
-
 BROKEN: Final = "The hub failed to answer; its log says why."
-
-
-class Resumable(msgspec.Struct, frozen=True):
-    """The streams of the session a request is of; `primes`: whether its client knows events without a message."""
-
-    streams: Streams
-    primes: bool
 
 
 class Answers:
@@ -49,8 +37,9 @@ class Answers:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self._running: set[asyncio.Task[Any]] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._idle: asyncio.Future[None] | None = None
+        self._unprimed = Patience(lambda: PRIME_AFTER)
+        self._silent = Patience(lambda: KEEP_ALIVE)
 
     def __len__(self) -> int:
         return len(self._running)
@@ -65,6 +54,7 @@ class Answers:
         except asyncio.CancelledError:
             if message.get("id") in caller.given_up:
                 raise
+            _go_on()
             params = message.get("params")
             name = params.get("name") if isinstance(params, dict) else None
             error = CallCancelled("The call was cancelled before it was answered.")
@@ -81,105 +71,51 @@ class Answers:
         request_id: RequestId | None = None,
         resumable: Resumable | None = None,
     ) -> None:
-        """Run `work` and write what comes of it.
+        """Do `work` and write what comes of it.
 
         It is cancelled when the client goes away, unless its stream has begun and is `resumable`. `streams`: whether
         the client takes an event stream; else notifications are dropped. `status` is asked for the HTTP status of an
-        answer that is no stream.
+        answer that is no stream. Raises ClientGone.
         """
-        loop = asyncio.get_running_loop()
-        log = resumable.streams.new() if resumable is not None and streams else None
-        outbox = log if log is not None else Outbox()
-        task = loop.create_task(work(outbox.put if streams else _drop))
-        self._track(task, outbox)
-        gone: asyncio.Task[None] | None = None
-        primes = log if resumable is not None and resumable.primes else None
-        try:
-            while gone is None or not gone.done():
-                if not reply.started and primes is not None and len(outbox):
-                    await _event(reply, primes.first())
-                event = outbox.take_event()
-                if event is not None:
-                    await _event(reply, event)
-                elif task.done():
-                    await self._finish(reply, task, status, request_id, log)
-                    return
-                elif gone is None:
-                    # Who has begun to read may come back for the rest, as soon as it is known to have gone.
-                    if reply.started or not await news_within(outbox.news, SOON):
-                        gone = loop.create_task(request.gone())
-                        gone.add_done_callback(lambda _: outbox.news.set())
-                elif not await news_within(outbox.news, _patience(reply, primes)) and streams:
-                    await _event(reply, COMMENT if reply.started or primes is None else primes.first())
-        except ClientGone:
-            return
-        finally:
-            if gone is not None:
-                gone.cancel()
-            if resumable is not None and log is not None and reply.streams:
-                self._leave(resumable.streams, log, task, request_id)
-            else:
-                # In the modern era a closed stream is how a request is cancelled. In the handshake era it is not, says
-                # the specification; but without an event id nobody can come back for the answer.
-                task.cancel()
-
-    def _leave(self, streams: Streams, log: EventLog, task: asyncio.Task[Any], request_id: RequestId | None) -> None:
-        """The connection of a stream has ended, before its answer or with it: its client may come back."""
-        if log.done:
-            streams.leave(log, None, REMEMBERED)
-            return
-        streams.leave(log, task.cancel)
-        task.add_done_callback(lambda _: None if log.done else self._end(streams, log, task, request_id))
-
-    def _end(self, streams: Streams, log: EventLog, task: asyncio.Task[Any], request_id: RequestId | None) -> None:
-        streams.leave_be(log)
-        if not task.cancelled():
-            log.end(_answer(task, request_id))
-        log.done = True
-        log.news.set()
-
-    def _track(self, task: asyncio.Task[Any], outbox: Outbox) -> None:
+        task = reply.task or asyncio.current_task()
+        assert task is not None  # a coroutine
+        if request.disconnected:
+            raise ClientGone
+        answering = Answering(request, reply, resumable, task)
         self._running.add(task)
-        self._idle.clear()
-
-        def done(task: asyncio.Task[Any]) -> None:
+        patience = self._unprimed if answering.primes else self._silent
+        if streams:
+            patience.begin(answering, answering.late)
+        request.watch(answering.gone)
+        broken = False
+        try:
+            answer = await work(answering.put if streams else _drop)
+        except asyncio.CancelledError:
+            _go_on()
+            answer = None
+        except Exception:
+            log.exception("a request failed inside the hub")
+            broken = True
+            answer = {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": BROKEN}}
+        finally:
+            answering.worked()
+            patience.end(answering)
             self._running.discard(task)
-            if not self._running:
-                self._idle.set()
-            if not task.cancelled() and task.exception() is not None:
-                log.error("a request failed inside the hub", exc_info=task.exception())
-            outbox.news.set()
-
-        task.add_done_callback(done)
-
-    async def _finish(
-        self,
-        reply: Reply,
-        task: asyncio.Task[Any],
-        status: Callable[[Any], int],
-        request_id: RequestId | None,
-        log: EventLog | None,
-    ) -> None:
-        if task.cancelled():
-            if log is not None:
-                log.done = True
-            await (reply.end() if reply.started else reply.whole(202))
-            return
-        answer = _answer(task, request_id)
-        if not reply.started:
-            await reply.whole(500 if task.exception() is not None else status(answer), encoded(answer), JSON)
-            return
-        if log is None:
-            await reply.write(encode_event(encoded(answer)))
+            if self._idle is not None and not self._running and not self._idle.done():
+                self._idle.set_result(None)
+        if answering.streams:
+            await answering.finish(answer)
+        elif answer is None:
+            await reply.whole(202)
         else:
-            log.end(answer)
-            event = log.take_event()
-            await reply.write(event or b"")
-        await reply.end()
+            await reply.whole(500 if broken else status(answer), encoded(answer), JSON)
 
     async def drained(self) -> None:
         """Return when no request is being answered; not bounded in time."""
-        await self._idle.wait()
+        while self._running:
+            if self._idle is None or self._idle.done():
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
 
     def abort(self) -> None:
         """Cancel what still runs; each is answered that it was."""
@@ -187,22 +123,11 @@ class Answers:
             task.cancel()
 
 
-async def _event(reply: Reply, data: bytes) -> None:
-    if not reply.started:
-        await reply.start()
-    await reply.write(data)
-
-
-def _answer(task: asyncio.Task[Any], request_id: RequestId | None) -> Any:
-    """What a finished task has to say to the client."""
-    if task.exception() is not None:
-        return {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": BROKEN}}
-    return task.result()
-
-
-def _patience(reply: Reply, primes: EventLog | None) -> float:
-    """Seconds of silence until something is written: soon a place to come back to, later a sign of life."""
-    return PRIME_AFTER if primes is not None and not reply.started else KEEP_ALIVE
+def _go_on() -> None:
+    """The task that was cancelled has something left to say."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
 
 
 def _drop(message: Message) -> None:

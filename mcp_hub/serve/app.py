@@ -1,4 +1,4 @@
-"""The network side as one ASGI application: who may come in, and which way."""
+"""The network side: who may come in, and which way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcp_hub.openmetrics import CONTENT_TYPE
 from mcp_hub.principals import Principal
 from mcp_hub.serve.admission import Admission
 from mcp_hub.serve.answers import BROKEN
-from mcp_hub.serve.http import ABORT, ClientGone, Receive, Reply, Request, Scope, SendEvent
+from mcp_hub.serve.http import ClientGone, Reply, Request
 from mcp_hub.serve.jsonrpc import failure
 from mcp_hub.serve.metrics import metrics_page
 from mcp_hub.serve.protected_resource import MCP, WELL_KNOWN, ProtectedResource
@@ -80,18 +80,8 @@ class App:
         """The paths that are served."""
         return sorted([*self._routes, *self._open])
 
-    async def __call__(self, scope: Scope, receive: Receive, send: SendEvent) -> None:
-        """ASGI 3."""
-        if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
-        elif scope["type"] == "http":
-            await self._http(
-                Request(scope, receive), Reply(send, scope.get("extensions", {}).get(ABORT, {}).get("call"))
-            )
-        else:
-            await send({"type": "websocket.close"})
-
-    async def _http(self, request: Request, reply: Reply) -> None:
+    async def __call__(self, request: Request, reply: Reply) -> None:
+        """Answer one HTTP request. Raises nothing but CancelledError."""
         try:
             await self._route(request, reply)
         except ClientGone:
@@ -102,10 +92,12 @@ class App:
                 await reply.json(500, failure(ProtocolError(INTERNAL_ERROR, BROKEN)))
 
     async def _route(self, request: Request, reply: Reply) -> None:
-        refusal = self._gate.refusal(request.headers, request.port)
-        if refusal is not None:
-            await _turn_away(reply, refusal)
-            return
+        if request.head.passed is not self._gate:
+            refusal = self._gate.refusal(request.headers, request.port)
+            if refusal is not None:
+                await _turn_away(reply, refusal)
+                return
+            request.head.passed = self._gate
         path = request.path.removesuffix("/")
         if path not in self._open and path not in self._routes:
             await reply.text(404, "Not Found")
@@ -129,7 +121,7 @@ class App:
         origins = request.values(b"origin")
         if not origins:
             return False
-        reply.extra += [
+        reply.extra = [
             (b"access-control-allow-origin", origins[0].encode("latin-1")),
             (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate"),
             (b"vary", b"Origin"),
@@ -200,12 +192,3 @@ async def _is_read(request: Request, reply: Reply) -> bool:
         return True
     await reply.text(405, "Method Not Allowed", [(b"allow", b"GET, HEAD")])
     return False
-
-
-async def _lifespan(receive: Receive, send: SendEvent) -> None:
-    """Upstreams live outside of the server's life; there is nothing to do."""
-    while True:
-        event = await receive()
-        await send({"type": f"{event['type']}.complete"})
-        if event["type"] == "lifespan.shutdown":
-            return

@@ -30,10 +30,9 @@ async def pump(request: Request, reply: Reply, outbox: Outbox, ended: Callable[[
 
     Whoever makes `ended()` true sets `outbox.news`.
     """
-    gone = asyncio.get_running_loop().create_task(request.gone())
-    gone.add_done_callback(lambda _: outbox.news.set())
+    request.watch(outbox.news.set)
     try:
-        while not gone.done():
+        while not request.disconnected:
             event = outbox.take_event()
             if event is not None:
                 await reply.write(event)
@@ -45,4 +44,4 @@ async def pump(request: Request, reply: Reply, outbox: Outbox, ended: Callable[[
     except ClientGone:
         return
     finally:
-        gone.cancel()
+        request.unwatch()

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub import era as eras
 from mcp_hub.errors import INVALID_REQUEST, Overloaded, ProtocolError
-from mcp_hub.serve.answers import Answers, Resumable
+from mcp_hub.serve.answering import Resumable
+from mcp_hub.serve.answers import Answers
 from mcp_hub.serve.callers import Caller, Send
 from mcp_hub.serve.event_log import EventLog
 from mcp_hub.serve.event_stream import pump
-from mcp_hub.serve.http import EVENTS, HeaderLines, Reply, Request, accepts
+from mcp_hub.serve.heads import HeaderLines
+from mcp_hub.serve.http import EVENTS, Reply, Request
 from mcp_hub.serve.jsonrpc import Shape, failure, id_of, refuse, refuse_with, shape_of
 from mcp_hub.serve.sessions import Session, Sessions
 from mcp_hub.wire.frames import Message
@@ -41,7 +43,7 @@ class Handshake:
         if shape == "request" and message["method"] == "initialize" and not request.values(SESSION_HEADER):
             await self._initialize(reply, principal, message)
             return
-        session = await self._session(request, reply, principal, id_of(message) if shape == "request" else None)
+        session = await self._session(request, reply, principal, message["id"] if shape == "request" else None)
         if session is None:
             return
         self.sessions.begin(session)
@@ -91,7 +93,7 @@ class Handshake:
         session = await self._session(request, reply, principal)
         if session is None:
             return
-        if not accepts(request.values(b"accept"), kind=EVENTS):
+        if not request.accepts(EVENTS):
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.")
             return
         log = self._asked_for(request, session)
@@ -178,7 +180,7 @@ class Handshake:
                 return await self._answers.one(session.caller, what, send)
             return await asyncio.gather(*(self._part(session.caller, each, send) for each in what))
 
-        streams = accepts(request.values(b"accept"), kind=EVENTS)
+        streams = request.accepts(EVENTS)
         resumable = Resumable(session.streams, _primes(session.caller))
         await self._answers.deliver(
             request, reply, work, streams=streams, status=_ok, request_id=id_of(what), resumable=resumable

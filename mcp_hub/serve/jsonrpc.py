@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from mcp_hub.errors import INVALID_REQUEST, ProtocolError, to_wire
-from mcp_hub.serve.http import BodyTooLarge, BodyTooSlow, HeaderLines, Reply, Request, is_json
+from mcp_hub.serve.heads import HeaderLines
+from mcp_hub.serve.http import BodyTooLarge, BodyTooSlow, Reply, Request, is_json
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import RequestId
 

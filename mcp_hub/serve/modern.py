@@ -11,7 +11,7 @@ from mcp_hub.errors import INVALID_REQUEST, Overloaded
 from mcp_hub.kinds import TOOLS
 from mcp_hub.serve.answers import Answers
 from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller
-from mcp_hub.serve.http import BLANKS, EVENTS, Reply, Request, accepts
+from mcp_hub.serve.http import EVENTS, Reply, Request
 from mcp_hub.serve.jsonrpc import Shape, refuse, refuse_with
 from mcp_hub.wire.frames import Message
 
@@ -46,12 +46,11 @@ class Modern:
 
     async def _request(self, request: Request, reply: Reply, principal: Principal, message: Message) -> None:
         request_id = message["id"]
-        streams = accepts(request.values(b"accept"), kind=EVENTS)
+        streams = request.accepts(EVENTS)
         if message["method"] == eras.LISTEN and not streams:
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.", request_id)
             return
-        lines = [(name.decode("latin-1"), value.decode("latin-1").strip(BLANKS)) for name, value in request.headers]
-        fault = routing_headers.check(lines, message, self._schema(message, principal))
+        fault = routing_headers.check(request.head.text, message, self._schema(message, principal))
         if fault is not None:
             await refuse_with(reply, eras.HTTP_STATUS.get(fault.code, 400), fault, request_id)
             return

@@ -6,12 +6,12 @@ import asyncio
 import secrets
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs
 
 from mcp_hub.errors import INVALID_REQUEST, Overloaded
 from mcp_hub.serve.duplex import Duplex
 from mcp_hub.serve.event_stream import pump
-from mcp_hub.serve.http import EVENTS, Reply, Request, accepts
+from mcp_hub.serve.http import EVENTS, Reply, Request
 from mcp_hub.serve.jsonrpc import read_body, refuse, refuse_with
 from mcp_hub.serve.outbox import Outbox
 from mcp_hub.wire.sse import encode_event
@@ -58,7 +58,7 @@ class SseConnections:
         if request.method != "GET":
             await reply.text(405, "Method Not Allowed", [(b"allow", b"GET")])
             return
-        if not accepts(request.values(b"accept"), kind=EVENTS):
+        if not request.accepts(EVENTS):
             await reply.text(406, "Accept must allow text/event-stream.")
             return
         if len(self._connections) >= MAX_STREAMS:
@@ -73,7 +73,7 @@ class SseConnections:
         self._connections[connection.id] = connection
         try:
             await reply.start()
-            where = f"{quote(request.root_path)}{MESSAGES}?session_id={connection.id}"
+            where = f"{MESSAGES}?session_id={connection.id}"
             await reply.write(encode_event(where.encode(), "endpoint"))
             await pump(request, reply, connection.outbox, lambda: connection.ended)
         finally:

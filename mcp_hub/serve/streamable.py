@@ -8,7 +8,7 @@ from mcp_hub import era as eras
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
 from mcp_hub.serve.answers import Answers
 from mcp_hub.serve.handshake import Handshake
-from mcp_hub.serve.http import JSON, Reply, Request, accepts
+from mcp_hub.serve.http import JSON, Reply, Request
 from mcp_hub.serve.jsonrpc import id_of, read_body, refuse, refuse_with, shape_of
 from mcp_hub.serve.modern import Modern, is_modern
 from mcp_hub.wire.frames import FrameError, decode_exactly
@@ -52,7 +52,7 @@ class Streamable:
     async def _post(self, request: Request, reply: Reply, principal: Principal, version: str | None) -> None:
         # A client that takes no event stream is served too, without notifications; one that takes no JSON is not,
         # because most answers and all errors are JSON.
-        if not accepts(request.values(b"accept"), kind=JSON):
+        if not request.accepts(JSON):
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow application/json and text/event-stream.")
             return
         body = await read_body(request, reply, self._max_body)

@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from mcp_hub.config import load_config
 from mcp_hub.hub import Hub
 from mcp_hub.serve.app import App
 from mcp_hub.serve.dispatcher import Dispatcher
+from mcp_hub.serve.heads import Head
+from mcp_hub.serve.http import Reply, Request
 from tests.fakes.client import PATIENCE, fake, write_config
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
@@ -83,42 +86,59 @@ class Front:
         return [params for params in found if params.get("arguments") != {"text": SETTLING}]
 
     async def exchange(self, method: str, path: str, headers: list[tuple[bytes, bytes]], body: list[bytes]) -> Answer:
-        answer = Answer()
-        waiting = list(body)
-
-        async def receive() -> dict[str, Any]:
-            if waiting:
-                return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting)}
-            await answer.leaves.wait()
-            return {"type": "http.disconnect"}
-
-        scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
+        request = Request(answer := Answer(), Head(method, path.encode(), headers))
+        answer.leaves = request.lose
+        for piece in filter(None, body[1:]):
+            asyncio.get_running_loop().call_soon(request.more, piece)
+        if body and body[0]:
+            request.more(body[0])
+        asyncio.get_running_loop().call_soon(request.end)
+        reply = Reply(answer, bodiless=method == "HEAD")
         async with asyncio.timeout(PATIENCE):
-            await self.app({**scope, "server": ("127.0.0.1", 8808), "extensions": {}}, receive, answer.take)
+            await self.app(request, reply)
         return answer
 
 
 class Answer:
-    """What the app has sent; a client that leaves as soon as a stream has said something."""
+    """What the app has sent, as the wire of one exchange; a client that leaves as soon as a stream has begun."""
+
+    port = 8808
+    paused = False
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.body = b""
         self.ended = False
-        self.leaves = asyncio.Event()
+        self.leaves: Callable[[], None] = lambda: None
 
-    async def take(self, event: dict[str, Any]) -> None:
+    def write(self, data: bytes) -> None:
         assert not self.ended, "something was sent after the end"
-        if event["type"] == "http.response.start":
-            assert self.status == 0, "two answers to one request"
-            self.status, self.headers = event["status"], event["headers"]
+        if not self.status:
+            head, _, data = data.partition(b"\r\n\r\n")
+            line, *lines = head.split(b"\r\n")
+            self.status = int(line.split()[1])
+            self.headers = [(name, value) for name, _, value in (each.partition(b": ") for each in lines)]
             if self.streams:
-                self.leaves.set()
-        else:
-            assert self.status, "a body before its head"
-            self.body += event["body"]
-            self.ended = not event.get("more_body", False)
+                asyncio.get_running_loop().call_soon(self.leaves)
+        while self.streams and data:
+            size, _, rest = data.partition(b"\r\n")
+            self.body += rest[: int(size, 16)]
+            data = rest[int(size, 16) + 2 :]
+        self.body += data
+
+    async def writable(self) -> None:
+        """There is always room."""
+
+    def regulate(self) -> None:
+        """What comes, comes."""
+
+    def answered(self, *, keep: bool) -> None:
+        assert not self.ended, "two answers to one request"
+        self.ended = True
+
+    def abort(self) -> None:
+        self.leaves()
 
     @property
     def streams(self) -> bool:

@@ -11,7 +11,7 @@ import yaml
 
 from mcp_hub.config import load_config
 from mcp_hub.config.listen import CallerLimits, Verify
-from mcp_hub.serve import network, quotas, sessions, sse, verifier
+from mcp_hub.serve import connection, quotas, sessions, sse, verifier
 from mcp_hub.serve.security import MIN_TOKEN, check_listener
 
 PAGE = (Path(__file__).parents[2] / "docs" / "network.md").read_text()
@@ -39,8 +39,8 @@ def test_the_numbers_are_those_of_the_code() -> None:
         f"| `sessions` | {limits.sessions} |",
         f"| `calls` | {limits.calls} |",
         f"have {sessions.MAX_SESSIONS:,} sessions, {sse.MAX_STREAMS:,} SSE streams and {quotas.MAX_CALLS}",
-        f"{network.MAX_HEAD // 1024} KiB of headers",
-        f"within {network.HEAD_DEADLINE:.0f} s",
+        f"{connection.MAX_HEAD // 1024} KiB of headers",
+        f"within {connection.HEAD_DEADLINE:.0f} s",
         f"({verifier.VERIFY_DEADLINE:.0f} s), or {verifier.MAX_ASKING} tokens",
         f"| `cache` | `{Verify.model_fields['cache'].default:.0f}s` |",
     ):

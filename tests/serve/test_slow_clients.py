@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.serve import http, network
+from mcp_hub.serve import connection as connections
+from mcp_hub.serve import http, sending
 from mcp_hub.serve.outbox import MAX_BYTES, MAX_WAITING, Outbox
 from tests.serve.conftest import LOOPS
 from tests.serve.scripted import (
@@ -102,7 +103,7 @@ async def test_a_client_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_whole_answer_that_nobody_reads_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "UNREAD_DEADLINE", 0.05)
+    monkeypatch.setattr(sending, "UNREAD_DEADLINE", 0.05)
     async with serving() as served, narrow(served) as deaf:
         large = call("echo", {"text": "x" * 1_000_000, "repeated": 32})  # more than the buffers of any system take
         deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -130,7 +131,7 @@ async def test_an_sse_client_that_does_not_read_may_not_ask_for_more() -> None:
 
 
 async def test_headers_that_trickle_end_at_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "HEAD_DEADLINE", 0.05)
+    monkeypatch.setattr(connections, "HEAD_DEADLINE", 0.05)
     async with serving() as served:
         for start in (b"", b"\r\n", b"POST /mcp HTTP/1.1\r\nHost: loc"):
             async with connected(served) as connection:
@@ -141,7 +142,7 @@ async def test_headers_that_trickle_end_at_their_deadline(monkeypatch: pytest.Mo
 async def test_a_connection_that_waits_for_its_answer_is_not_taken_for_a_trickle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(network, "HEAD_DEADLINE", 0.05)
+    monkeypatch.setattr(connections, "HEAD_DEADLINE", 0.05)
     passed = asyncio.Event()
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", await initialized(served), call("wait")))

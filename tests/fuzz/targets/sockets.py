@@ -11,7 +11,9 @@ import re
 import socket
 from typing import Any
 
-from mcp_hub.serve.network import _uvicorn
+from mcp_hub.serve.connection import BODY as READING_A_BODY
+from mcp_hub.serve.connection import Connection
+from mcp_hub.serve.listener import Listener
 from tests.fuzz.front import ARGUMENTS, CALL, front
 from tests.fuzz.supply import Supply, split
 from tests.serve.scripted import ENVELOPE
@@ -67,35 +69,27 @@ async def _exchanged(pieces: list[bytes]) -> bytes:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    server, _ = _uvicorn(front().app, None)
-    server.config.load()
-    loop = asyncio.get_running_loop()
-    made: list[Any] = []
-
-    def protocol() -> Any:
-        made.append(server.config.http_protocol_class(server.config, server.server_state, {}))  # type: ignore[call-arg]
-        return made[0]
-
+    listener = Listener(front().app, 1)
     try:
-        transport, _ = await loop.connect_accepted_socket(protocol, theirs)
+        transport, protocol = await asyncio.get_running_loop().connect_accepted_socket(listener, theirs)
         said = b""
         async with asyncio.timeout(PATIENCE):
             for piece in pieces:
                 if piece and not transport.is_closing():
-                    said += await _sent(ours, piece, made[0])
-            while not transport.is_closing() and _works(made[0]):
+                    said += await _sent(ours, piece)
+            while not transport.is_closing() and _works(protocol):
                 await asyncio.sleep(0)
             transport.close()
             while chunk := await _received(ours):
                 said += chunk
-        while server.server_state.tasks:
-            await asyncio.wait(server.server_state.tasks, timeout=PATIENCE)
+        if listener.tasks:
+            await asyncio.wait(listener.tasks, timeout=PATIENCE)
         return said
     finally:
         ours.close()
 
 
-async def _sent(ours: socket.socket, piece: bytes, protocol: Any) -> bytes:
+async def _sent(ours: socket.socket, piece: bytes) -> bytes:
     """Send a piece and let it be read; what was said meanwhile, so that no buffer is ever full."""
     try:
         ours.sendall(piece)
@@ -106,16 +100,10 @@ async def _sent(ours: socket.socket, piece: bytes, protocol: Any) -> bytes:
     return b""
 
 
-def _works(protocol: Any) -> bool:
-    """Whether a request is being answered, or another one waits behind it."""
-    return bool(protocol.pipeline) or (
-        protocol.cycle is not None and not protocol.cycle.response_complete and not _waits(protocol)
-    )
-
-
-def _waits(protocol: Any) -> bool:
-    """Whether it is the client that has to say more."""
-    return protocol._reading != "nothing" and protocol.cycle.more_body
+def _works(connection: Connection) -> bool:
+    """Whether a request is being answered that the client has no more to say to."""
+    waits = connection._reading == READING_A_BODY and connection._request is connection._answering
+    return connection._reply is not None and not waits
 
 
 async def _received(ours: socket.socket) -> bytes:

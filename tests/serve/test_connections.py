@@ -1,0 +1,394 @@
+"""What a connection does with bytes: in order, within bounds, and nothing is read in two ways."""
+
+from __future__ import annotations
+
+import asyncio
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import pytest
+
+from mcp_hub.serve import connection as connections
+from tests.serve.conftest import LOOPS
+from tests.serve.scripted import (
+    BOTH,
+    HANG_BOUND,
+    Connection,
+    call,
+    connected,
+    fetch,
+    initialized,
+    message,
+    request,
+    serving,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def get(path: str = "/healthz", head: str = "", version: str = "1.1") -> bytes:
+    return f"GET {path} HTTP/{version}\r\nHost: localhost\r\n{head}\r\n".encode()
+
+
+async def rest(connection: Connection) -> bytes:
+    """Everything up to the end of the connection."""
+    async with asyncio.timeout(HANG_BOUND):
+        return await connection.reader.read()
+
+
+# --- one after the other -----------------------------------------------------------------------------------------
+
+
+async def test_requests_that_are_sent_ahead_are_answered_in_their_order() -> None:
+    async with serving() as served, connected(served) as connection:
+        session = await initialized(served)
+        connection.send(request(served, "POST", "/mcp", session, call("wait", {"text": "first"})))
+        connection.send(get("/nothing") + get() + request(served, "POST", "/mcp", session, call("echo", {}, 2)))
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        served.dispatcher.release.set()
+        assert (await connection.response()).json["result"]["content"][0]["text"] == "first"
+        assert [(await connection.response()).status for _ in range(2)] == [404, 200]
+        assert (await connection.response()).json["id"] == 2
+
+
+async def test_more_requests_than_are_parsed_ahead_are_all_answered() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(request(served, "POST", "/mcp", await initialized(served), call("wait")))
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        many = 4 * connections.PIECE // len(get())
+        connection.send(get() * many + get("/nothing"))
+        served.dispatcher.release.set()
+        assert (await connection.response()).status == 200
+        assert {(await connection.response()).status for _ in range(many)} == {200}
+        assert (await connection.response()).status == 404
+
+
+async def test_nothing_is_answered_behind_a_request_that_closes() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(get(head="Connection: close\r\n") + get() + b"no http")
+        answer = await connection.response()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert await rest(connection) == b""
+
+
+async def test_the_body_of_a_request_that_closes_may_come_later() -> None:
+    async with serving() as served, connected(served) as connection:
+        whole = request(served, "POST", "/mcp", [*BOTH, ("Connection", "close")], message("initialize", {}))
+        connection.send(whole[:-5])
+        assert (await fetch(served, "GET", "/healthz")).status == 200
+        connection.send(whole[-5:])
+        assert (await connection.response()).status == 200
+        assert await rest(connection) == b""
+
+
+async def test_what_is_no_request_is_said_to_be_none_after_the_answers_before_it() -> None:
+    async with serving() as served, connected(served) as connection:
+        session = await initialized(served)
+        connection.send(request(served, "POST", "/mcp", session, call("wait", {"text": "first"})) + get() + b"\0\0\0\0")
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        served.dispatcher.release.set()
+        assert (await connection.response()).json["result"]["content"][0]["text"] == "first"
+        assert [(await connection.response()).status for _ in range(2)] == [200, 400]
+        assert await rest(connection) == b""
+
+
+async def test_what_is_no_request_ends_a_stream_that_is_open() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(get("/mcp", "".join(f"{name}: {value}\r\n" for name, value in await initialized(served))))
+        assert (await connection.head()).status == 200
+        connection.send(b"\0\0\0\0")
+        assert b"HTTP/1.1" not in await rest(connection)
+        async with asyncio.timeout(HANG_BOUND):
+            while any(session.busy for session in served.app.streamable.handshake.sessions._sessions.values()):
+                await asyncio.sleep(0)
+
+
+async def test_a_client_that_ends_its_half_has_gone() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(request(served, "POST", "/mcp", await initialized(served), call("hang")))
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        connection.writer.write_eof()
+        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
+        assert await rest(connection) == b""
+
+
+async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "KEEP_CONNECTION", 0.05)
+    async with serving() as served, connected(served) as connection:
+        connection.send(get())
+        assert (await connection.response()).status == 200
+        assert await rest(connection) == b""
+
+
+# --- versions, methods, heads ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", ["", "Connection: keep-alive\r\n"])
+async def test_a_connection_of_http_1_0_ends_with_its_answer(head: str) -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(get(head=head, version="1.0"))
+        answer = await connection.response()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert await rest(connection) == b""
+
+
+async def test_a_stream_of_http_1_0_has_no_chunks() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(get("/sse", version="1.0"))
+        answer = await connection.head()
+        assert (answer.headers["connection"], answer.headers.get("transfer-encoding")) == ("close", None)
+        async with asyncio.timeout(HANG_BOUND):
+            assert (await connection.reader.readuntil(b"\n\n")).startswith(b"event: endpoint\ndata: /messages?")
+
+
+async def test_the_answer_to_head_has_a_length_and_no_body() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(get().replace(b"GET", b"HEAD") + get())
+        bodiless, whole = await connection.head(), await connection.response()
+        assert bodiless.headers["content-length"] == whole.headers["content-length"] == str(len(whole.body))
+
+
+async def test_every_answer_is_dated() -> None:
+    async with serving() as served:
+        answer = await fetch(served, "GET", "/healthz")
+        assert parsedate_to_datetime(answer.headers["date"]).tzinfo is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"GET /healthz HTTP/1.1\nHost: localhost\n\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\rb\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: a\r\n folded\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: local\0host\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost : localhost\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n{}",
+    ],
+)
+async def test_a_head_that_is_not_sound_ends_its_connection(text: bytes) -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(text + get())
+        said = await rest(connection)
+        assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert said.count(b"HTTP/1.1") == 1
+
+
+async def test_a_head_beyond_its_bound_is_refused_however_it_comes() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(get() + get(head=f"X-Long: {'x' * 2 * connections.MAX_HEAD}\r\n"))
+        assert (await connection.response()).status == 200
+        assert (await connection.head()).status == 431
+        assert await connection.ended()
+
+
+# --- bodies ------------------------------------------------------------------------------------------------------
+
+
+def chunked(body: bytes, trailer: bytes = b"", size: int = 7) -> bytes:
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    return b"".join(b"%x;x=y\r\n%b\r\n" % (len(each), each) for each in pieces) + b"0\r\n" + trailer + b"\r\n"
+
+
+def in_chunks(lines: list[tuple[str, str]], host: str = "Host: localhost\r\n") -> bytes:
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines)
+    return f"POST /mcp HTTP/1.1\r\n{host}{head}Transfer-Encoding: chunked\r\n\r\n".encode()
+
+
+async def test_a_body_in_chunks_is_put_together() -> None:
+    async with serving() as served, connected(served) as connection:
+        text = "x" * 200_000
+        data = in_chunks(await initialized(served)) + chunked(call("echo", {"text": text}), size=1000)
+        for at in range(0, len(data), 50_001):
+            connection.send(data[at : at + 50_001])
+            await connection.writer.drain()
+        assert (await connection.response()).json["result"]["content"][0]["text"] == text
+
+
+async def test_what_follows_a_body_in_chunks_is_no_header() -> None:
+    async with serving() as served, connected(served) as connection:
+        session = await initialized(served)
+        connection.send(in_chunks(BOTH, host="") + chunked(call("echo"), b"Host: localhost\r\n"))
+        assert (await connection.response()).status == 421
+        stranger, known = session[:-1], f"{session[-1][0]}: {session[-1][1]}\r\n"
+        connection.send(in_chunks(stranger) + chunked(call("echo"), known.encode()))
+        assert (await connection.response()).status == 400
+    assert "tools/call" not in served.dispatcher.asked
+
+
+async def test_what_follows_a_body_in_chunks_is_bounded() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(in_chunks(BOTH) + chunked(call("echo"))[:-2] + b"X: " + b"x" * 3 * connections.MAX_HEAD)
+        assert (await connection.head()).status == 431
+        assert await connection.ended()
+        assert served.dispatcher.asked == []
+
+
+async def test_a_body_that_breaks_off_in_what_is_no_chunk_is_not_taken() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(in_chunks(await initialized(served)) + b"2\r\n{}\r\n")
+        assert (await fetch(served, "GET", "/healthz")).status == 200
+        connection.send(b"zz\r\n")
+        assert (await rest(connection)).startswith(b"HTTP/1.1 400")
+    assert "tools/call" not in served.dispatcher.asked
+
+
+async def test_a_client_that_asks_before_its_body_is_told_to_go_on() -> None:
+    async with serving() as served, connected(served) as connection:
+        whole = request(served, "POST", "/mcp", [*BOTH, ("Expect", "100-continue")], message("initialize", {}))
+        head, _, body = whole.partition(b"\r\n\r\n")
+        connection.send(head + b"\r\n\r\n")
+        assert (await connection.head()).status == 100
+        connection.send(body)
+        assert (await connection.response()).status == 200
+
+
+async def test_a_client_that_asks_before_a_body_that_is_refused_is_told_only_that() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n")
+        connection.send(b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert (await connection.response()).status == 415
+        connection.send(b"{}" + get())
+        assert (await connection.response()).status == 200
+
+
+async def test_a_body_that_is_refused_is_read_so_that_the_next_request_is_answered() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(request(served, "PUT", "/mcp", [("Content-Length", "300000")]) + b"x" * 300_000 + get())
+        assert (await connection.response()).status == 405
+        assert (await connection.response()).status == 200
+
+
+async def test_the_offer_of_another_protocol_is_passed_over_and_the_body_is_read() -> None:
+    async with serving() as served, connected(served) as connection:
+        offer = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAE")]
+        session = await initialized(served)
+        hidden = request(served, "POST", "/mcp", session, call("echo", {"text": "hidden"}))
+        whole = request(served, "POST", "/mcp", [*session, *offer], hidden)
+        connection.send(whole[: -len(hidden)])
+        assert (await fetch(served, "GET", "/healthz")).status == 200
+        connection.send(hidden + request(served, "POST", "/mcp", [*session, *offer], call("echo", {"text": "seen"})))
+        assert (await connection.response()).status == 400
+        assert (await connection.response()).json["result"]["content"][0]["text"] == "seen"
+        assert served.dispatcher.asked.count("tools/call") == 1
+
+
+async def test_many_offers_of_another_protocol_are_passed_over() -> None:
+    async with serving() as served, connected(served) as connection:
+        many = 500
+        connection.send(get(head="Connection: upgrade\r\nUpgrade: x\r\n") * many + get("/nothing"))
+        assert {(await connection.response()).status for _ in range(many)} == {200}
+        assert (await connection.response()).status == 404
+
+
+# --- who may fill memory -----------------------------------------------------------------------------------------
+
+
+class Line(asyncio.Transport):
+    """The other side of a connection, in the hands of a test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading = True
+        self.said = b""
+        self.closed = False
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def write(self, data: Any) -> None:
+        self.said += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_body_that_nobody_wants_yet_is_not_read_on() -> None:
+    from mcp_hub.serve.http import MAX_UNASKED
+    from mcp_hub.serve.listener import Listener
+
+    wanted = asyncio.Event()
+    bodies: list[bytes] = []
+
+    async def handler(request: Any, reply: Any) -> None:
+        await wanted.wait()
+        bodies.append(await request.body(10_000_000))
+        await reply.whole(202)
+
+    connection, line = Listener(handler, 1)(), Line()
+    connection.connection_made(line)
+    size = 20 * MAX_UNASKED
+    connection.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+    fed = 0
+    while line.reading:
+        connection.data_received(b"x" * connections.PIECE)
+        fed += connections.PIECE
+    assert MAX_UNASKED <= fed <= MAX_UNASKED + connections.PIECE
+    await turns()
+    wanted.set()
+    await turns()
+    assert line.reading
+    connection.data_received(b"x" * (size - fed))
+    await turns()
+    assert bodies == [b"x" * size]
+    assert line.said.startswith(b"HTTP/1.1 202 Accepted")
+    connection.connection_lost(None)
+
+
+async def test_requests_sent_ahead_stop_the_reading_and_are_parsed_within_a_bound() -> None:
+    from mcp_hub.serve.listener import Listener
+
+    turn = asyncio.Event()
+
+    async def handler(request: Any, reply: Any) -> None:
+        await turn.wait()
+        await reply.whole(202)
+
+    connection, line = Listener(handler, 1)(), Line()
+    connection.connection_made(line)
+    many = 16 * connections.PIECE // len(get())
+    connection.data_received(get() * many)
+    assert not line.reading
+    assert len(connection._waiting) <= connections.PIECE // len(get()) + 1
+    turn.set()
+    async with asyncio.timeout(HANG_BOUND):
+        while line.said.count(b"HTTP/1.1 202") < many:
+            await asyncio.sleep(0)
+    assert line.reading
+    connection.connection_lost(None)
+
+
+async def test_what_comes_behind_the_last_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAX_SPILL", 100_000)
+    async with serving() as served, connected(served) as connection:
+        lines = [*await initialized(served), ("Connection", "close")]
+        connection.send(request(served, "POST", "/mcp", lines, call("hang")))
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        connection.send(b"x" * 200_000)
+        assert await connection.ended()
+        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)

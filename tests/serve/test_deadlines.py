@@ -1,0 +1,78 @@
+"""Timers that are set for every request and nearly never needed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from mcp_hub.serve.deadline import Deadline
+from mcp_hub.serve.patience import Patience
+from tests.serve.conftest import LOOPS
+from tests.serve.scripted import HANG_BOUND
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+async def test_a_deadline_that_comes_nearer_passes_first() -> None:
+    passed = asyncio.Event()
+    deadline = Deadline(passed.set)
+    deadline.set(1000.0)
+    deadline.set(0.01)
+    await asyncio.wait_for(passed.wait(), HANG_BOUND)
+
+
+async def test_a_deadline_that_was_put_off_passes_once_and_then() -> None:
+    order: list[str] = []
+    done = asyncio.Event()
+
+    def late() -> None:
+        order.append("late")
+        done.set()
+
+    deadline, between = Deadline(late), Deadline(lambda: order.append("between"))
+    deadline.set(0.01)
+    between.set(0.03)
+    deadline.set(0.06)
+    await asyncio.wait_for(done.wait(), HANG_BOUND)
+    deadline.set(0.01)
+    done.clear()
+    await asyncio.wait_for(done.wait(), HANG_BOUND)
+    assert order == ["between", "late", "late"]
+
+
+async def test_a_deadline_that_was_cleared_does_not_pass() -> None:
+    passed, after = asyncio.Event(), asyncio.Event()
+    deadline, later = Deadline(passed.set), Deadline(after.set)
+    deadline.set(0.01)
+    deadline.clear()
+    later.set(0.05)
+    await asyncio.wait_for(after.wait(), HANG_BOUND)
+    assert not passed.is_set()
+    deadline.set(0.01)
+    deadline.close()
+    later.set(0.05)
+    after.clear()
+    await asyncio.wait_for(after.wait(), HANG_BOUND)
+    assert not passed.is_set()
+
+
+async def test_patience_ends_in_the_order_of_beginning_and_not_for_what_has_ended() -> None:
+    late: list[str] = []
+    last = asyncio.Event()
+    patience = Patience(lambda: 0.02)
+    for name in "abc":
+        patience.begin(name, lambda name=name: late.append(name))  # type: ignore[misc]
+    patience.end("b")
+    patience.begin("d", last.set)
+    await asyncio.wait_for(last.wait(), HANG_BOUND)
+    assert (late, len(patience)) == (["a", "c"], 0)
+    last.clear()
+    patience.begin("e", last.set)
+    await asyncio.wait_for(last.wait(), HANG_BOUND)
