@@ -208,7 +208,9 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
 def _labels(given: Given, findings: Findings) -> dict[str, tuple[str, ...]]:
     """A list of labels is of everything the server has; a mapping says which label is of which names."""
     words = get_args(Label)
-    value = {label: ["*"] for label in given.value} if isinstance(given.value, list) else given.value
+    value = given.value
+    if isinstance(value, list) and all(isinstance(label, str) for label in value):
+        value = {label: ["*"] for label in value}
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         findings.error(given.at, f"must be a list of {', '.join(words)}, or a mapping of them to names")
         return {}

@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.errors import INTERNAL_ERROR, CallCancelled, to_wire
+from mcp_hub.serve import event_stream
 from mcp_hub.serve.answering import Answering, Resumable
 from mcp_hub.serve.callers import Caller, Send
-from mcp_hub.serve.event_stream import KEEP_ALIVE
 from mcp_hub.serve.http import JSON, ClientGone, Reply, Request
 from mcp_hub.serve.outbox import encoded
 from mcp_hub.serve.patience import Patience
@@ -39,7 +39,7 @@ class Answers:
         self._running: set[asyncio.Task[Any]] = set()
         self._idle: asyncio.Future[None] | None = None
         self._unprimed = Patience(lambda: PRIME_AFTER)
-        self._silent = Patience(lambda: KEEP_ALIVE)
+        self._silent = Patience(lambda: event_stream.KEEP_ALIVE)
 
     def __len__(self) -> int:
         return len(self._running)

@@ -7,7 +7,7 @@ import pytest
 
 from mcp_hub import errors
 from mcp_hub.config.models import Listen
-from mcp_hub.serve import answers, event_stream, sessions
+from mcp_hub.serve import event_stream, sessions
 from tests.serve.scripted import (
     BOTH,
     HANG_BOUND,
@@ -289,8 +289,7 @@ async def test_a_client_that_takes_json_only_gets_the_answer_without_progress() 
 
 
 async def test_a_silent_answer_becomes_a_stream_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (answers, event_stream):
-        monkeypatch.setattr(module, "KEEP_ALIVE", 0.01)
+    monkeypatch.setattr(event_stream, "KEEP_ALIVE", 0.01)
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", await initialized(served), call("wait")))
         assert (await connection.head()).headers["content-type"] == "text/event-stream"

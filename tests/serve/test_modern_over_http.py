@@ -7,7 +7,7 @@ import pytest
 
 from mcp_hub import era as eras
 from mcp_hub import errors
-from mcp_hub.serve import answers
+from mcp_hub.serve import event_stream
 from mcp_hub.serve import modern as modern_era
 from tests.serve.scripted import (
     BOTH,
@@ -182,7 +182,7 @@ async def test_a_subscription_needs_a_client_that_takes_streams() -> None:
 
 
 async def test_a_silent_subscription_is_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "KEEP_ALIVE", 0.01)
+    monkeypatch.setattr(event_stream, "KEEP_ALIVE", 0.01)
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", *modern(eras.LISTEN, {"notifications": {}})))
         await connection.head()

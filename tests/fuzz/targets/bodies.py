@@ -126,7 +126,7 @@ def target(data: bytes) -> None:
     answer = here.runner.run(here.exchange(method, path, headers, split(body, supply.cuts(4))))
     if method == "DELETE" and answer.status == 204:
         here.runner.run(here.handshake())  # the session has ended; the next text finds one again
-    _check_answer(answer)
+    _check_answer(method, answer)
     wanted = _calls_in(body)
     for call in here.calls():
         name, arguments = call["name"], call.get("arguments", {})
@@ -166,12 +166,14 @@ def _request(kind: int, supply: Supply) -> tuple[str, str, list[tuple[bytes, byt
     return supply.one_of(METHODS), supply.one_of(PATHS), lines, bytes(body)
 
 
-def _check_answer(answer: Answer) -> None:
+def _check_answer(method: str, answer: Answer) -> None:
     assert answer.status in STATUSES, f"status {answer.status}: {answer.body[:200]!r}"
     assert answer.ended or answer.streams
     names = [name for name, _ in answer.headers]
     assert len(names) == len(set(names)), "a header was said twice"
-    if (b"content-type", b"application/json") in answer.headers:
+    if method == "HEAD":
+        assert answer.body == b"", "an answer to HEAD has a body"
+    elif (b"content-type", b"application/json") in answer.headers:
         value = json.loads(answer.body)
         for one in value if isinstance(value, list) else [value]:
             assert one.get("status") in ("ok", "stopping") or _is_response(one), one
