@@ -93,3 +93,6 @@ async def test_a_label_nobody_knows_is_an_error_of_the_file(tmp_path: Path) -> N
     path = write_config(tmp_path, {"a": fake(labels=["reads_everything"])})
     with pytest.raises(ConfigError, match=r"servers\.a\.labels\.reads_everything: is no label"):
         read_config(path)
+    path = write_config(tmp_path, {"a": fake(labels=[["reads_private"]])})
+    with pytest.raises(ConfigError, match=r"servers\.a\.labels: must be a list of reads_private, "):
+        read_config(path)
