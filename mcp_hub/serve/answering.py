@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,9 +13,6 @@ from mcp_hub.serve.http import ClientGone, Reply, Request
 from mcp_hub.serve.outbox import Outbox
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.sse import COMMENT
-
-if TYPE_CHECKING:
-    pass
 
 
 class Resumable(msgspec.Struct, frozen=True):
