@@ -16,17 +16,16 @@ STEP: Final = 0.5
 class _Shared:
     """The long limits of one loop. A timer is set for a step, not for a limit; nothing runs while there are none."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self._steps: dict[int, set[TimeLimit]] = {}
 
-    def step(self, when: float) -> set[TimeLimit]:
+    def step(self, loop: asyncio.AbstractEventLoop, when: float) -> set[TimeLimit]:
         """The limits that end with this one; they are taken out as they are left."""
         number = int(when / STEP) + 1
         found = self._steps.get(number)
         if found is None:
             found = self._steps[number] = set()
-            self._loop.call_at(number * STEP, self._end, number)
+            loop.call_at(number * STEP, self._end, number)
         return found
 
     def _end(self, number: int) -> None:
@@ -35,6 +34,7 @@ class _Shared:
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
+"""They do not know their loop, which would be kept for ever by it."""
 
 
 class TimeLimit:
@@ -84,8 +84,8 @@ class TimeLimit:
             return
         shared = _of_loops.get(self._loop)
         if shared is None:
-            shared = _of_loops[self._loop] = _Shared(self._loop)
-        self._step = shared.step(when)
+            shared = _of_loops[self._loop] = _Shared()
+        self._step = shared.step(self._loop, when)
         self._step.add(self)
 
     def _disarm(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.serve import connection as connections
-from tests.serve.conftest import LOOPS
+from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import (
     BOTH,
     HANG_BOUND,
@@ -24,11 +24,6 @@ from tests.serve.scripted import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 def get(path: str = "/healthz", head: str = "", version: str = "1.1") -> bytes:

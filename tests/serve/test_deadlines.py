@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from mcp_hub.serve.deadline import Deadline
 from mcp_hub.serve.patience import Patience
-from tests.serve.conftest import LOOPS
+from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import HANG_BOUND
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 async def test_a_deadline_that_comes_nearer_passes_first() -> None:

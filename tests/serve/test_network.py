@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from mcp_hub import errors
 from mcp_hub.config.models import Listen
 from mcp_hub.errors import HubError
 from mcp_hub.serve import network
-from tests.serve.conftest import LOOPS
+from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import (
     HANG_BOUND,
     call,
@@ -27,11 +26,6 @@ from tests.serve.scripted import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 async def test_port_zero_tells_the_port_that_was_found() -> None:

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from mcp_hub.serve import connection as connections
 from mcp_hub.serve import http, sending
 from mcp_hub.serve.outbox import MAX_BYTES, MAX_WAITING, Outbox
-from tests.serve.conftest import LOOPS
+from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import (
     BOTH,
     HANG_BOUND,
@@ -30,11 +29,6 @@ from tests.serve.scripted import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return request.param
 
 
 @contextlib.asynccontextmanager

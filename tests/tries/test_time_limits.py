@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -86,3 +88,17 @@ async def test_a_task_that_is_cancelled_by_others_stays_cancelled() -> None:
 async def _limited(seconds: float) -> None:
     with TimeLimit(seconds):
         await asyncio.Event().wait()
+
+
+def test_a_loop_that_has_ended_is_not_kept_for_its_limits() -> None:
+    async def limited() -> None:
+        with TimeLimit(HANG_BOUND):
+            pass
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(limited())
+    loop.close()
+    kept = weakref.ref(loop)
+    del loop
+    gc.collect()
+    assert kept() is None

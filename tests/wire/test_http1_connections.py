@@ -18,8 +18,8 @@ from mcp_hub.wire.http1.failures import (
     TlsFailed,
     Unanswered,
 )
+from tests.loops import anyio_backend  # noqa: F401
 from tests.network.test_tls import certificate
-from tests.wire.loops import anyio_backend  # noqa: F401
 from tests.wire.pooled import ask, body_of, pool_of, pooled, saying, until
 from tests.wire.scripted_http import PATIENCE, Reply, Request, scripted
 

@@ -12,7 +12,7 @@ from mcp_hub.config.models import Deadlines
 from mcp_hub.wire import http_client
 from mcp_hub.wire.http_client import HttpLink
 from mcp_hub.wire.link import LinkError, LinkLost, SessionLost
-from tests.wire.loops import anyio_backend  # noqa: F401
+from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import (
     NOTE,
     PATIENCE,

@@ -13,7 +13,7 @@ import pytest
 
 from mcp_hub.config.models import Deadlines
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Unauthorized
-from tests.wire.loops import anyio_backend  # noqa: F401
+from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import (
     NOTE,
     PATIENCE,

@@ -7,7 +7,7 @@ import pytest
 
 from mcp_hub.wire import http_client, http_stream
 from mcp_hub.wire.link import LinkError, LinkLost
-from tests.wire.loops import anyio_backend  # noqa: F401
+from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import (
     NOTE,
     PATIENCE,

@@ -9,7 +9,7 @@ from mcp_hub.config.models import Deadlines
 from mcp_hub.config.models import Server as Configured
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, SessionLost, Unauthorized
 from mcp_hub.wire.sse_client import SseLink
-from tests.wire.loops import anyio_backend  # noqa: F401
+from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import PATIENCE, Inbox, Reply, Request, Server, scripted
 
 pytestmark = pytest.mark.anyio

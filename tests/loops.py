@@ -1,4 +1,4 @@
-"""For modules whose tests run on every loop the hub runs on: `from tests.wire.loops import anyio_backend`."""
+"""For modules whose tests run on every loop the hub runs on: `from tests.loops import anyio_backend`."""
 
 from __future__ import annotations
 
