@@ -246,6 +246,7 @@ class Upstream:
         try:
             session = await self._opener.shared(self.agreement, self.listing.notified)
             self.agreement, self.transport = session.agreement, session.transport
+            session.watch_for_changes(self.listing.refresh_all)  # before they are listed, so that no change is missed
             await self.listing.begin(session)
         except Exception as error:
             if not isinstance(error, _EXPECTED):
@@ -272,7 +273,7 @@ class Upstream:
         self._session = session
         self._move(Event.CONNECTED)
         self._attempt.succeeded(session)
-        session.watch_for_changes(self.listing.refresh_all)
+        self.listing.resume()
         self.presence.back()
         self.watching.restore(session, None)
         self.tried.set()
@@ -385,7 +386,7 @@ class Upstream:
         self.watching.restore(session, caller)
         if self.server.session == "client":
             self.own_lists.follow(caller, session)
-        if session.era == "handshake":
+        elif session.era == "handshake":
             session.watch_for_changes(_nothing)  # on its standing stream the server's pings are answered
         return session
 

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from mcp_hub.config.models import Server
-from mcp_hub.errors import HubError
 from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import KINDS, Kind
 from mcp_hub.upstream.lists import Lists
+from mcp_hub.upstream.refreshing import Refreshing
 from mcp_hub.upstream.session import Session
-from mcp_hub.wire.link import LinkError
-
-log = logging.getLogger("mcp_hub.upstream")
-
-SETTLE: Final = 0.1
-"""Seconds changes are collected before the lists are asked for again."""
 
 
 class Listing:
@@ -37,8 +29,7 @@ class Listing:
         self._store = store
         self._session = session
         self._changed = changed
-        self._dirty: set[Kind] = set()
-        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshing = Refreshing(server.id, session, self._list)
 
     def kept(self) -> Kept | None:
         """What an earlier run of the hub has kept; its lists are served from now on."""
@@ -48,7 +39,11 @@ class Listing:
         return kept
 
     async def begin(self, session: Session) -> None:
-        """List everything on a new connection. Raises what a request raises, after ending the session."""
+        """List everything on a new connection. Raises what a request raises, after ending the session.
+
+        What changes meanwhile is asked for again with `resume`, once the session is there for everybody.
+        """
+        self._refreshing.done()
         try:
             await self._list(session, set(KINDS))
         except BaseException:
@@ -79,37 +74,18 @@ class Listing:
         if session is not None:
             await self._list(session, kinds)
 
+    def resume(self) -> None:
+        """`session()` is there now."""
+        self._refreshing.resume()
+
     def notified(self, method: str, params: dict[str, Any]) -> None:
         """Take a notification of the shared session."""
-        self.refresh({kind for kind in KINDS if kind.changed == method})
+        self._refreshing.notified(method)
 
     def refresh_all(self) -> None:
         """Anything may have changed."""
-        self.refresh(set(KINDS))
-
-    def refresh(self, kinds: set[Kind]) -> None:
-        """Ask for these lists again, soon, and once however often this is called until then."""
-        self._dirty |= kinds
-        if self._dirty and (self._refreshing is None or self._refreshing.done()):
-            self._refreshing = asyncio.get_running_loop().create_task(self._refresh_dirty())
-
-    async def _refresh_dirty(self) -> None:
-        while self._dirty:
-            await asyncio.sleep(SETTLE)
-            session, kinds = self._session(), self._dirty
-            self._dirty = set()
-            if session is None:
-                return  # the next connection lists everything
-            try:
-                await self._list(session, kinds)
-            except (HubError, LinkError, TimeoutError) as error:
-                log.warning("%s: its lists could not be refreshed: %s", self.server.id, error)
-            except Exception:
-                log.exception("refreshing the lists of %s failed inside the hub", self.server.id)
+        self._refreshing.soon(set(KINDS))
 
     async def close(self) -> None:
         """Nothing is asked for any more."""
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await self._refreshing
+        await self._refreshing.close()

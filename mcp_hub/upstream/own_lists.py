@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Any
 
 from mcp_hub.config.models import Server
-from mcp_hub.errors import HubError
 from mcp_hub.kinds import KINDS, Kind
 from mcp_hub.upstream.lists import Lists
+from mcp_hub.upstream.refreshing import Refreshing
 from mcp_hub.upstream.session import Session
-from mcp_hub.wire.link import LinkError
-
-log = logging.getLogger("mcp_hub.upstream")
-
-SETTLE = 0.1
-"""Seconds changes are collected before a session is asked for its lists again."""
 
 
 class OwnLists:
@@ -29,25 +21,35 @@ class OwnLists:
         self._changed = changed
         self._lists: dict[Hashable, Lists] = {}
         self._sessions: dict[Hashable, Session] = {}
-        self._asking: dict[Hashable, asyncio.Task[None]] = {}
+        self._refreshing: dict[Hashable, Refreshing] = {}
 
     def follow(self, caller: Hashable, session: Session) -> None:
-        """A session of `caller` is open. One that was told of nothing to be asked lists what everybody sees."""
+        """A session of `caller` is open.
+
+        One that was told of nothing to be asked lists what everybody sees, until it says that something has changed.
+        """
+        self._sessions[caller] = session
+        refreshing = self._refreshing.get(caller)
+        if refreshing is None:
+            fetch = partial(self._fetch, caller)
+            refreshing = Refreshing(self._server.id, partial(self._sessions.get, caller), fetch)
+            self._refreshing[caller] = refreshing
         if session.agreement.told:
-            self._sessions[caller] = session
-            self._ask(caller, 0.0)
+            refreshing.soon(set(KINDS), 0.0)
+        session.watch_for_changes(partial(refreshing.soon, set(KINDS)))
 
     def noticed(self, caller: Hashable, method: str, params: dict[str, Any]) -> None:
         """Take a notification of a caller's session."""
-        if caller in self._sessions and any(kind.changed == method for kind in KINDS):
-            self._ask(caller, SETTLE)
+        refreshing = self._refreshing.get(caller)
+        if refreshing is not None:
+            refreshing.notified(method)
 
     def forget(self, caller: Hashable) -> None:
         """The caller is gone."""
         self._sessions.pop(caller, None)
-        task = self._asking.pop(caller, None)
-        if task is not None:
-            task.cancel()
+        refreshing = self._refreshing.pop(caller, None)
+        if refreshing is not None:
+            refreshing.cancel()
         if self._lists.pop(caller, None) is not None:
             self._changed()
 
@@ -68,25 +70,14 @@ class OwnLists:
         """Everything any caller is offered."""
         return [item for lists in self._lists.values() for item in lists.items.get(kind, ())]
 
-    def _ask(self, caller: Hashable, delay: float) -> None:
-        before = self._asking.get(caller)
-        if before is None or before.done():
-            self._asking[caller] = asyncio.get_running_loop().create_task(self._fetch(caller, delay))
-
-    async def _fetch(self, caller: Hashable, delay: float) -> None:
-        await asyncio.sleep(delay)
-        session = self._sessions.get(caller)
-        if session is None:
-            return
+    async def _fetch(self, caller: Hashable, session: Session, kinds: set[Kind]) -> None:
         lists = self._lists.get(caller) or Lists(self._server)
-        with contextlib.suppress(LinkError, HubError):
-            if await lists.fetch(session.request, session.agreement.capabilities, KINDS, session.unusable):
-                self._lists[caller] = lists
-                self._changed()
+        ordered = [kind for kind in KINDS if kind in kinds]
+        if await lists.fetch(session.request, session.agreement.capabilities, ordered, session.unusable):
+            self._lists[caller] = lists
+            self._changed()
 
     async def close(self) -> None:
         """Nothing is asked for any more."""
-        for task in self._asking.values():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+        for refreshing in self._refreshing.values():
+            await refreshing.close()

@@ -45,6 +45,8 @@ parser.add_argument("--leak", metavar="VARIABLE", help="say the value of this va
 parser.add_argument("--resources", help="the URIs it lists, a JSON list")
 parser.add_argument("--template", help="the URI template it lists")
 parser.add_argument("--lists", metavar="FILE", help="what it lists and says, read anew each time")
+parser.add_argument("--list-pause", type=float, default=0.0, help="so many seconds before its resources are listed")
+parser.add_argument("--grow-once-listed", action="store_true", help="one more tool, `meanwhile`, after the first list")
 parser.add_argument("--record", help="append every received message to this file")
 options = parser.parse_args()
 leak = " " + os.environ[options.leak] if options.leak else ""
@@ -240,7 +242,7 @@ CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"listChanged": Tru
 opened: list[str] = []
 
 
-def handle(message: dict) -> None:
+def handle(message: dict, paused: bool = False) -> None:
     method, request_id = message.get("method"), message.get("id")
     params = message.get("params") or {}
     meta = params.get("_meta") or {}
@@ -291,6 +293,9 @@ def handle(message: dict) -> None:
     elif method == "tools/list":
         answer = page(params)
     elif method == "resources/list":
+        if options.list_pause and not paused:
+            threading.Thread(target=handle_later, args=(message,), daemon=True).start()
+            return
         uris = json.loads(options.resources) if options.resources else [f"fake://{options.name}/one"]
         answer = {"resources": listed("resources", [{"uri": uri, "name": "one", "future": 1} for uri in uris])}
     elif method == "resources/templates/list":
@@ -319,6 +324,14 @@ def handle(message: dict) -> None:
     if modern and method != "server/discover":
         answer = {"ttlMs": 0, "cacheScope": "private", **answer}
     send({"id": request_id, "result": finish(answer, meta)})
+    if options.grow_once_listed and method == "tools/list" and not tools_added:
+        tools_added.append("meanwhile")
+        announce("notifications/tools/list_changed")
+
+
+def handle_later(message: dict) -> None:
+    time.sleep(options.list_pause)
+    handle(message, paused=True)
 
 
 def note(line: str) -> None:
