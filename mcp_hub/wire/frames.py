@@ -16,6 +16,8 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from mcp_hub.wire import heap
+
 Message = dict[str, Any]
 """One JSON-RPC message as it came."""
 
@@ -38,6 +40,8 @@ class FrameError(ValueError):
 
 def decode(data: bytes | bytearray | memoryview) -> Any:
     """The value of a JSON text. Raises FrameError."""
+    if len(data) > heap.LARGE:
+        heap.large()
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
