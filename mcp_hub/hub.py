@@ -310,7 +310,7 @@ class Hub:
         if route is None and kind is RESOURCES:
             route = self.uris.given(caller, exposed)
             route = route if route is not None and route.upstream in self.upstreams else None
-        if route is None:
+        if route is None and kind is not RESOURCES:
             await self._wait_for(self._who_may_have(exposed), self._longest_connect())
             route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is None:
@@ -338,8 +338,8 @@ class Hub:
         self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
 
     def _who_may_have(self, exposed: str) -> list[Upstream]:
-        """Upstreams still starting whose namespace the name begins with: worth waiting for longer than a list is."""
-        return [u for u in self.upstreams.values() if u.server.namespace and exposed.startswith(u.server.namespace)]
+        """Upstreams whose namespace the name begins with, an empty one too: worth waiting for longer than a list is."""
+        return [u for u in self.upstreams.values() if exposed.startswith(u.server.namespace)]
 
     def _longest_connect(self) -> float:
         return max((u.server.deadlines.connect for u in self.upstreams.values()), default=0.0)

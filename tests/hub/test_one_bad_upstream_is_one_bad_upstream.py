@@ -61,9 +61,12 @@ async def test_an_upstream_that_arrives_late_is_announced(tmp_path: Path) -> Non
         assert "late__echo" in await client.tool_names()
 
 
-async def test_a_call_of_a_starting_upstreams_tool_waits_for_it(tmp_path: Path) -> None:
-    async with hub(tmp_path, {"late": fake("--start-delay", "2")}, list_wait=0.2) as client:
-        assert await client.text("late__echo", {"text": "there"}) == "there"
+@pytest.mark.parametrize("namespace", ["late", ""])
+async def test_a_call_of_a_starting_upstreams_tool_waits_for_it(tmp_path: Path, namespace: str) -> None:
+    servers = {"late": fake("--start-delay", "2", namespace=namespace), "good": fake()}
+    async with hub(tmp_path, servers, list_wait=0.2) as client:
+        name = f"{namespace}__echo" if namespace else "echo"
+        assert await client.text(name, {"text": "there"}) == "there"
 
 
 @pytest.mark.parametrize("server", ["dead", "missing", "dying", "unset"])
