@@ -17,11 +17,12 @@ from mcp_hub.redaction import Redaction
 from mcp_hub.serve import dispatcher, streamable
 from mcp_hub.serve.security import Gate
 from mcp_hub.wire.frames import decode
+from mcp_hub.wire.http1.response import HttpResponse
 from mcp_hub.wire.lines import LineReader
 from mcp_hub.wire.peer import Peer
 from mcp_hub.wire.sse import SseParser
 from tests.fuzz import targets
-from tests.fuzz.targets import bodies, frames, redacted, sockets
+from tests.fuzz.targets import answers, bodies, frames, redacted, sockets
 
 EXAMPLES = {"configuration": 400, "bodies": 400, "sockets": 400}
 """Fewer where one takes longer; 1,000 of the others."""
@@ -75,6 +76,7 @@ FAULTS: dict[str, tuple[object, str, object, bytes]] = {
         lambda body: decode(body.replace(b'"x"', b'"y"')),
         b"\x00" + sockets.SIZED,
     ),
+    "answers": (HttpResponse, "feed", lambda self, piece: None, b"\x00\x00\x00" + answers.SIZED),
     "bodies": (dispatcher, "ambiguous", lambda params: None, bytes([1, 1, 0, _PARAMS, 1, _NAME, 0])),
 }
 """What to replace in the product by what, and the bytes that must be objected to then."""

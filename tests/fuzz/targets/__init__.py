@@ -21,6 +21,7 @@ NAMES = (
     "conversation",
     "bodies",
     "sockets",
+    "answers",
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from mcp_hub.serve.connection import BODY as READING_A_BODY
 from mcp_hub.serve.connection import Connection
 from mcp_hub.serve.listener import Listener
+from tests.fuzz import strict_http
 from tests.fuzz.front import ARGUMENTS, CALL, front
 from tests.fuzz.supply import Supply, split
 from tests.serve.scripted import ENVELOPE
@@ -42,10 +43,6 @@ SEEDS = (
     b"\x01\x00\x20" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n5;x\r\nabcde\r\n0\r\nTrailer: 1\r\n\r\n" + SIZED,
 )
 PATIENCE = 20.0
-_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_REQUEST = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([01])\r\n" % _TOKEN)
-_FIELD = re.compile(rb"(%s):[ \t]*([^\r\n\0]*)\r\n" % _TOKEN)
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n\0]*)?\r\n")
 
 
 def target(data: bytes) -> None:
@@ -55,7 +52,7 @@ def target(data: bytes) -> None:
     answers = _answers(here.runner.run(_exchanged(split(text, cuts))))
     here.runner.run(here.settled())
     calls = here.calls()
-    sound = _requests(text)
+    sound = strict_http.requests(text)
     asked = [found for body in sound if (found := _asked(body)) is not None]
     carried_out = iter(asked)
     for call in calls:
@@ -113,75 +110,6 @@ async def _received(ours: socket.socket) -> bytes:
         return b""
 
 
-# --- a second reader, strict in everything -----------------------------------------------------------------------
-
-
-def _requests(text: bytes) -> list[bytes]:
-    """The bodies of the requests in a text, up to the first thing that is not beyond doubt."""
-    found: list[bytes] = []
-    at = 0
-    while True:
-        while text[at : at + 1] in (b"\r", b"\n"):
-            at += 1  # blank lines before a request are passed over, by everybody
-        read = _fields(text, at)
-        if read is None:
-            return found
-        fields, at = read
-        body = _body(text, at, fields)
-        if body is None:
-            return found
-        data, at = body
-        found.append(data)
-
-
-def _fields(text: bytes, at: int) -> tuple[list[tuple[bytes, bytes]], int] | None:
-    line = _REQUEST.match(text, at)
-    if line is None:
-        return None
-    at, fields = line.end(), []
-    while not text.startswith(b"\r\n", at):
-        field = _FIELD.match(text, at)
-        if field is None:
-            return None
-        fields.append((field[1].lower(), field[2].strip(b" \t")))
-        at = field.end()
-    return fields, at + 2
-
-
-def _body(text: bytes, at: int, fields: list[tuple[bytes, bytes]]) -> tuple[bytes, int] | None:
-    lengths = [value for name, value in fields if name == b"content-length"]
-    codings = [value.lower() for name, value in fields if name == b"transfer-encoding"]
-    if codings:
-        return _chunks(text, at) if codings == [b"chunked"] and not lengths else None
-    if not lengths:
-        return b"", at
-    if len(lengths) > 1 or not lengths[0].isdigit():
-        return None
-    end = at + int(lengths[0])
-    return (text[at:end], end) if end <= len(text) else None
-
-
-def _chunks(text: bytes, at: int) -> tuple[bytes, int] | None:
-    data = b""
-    while True:
-        size = _CHUNK.match(text, at)
-        if size is None:
-            return None
-        length, at = int(size[1], 16), size.end()
-        if length == 0:
-            break
-        if text[at + length : at + length + 2] != b"\r\n":
-            return None
-        data += text[at : at + length]
-        at += length + 2
-    while not text.startswith(b"\r\n", at):
-        trailer = _FIELD.match(text, at)
-        if trailer is None:
-            return None
-        at = trailer.end()
-    return data, at + 2
-
-
 def _asked(body: bytes) -> tuple[str, Any] | None:
     """(original name, arguments) of a call in a body."""
     try:
@@ -201,17 +129,13 @@ def _answers(text: bytes) -> list[int]:
     while at < len(text):
         line = re.compile(rb"HTTP/1\.1 (\d{3})[^\r\n]*\r\n").match(text, at)
         assert line is not None, f"no answer: {text[at : at + 100]!r}"
-        at, fields = line.end(), []
-        while not text.startswith(b"\r\n", at):
-            field = _FIELD.match(text, at)
-            assert field is not None, f"no header: {text[at : at + 100]!r}"
-            fields.append((field[1].lower(), field[2]))
-            at = field.end()
-        at += 2
+        read = strict_http.fields(text, line.end())
+        assert read is not None, f"no headers: {text[at : at + 200]!r}"
+        head, at = read
         found.append(int(line[1]))
         if int(line[1]) in (100, 204):
             continue
-        body = _body(text, at, fields)
+        body = strict_http.sized_body(text, at, head)
         if body is None:
             break
         at = body[1]

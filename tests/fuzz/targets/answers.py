@@ -1,0 +1,170 @@
+"""Bytes of a server over HTTP: what its client is given is what a strict reader finds there, and nobody else's.
+
+The connection has no wire: what it is told is what a loop would tell it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from mcp_hub.wire.http1.connection import MAX_FIELDS, HttpConnection
+from mcp_hub.wire.http1.failures import HttpFailure
+from mcp_hub.wire.http1.response import HttpResponse
+from tests.fuzz import strict_http
+from tests.fuzz.supply import Supply, split
+
+OK = b"HTTP/1.1 200 OK\r\n"
+SIZED = OK + b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n2;x\r\n[]\r\n0\r\nTrailer: 1\r\n\r\n"
+EARLY = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+TOKENS = (
+    *(b"Content-Length: 5\r\n", b"Content-Length: 0\r\n", b"content-length:5\r\n", b"Content-Length : 5\r\n"),
+    *(b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: identity\r\n", b"Transfer-Encoding:\tchunked\r\n"),
+    *(b"transfer-encoding: chunked, chunked\r\n", b"Connection: close\r\n", b"Connection: keep-alive\r\n"),
+    *(
+        b"Upgrade: websocket\r\nConnection: upgrade\r\n",
+        b"Content-Encoding: gzip\r\n",
+        b" folded\r\n",
+        b"Trailer: x\r\n",
+    ),
+    *(
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 304 X\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 101 X\r\n",
+    ),
+    *(b"0\r\n\r\n", b"5\r\n", b"5;x=y\r\n", b"0x5\r\n", b"+5\r\n", b"\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b"\xff"),
+    *(b"HTTP/1.0 200 OK\r\n", b"HTTP/2 200\r\n", OK, SIZED, CHUNKED, EARLY),
+)
+SEEDS = (
+    b"\x00\x00\x00" + SIZED,
+    b"\x00\x00\x01\x00" + bytes([len(SIZED)]) + SIZED + CHUNKED,
+    b"\x00\x01\x02\x00\x30\x00\x60" + EARLY + CHUNKED + SIZED,
+    b"\x00\x00\x01\x00\x10" + OK + b"Connection: close\r\n\r\nto the end",
+    b"\x01\x00\x00" + OK + b"\r\ncut",
+)
+PATIENCE = 10.0
+MAX_CUTS = 6
+
+
+class Wire(asyncio.Transport):
+    """Takes everything, and says nothing by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = False
+
+    def write(self, data: Any) -> None:
+        assert not self.closing, "written to a connection that was closed"
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    abort = close
+
+    def pause_reading(self) -> None:
+        raise AssertionError("so little needs no pause")
+
+
+class Exchange:
+    """A request, where in the text its answer can begin, and all that was told of it."""
+
+    def __init__(self, connection: HttpConnection, start: int, *, at_once: bool) -> None:
+        self.start = start
+        self.told: list[HttpResponse | HttpFailure] = []
+        self.read: tuple[int, bytes] | HttpFailure | None = None
+        self._at_once = at_once
+        self._reading: asyncio.Task[None] | None = None
+        connection.begin(b"GET / HTTP/1.1\r\n\r\n", self._tell)
+
+    def _tell(self, news: HttpResponse | HttpFailure) -> None:
+        self.told.append(news)
+        if isinstance(news, HttpFailure):
+            self.read = news
+        else:
+            self._reading = asyncio.ensure_future(self._read(news))
+
+    async def _read(self, response: HttpResponse) -> None:
+        whole = response.whole() if self._at_once else None
+        if whole is not None:
+            self.read = response.status, whole
+            return
+        body = b""
+        try:
+            while piece := await response.chunk():
+                body += piece
+            self.read = response.status, body
+        except HttpFailure as failure:
+            self.read = failure
+
+    async def over(self) -> None:
+        if self._reading is not None:
+            await asyncio.wait_for(self._reading, PATIENCE)
+
+
+class Keeper:
+    """Writes down what a pool would be told."""
+
+    def __init__(self) -> None:
+        self.free = False
+        self.lost_of = 0
+
+    def released(self, connection: HttpConnection) -> None:
+        assert not self.free, "given back twice"
+        self.free = True
+
+    def lost(self, connection: HttpConnection) -> None:
+        self.lost_of += 1
+
+
+async def _run(data: bytes) -> None:
+    supply = Supply(data)
+    breaks, at_once = bool(supply.below(2)), bool(supply.below(2))
+    cuts, text = supply.cuts(MAX_CUTS), supply.rest()
+    wire, keeper = Wire(), Keeper()
+    connection = HttpConnection(keeper)
+    connection.connection_made(wire)
+    exchanges = [Exchange(connection, 0, at_once=at_once)]
+    heard = 0
+    for piece in split(text, cuts):
+        if not piece or wire.closing:
+            continue
+        if keeper.free and connection.alive:
+            keeper.free = False
+            exchanges.append(Exchange(connection, heard, at_once=at_once))
+        connection.data_received(piece)
+        heard += len(piece)
+        for _ in range(3):
+            await asyncio.sleep(0)
+    ended = not wire.closing and not breaks
+    connection.connection_lost(ConnectionResetError() if breaks else None)
+    for exchange in exchanges:
+        await exchange.over()
+    _check(text[:heard], exchanges, ended)
+    assert keeper.lost_of == 1
+    assert not connection.alive
+
+
+def _check(text: bytes, exchanges: list[Exchange], ended: bool) -> None:
+    for number, exchange in enumerate(exchanges):
+        following = exchanges[number + 1].start if number + 1 < len(exchanges) else None
+        assert len(exchange.told) == 1, f"told {exchange.told}"
+        assert exchange.read is not None
+        sound = strict_http.answer(text, exchange.start, ended=ended and following is None)
+        if sound is None or len(sound.fields) > MAX_FIELDS or b"content-encoding" in dict(sound.fields):
+            continue
+        assert exchange.read == (sound.status, sound.body), f"{exchange.read!r} is not what a strict reader finds"
+        if following is not None:
+            assert not sound.last, "used again behind its last answer"
+            assert not text[sound.end : following].strip(b"\r\n"), "what nobody asked for was passed over"
+
+
+_runner = asyncio.Runner()
+
+
+def target(data: bytes) -> None:
+    _runner.run(_run(data))
