@@ -43,7 +43,7 @@ class Listing:
 
         What changes meanwhile is asked for again with `resume`, once the session is there for everybody.
         """
-        self._refreshing.done()
+        self._refreshing.forget()
         try:
             await self._list(session, set(KINDS))
         except BaseException:

@@ -51,8 +51,8 @@ class Refreshing:
         """There is somebody to be asked: go on with what was told of while there was not."""
         self.soon(set())
 
-    def done(self) -> None:
-        """All lists are about to be asked for by somebody else."""
+    def forget(self) -> None:
+        """All lists are about to be asked for anyway."""
         self._dirty = set()
 
     async def _run(self, after: float) -> None:

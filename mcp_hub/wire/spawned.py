@@ -13,8 +13,9 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from io import FileIO
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 Talk = TypeVar("Talk", bound=asyncio.SubprocessProtocol)
 
@@ -36,11 +37,8 @@ async def spawn(
         )
         return transport, made
     talk = protocol()
-    process = subprocess.Popen(  # noqa: ASYNC220 - waits for the exec, as the loop's own does
-        argv, bufsize=0, stdin=_PIPE, stdout=_PIPE, stderr=_PIPE, env=env, cwd=cwd, start_new_session=True
-    )
-    _widen(process)
-    spawned = Spawned(process, talk)
+    process, ends = _started(argv, env, cwd)
+    spawned = Spawned(process, ends, talk)
     # Never cancelled halfway: uvloop would close descriptors that are not its own any more.
     connecting = asyncio.ensure_future(spawned.connect())
     try:
@@ -51,19 +49,75 @@ async def spawn(
     return spawned, talk
 
 
-def _widen(process: subprocess.Popen[bytes]) -> None:
+def _started(
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path | None
+) -> tuple[subprocess.Popen[bytes], list[_End]]:
+    """The process, and the hub's ends of its stdin, stdout and stderr."""
+    theirs: list[int] = []
+    ends: list[_End] = []
+    try:
+        for writes in (True, False, False):
+            read, write = os.pipe()
+            theirs.append(read if writes else write)
+            ends.append(_End(write if writes else read, writes=writes))
+        stdin, stdout, stderr = theirs
+        _widen(stdout)
+        process = subprocess.Popen(
+            argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True
+        )
+    except BaseException:
+        for end in ends:
+            end.close()
+        raise
+    finally:
+        for fd in theirs:
+            os.close(fd)
+    return process, ends
+
+
+def _widen(pipe: int) -> None:
     with contextlib.suppress(ImportError, AttributeError, OSError):  # another system, or its user's pipes are too many
         import fcntl
 
-        fcntl.fcntl(cast("Any", process.stdout), fcntl.F_SETPIPE_SZ, ROOM)
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, ROOM)
+
+
+class _End:
+    """The hub's end of a pipe: its own until a loop has it, then the loop's."""
+
+    def __init__(self, fd: int, *, writes: bool) -> None:
+        self._fd = fd
+        self._mode = "wb" if writes else "rb"
+        self._file: FileIO | None = None
+        self._closed = False
+
+    def handed_over(self) -> FileIO:
+        """For the running loop.
+
+        Most close the file. uvloop closes the descriptor and then the file, whose number may be another's by then.
+        """
+        uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+        self._file = FileIO(self._fd, self._mode, closefd=not uvloop)
+        return self._file
+
+    def close(self) -> None:
+        """For those that no transport has. Idempotent."""
+        if self._file is not None:
+            self._file.close()
+        elif not self._closed:
+            os.close(self._fd)
+        self._closed = True
 
 
 class Spawned(asyncio.SubprocessTransport):
     """A process and its pipes, as asyncio's own transports of this kind."""
 
-    def __init__(self, process: subprocess.Popen[bytes], protocol: asyncio.SubprocessProtocol) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], ends: Sequence[_End], protocol: asyncio.SubprocessProtocol
+    ) -> None:
         super().__init__()
         self._process = process
+        self._ends = ends
         self._protocol = protocol
         self._pipes: dict[int, asyncio.BaseTransport] = {}
         self._loop = asyncio.get_running_loop()
@@ -74,13 +128,11 @@ class Spawned(asyncio.SubprocessTransport):
 
     async def connect(self) -> None:
         """Put the pipes on the loop, then say so."""
-        loop, process = self._loop, self._process
         self._protocol.connection_made(self)
-        made: Any
-        made, _ = await loop.connect_write_pipe(partial(_Pipe, self._protocol, 0), cast("Any", process.stdin))
-        self._pipes[0] = made
-        for fd, pipe in ((1, process.stdout), (2, process.stderr)):
-            made, _ = await loop.connect_read_pipe(partial(_Pipe, self._protocol, fd), cast("Any", pipe))
+        for fd, end in enumerate(self._ends):
+            connect = self._loop.connect_read_pipe if fd else self._loop.connect_write_pipe
+            made: Any
+            made, _ = await connect(partial(_Pipe, self._protocol, fd), end.handed_over())
             self._pipes[fd] = made
 
     def give_up(self, connecting: asyncio.Future[None]) -> None:
@@ -139,12 +191,11 @@ class Spawned(asyncio.SubprocessTransport):
         if self._closed:
             return
         self._closed = True
-        for fd, pipe in enumerate((self._process.stdin, self._process.stdout, self._process.stderr)):
+        for fd, end in enumerate(self._ends):
             if fd in self._pipes:
                 self._pipes[fd].close()
-            elif pipe is not None:
-                with contextlib.suppress(OSError):  # the loop has closed it when it could not take it
-                    pipe.close()
+            else:
+                end.close()
         if self._process.poll() is None:
             self._process.kill()
 

@@ -1,14 +1,17 @@
-"""Children whose start nobody waits for any more, on both kinds of loop."""
+"""Children, on both kinds of loop: given up while they start, and with no descriptor too many or too few closed."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Coroutine
+from io import FileIO
 from typing import Any
 
+import psutil
 import pytest
 import uvloop
 
-from mcp_hub.wire.spawned import spawn
+from mcp_hub.wire import spawned
 from tests.fakes.client import PATIENCE
 
 STEPS = 10
@@ -36,7 +39,7 @@ def test_a_start_that_is_cancelled_at_any_moment_stays_cancelled_and_leaves_no_p
         return made[-1]
 
     async def start() -> None:
-        child, _ = await spawn(heard, [sys.executable, "-c", "input()"], env={}, cwd=None)
+        child, _ = await spawned.spawn(heard, [sys.executable, "-c", "input()"], env={}, cwd=None)
         try:
             await asyncio.Event().wait()
         finally:
@@ -58,3 +61,59 @@ def test_a_start_that_is_cancelled_at_any_moment_stays_cancelled_and_leaves_no_p
                 await one.exited.wait()
 
     run(all_of_them())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_what_is_opened_while_pipes_are_closed_stays_open(
+    run: Callable[[Coroutine[Any, Any, None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+
+    class Reused(FileIO):
+        """Somebody opens a file just before this one is closed, and gets its number if that is free already."""
+
+        def close(self) -> None:
+            if not self.closed:
+                opened.append(os.open(os.devnull, os.O_RDONLY))
+            super().close()
+
+    monkeypatch.setattr(spawned, "FileIO", Reused)
+
+    async def start_and_close() -> None:
+        async with asyncio.timeout(PATIENCE):
+            child, heard = await spawned.spawn(Heard, [sys.executable, "-c", "input()"], env={}, cwd=None)
+            child.close()
+            await heard.exited.wait()
+
+    run(start_and_close())
+    assert len(opened) == 3
+    for fd in opened:
+        os.fstat(fd)
+        os.close(fd)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_no_descriptor_is_left_of_children_that_came_and_of_those_that_could_not_be_started(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    async def start(*argv: str) -> None:
+        child, heard = await spawned.spawn(Heard, argv, env={}, cwd=None)
+        child.close()
+        await heard.exited.wait()
+
+    async def all_of_them() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await start(sys.executable, "-c", "input()")
+            before = _descriptors()
+            for _ in range(5):
+                await start(sys.executable, "-c", "input()")
+                with pytest.raises(OSError, match="/nonexistent"):
+                    await start("/nonexistent")
+            await asyncio.sleep(0)
+            assert _descriptors() == before
+
+    run(all_of_them())
+
+
+def _descriptors() -> int:
+    return psutil.Process().num_fds()
