@@ -63,11 +63,11 @@ class OpenBrowser:
         except Error as error:
             what = f"The browser {executable} does not start: {_reason(error)}"
             raise ToolRefused("server_unavailable", what) from None
-        except OSError as error:
-            raise ToolRefused("server_unavailable", f"The browser {executable} does not start: {error}") from None
-        except TimeoutError:
+        except TimeoutError:  # an OSError as well
             waited = f"{chromium.LAUNCH_WAIT:g} s"
             raise ToolRefused("timeout", f"The browser {executable} did not start within {waited}.") from None
+        except OSError as error:
+            raise ToolRefused("server_unavailable", f"The browser {executable} does not start: {error}") from None
 
     async def _launch(self, executable: Path) -> None:
         driver = await chromium.start_driver()

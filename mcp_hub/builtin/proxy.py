@@ -125,10 +125,10 @@ class Proxy:
         try:
             async with asyncio.timeout(DIAL_WAIT):
                 found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except TimeoutError:  # an OSError as well
+            raise Unreachable(f"the name {host} was not resolved within {DIAL_WAIT:g} s") from None
         except (OSError, UnicodeError):
             raise Unreachable(f"the name {host} does not resolve") from None
-        except TimeoutError:
-            raise Unreachable(f"the name {host} was not resolved within {DIAL_WAIT:g} s") from None
         allowed, why = [], None
         for address in dict.fromkeys(str(entry[4][0]) for entry in found):
             problem = self._addresses.refused(host, address, port)
@@ -148,10 +148,10 @@ class Proxy:
             try:
                 async with asyncio.timeout(DIAL_WAIT):
                     return await asyncio.open_connection(address, port, limit=CHUNK, flags=socket.AI_NUMERICHOST)
+            except TimeoutError:  # an OSError as well
+                last = f"no connection within {DIAL_WAIT:g} s"
             except OSError as error:
                 last = error.strerror or type(error).__name__
-            except TimeoutError:
-                last = f"no connection within {DIAL_WAIT:g} s"
         raise Unreachable(f"{host}:{port} cannot be reached: {last}")
 
     @contextlib.asynccontextmanager

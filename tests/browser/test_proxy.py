@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from mcp_hub.address_rules import AddressRules
+from mcp_hub.builtin import proxy as ways
 from mcp_hub.builtin.page_guard import PageGuard
 from mcp_hub.builtin.proxy import USER, Proxy
 from mcp_hub.url_rules import UrlRules
@@ -227,6 +229,24 @@ async def test_a_place_that_cannot_be_reached_is_named(proxy: Proxy, site: Site)
         assert (await asked(running, "CONNECT nowhere HTTP/1.1", key(running)))[0] == 502
     finally:
         await running.close()
+
+
+async def test_a_place_that_takes_no_connection_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "DIAL_WAIT", 0.5)
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        for waiting in (first, second):  # there is room for one, and some systems count from zero
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        running = Proxy(AddressRules(allow=("127.0.0.1",)), UrlRules())
+        await running.start()
+        try:
+            assert (await asked(running, f"GET http://127.0.0.1:{port}/ HTTP/1.1", key(running)))[0] == 502
+            assert "no connection within 0.5 s" in (running.failure_at(f"http://127.0.0.1:{port}/") or "")
+        finally:
+            await running.close()
 
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET\r\n\r\n", b"x" * 100_000 + b"\r\n\r\n",

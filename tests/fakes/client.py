@@ -61,7 +61,8 @@ class StdioClient:
                 if isinstance(message, dict) and "method" in message:
                     self.notifications.append(message)
                 elif isinstance(message, dict) and (future := self._pending.pop(message.get("id"), None)) is not None:
-                    future.set_result(message)
+                    if not future.done():  # else nobody waits for it any more
+                        future.set_result(message)
                 else:
                     self.unmatched.append(message)
                 self._changed.notify_all()

@@ -1,0 +1,37 @@
+"""A browser that does not start is told of, with the reason."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from mcp_hub.builtin import chromium
+from mcp_hub.builtin.open_browser import opened
+from mcp_hub.builtin.settings import Settings
+from mcp_hub.local.results import ToolRefused
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        ("exec sleep 60", "timeout", "did not start within 3 s"),
+        ("echo no display >&2; exit 3", "server_unavailable", "no display"),
+    ],
+)
+async def test_a_browser_that_does_not_start_says_why(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, script: str, code: str, said: str
+) -> None:
+    executable = temporary / "chromium"
+    executable.write_text(f"#!/bin/sh\n{script}\n")
+    executable.chmod(0o755)
+    monkeypatch.setattr(chromium, "LAUNCH_WAIT", 3.0)
+    with mock.patch.dict(os.environ), pytest.raises(ToolRefused) as refused:
+        await opened(Settings(executable=str(executable)))
+    assert refused.value.code == code
+    assert str(executable) in str(refused.value)
+    assert said in str(refused.value)
