@@ -12,6 +12,8 @@ from typing import Any
 import psutil
 
 from mcp_hub.address_rules import AddressRules
+from mcp_hub.builtin.chromium import LAUNCH_WAIT
+from mcp_hub.builtin.current_browser import GRACE, NAVIGATION
 from mcp_hub.builtin.settings import VARIABLE, Settings
 from tests.fakes.client import StdioClient, spawned
 
@@ -78,4 +80,5 @@ async def browsing(*, env: dict[str, str] | None = None, **settings: Any) -> Asy
     chosen = Settings(**{"address_rules": LOOPBACK, **settings})
     async with spawned(BROWSER, env={**(env or {}), VARIABLE: json.dumps(chosen.to_json())}) as client:
         await client.initialize()
+        client.patience = LAUNCH_WAIT + NAVIGATION + GRACE  # what the first call may take
         yield Browsing(client)

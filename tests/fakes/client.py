@@ -40,6 +40,8 @@ class StdioClient:
     def __init__(self, process: asyncio.subprocess.Process, *, modern: bool = False) -> None:
         self.process = process
         self.modern = modern
+        self.patience = PATIENCE
+        """Seconds an answer may take."""
         self.notifications: list[dict[str, Any]] = []
         self.unmatched: list[Any] = []
         self.noise: list[bytes] = []
@@ -95,7 +97,7 @@ class StdioClient:
 
     async def request(self, method: str, params: dict[str, Any] | None = None, request_id: Any = None) -> Any:
         """The result of a request; raises RpcError for an error answer."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             message = await self.start(method, params, request_id)
         if "error" in message:
             raise RpcError(message["error"])
