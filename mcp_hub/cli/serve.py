@@ -26,6 +26,7 @@ from mcp_hub.serve.dispatcher import Dispatcher
 from mcp_hub.stalls import Stalls
 from mcp_hub.status import Status
 from mcp_hub.text import printable
+from mcp_hub.wire import heap
 
 if TYPE_CHECKING:
     from mcp_hub.serve.verifier import Verifier
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until the client leaves or a signal comes."""
+    heap.own()
     network = options.sse or options.http
     if network:
         loaded = load_with_files(options)

@@ -63,6 +63,8 @@ def _decode_leniently(data: bytes, **reading: Any) -> Any:
 
 def decode_exactly(data: bytes | bytearray | memoryview) -> Any:
     """Like `decode`, but FrameError also for numbers that could not be written again: NaN, Infinity, 1e400."""
+    if len(data) > heap.LARGE:
+        heap.large()
     try:
         return _exact_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -7,6 +7,7 @@ is free, and the pages of the next are mapped, cleared and counted anew: half of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
 from typing import Any, Final
@@ -24,33 +25,34 @@ _MMAP_MOST: Final = 32 * 1024 * 1024
 
 
 class _Heap:
-    """That of the process; `allocator` is the C library, None where it has no such settings."""
+    """That of the process. Nothing is changed of it until `own`: the program may be somebody else's."""
 
     def __init__(self) -> None:
+        self._unset = False
+        """Whether it is the hub's own, and its settings are still those of glibc."""
         self._allocator: Any = None
-        self._asked = False
+        """The C library; None where it has no such settings, or before the first large message."""
         self._last = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         """The one that will give back."""
 
+    def own(self) -> None:
+        """The process is the hub's own."""
+        self._unset = True
+
     def large(self) -> None:
         """A large message is here. Never raises."""
         self._last = time.monotonic()
-        if not self._asked:
-            self._asked = True
+        if self._unset:
+            self._unset = False
             self._allocator = _allocator()
-            self._keep(MOST, _MMAP_MOST)
-        if self._allocator is not None and (self._loop is None or self._loop.is_closed()):
-            try:
+            if self._allocator is not None:
+                self._allocator.mallopt(_M_TRIM_THRESHOLD, MOST)
+                self._allocator.mallopt(_M_MMAP_THRESHOLD, _MMAP_MOST)
+        if self._allocator is not None and self._loop is None:
+            with contextlib.suppress(RuntimeError):  # no loop runs in this thread
                 self._loop = asyncio.get_running_loop()
-            except RuntimeError:
-                return
-            self._loop.call_later(KEPT, self._give_back)
-
-    def _keep(self, most: int, mapped_from: int) -> None:
-        if self._allocator is not None:
-            self._allocator.mallopt(_M_TRIM_THRESHOLD, most)
-            self._allocator.mallopt(_M_MMAP_THRESHOLD, mapped_from)
+                self._loop.call_later(KEPT, self._give_back)
 
     def _give_back(self) -> None:
         loop, self._loop = self._loop, None
@@ -74,4 +76,6 @@ def _allocator() -> Any:
         return None
 
 
-large: Final = _Heap().large
+_heap: Final = _Heap()
+own: Final = _heap.own
+large: Final = _heap.large
