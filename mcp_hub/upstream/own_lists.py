@@ -34,7 +34,7 @@ class OwnLists:
             fetch = partial(self._fetch, caller)
             refreshing = Refreshing(self._server.id, partial(self._sessions.get, caller), fetch)
             self._refreshing[caller] = refreshing
-        if session.agreement.told:
+        if session.agreement.told or caller in self._lists:
             refreshing.soon(set(KINDS), 0.0)
         session.watch_for_changes(partial(refreshing.soon, set(KINDS)))
 

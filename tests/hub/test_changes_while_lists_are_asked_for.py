@@ -48,6 +48,22 @@ async def test_tools_that_come_one_after_another_in_a_session_of_ones_own_are_al
             assert await alice.text("own__grown3") == "called grown3"
 
 
+async def test_what_a_session_of_ones_own_has_offered_goes_with_it(tmp_path: Path) -> None:
+    async with (
+        network_hub(tmp_path, {"own": fake(session="client")}, LISTEN) as (_, base),
+        visiting(base, "handshake", TOKENS["alice"]) as alice,
+        hearing(alice) as ear,
+    ):
+        before = await alice.names("tools/list")
+        await alice.text("own__grow", {"name": "grown"})
+        await ear.until(1)
+        assert "own__grown" in await alice.names("tools/list")
+        await alice.call("own__crash")
+        await alice.text("own__pid")
+        await ear.until(2)
+        assert await alice.names("tools/list") == before
+
+
 @pytest.mark.parametrize("of_server", ERAS)
 async def test_what_a_principals_own_session_comes_to_offer_is_announced_to_it(tmp_path: Path, of_server: str) -> None:
     servers = {"own": fake("--era", of_server, session="client")}
