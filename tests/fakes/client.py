@@ -14,7 +14,7 @@ from typing import Any
 
 FAKE = str(Path(__file__).with_name("upstream.py"))
 HUB = [sys.executable, "-m", "mcp_hub"]
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds any wait of a test may take; a bound against hangs, not a figure."""
 
 MODERN = "2026-07-28"

@@ -75,12 +75,17 @@ async def serving(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Site]
         await runner.cleanup()
 
 
+SLACK = 10.0
+"""Seconds beyond its own deadline in which a scraper has to say what came of a page."""
+
+
 @contextlib.asynccontextmanager
 async def scraper(settings: Settings | None = None, **settings_of_it: Any) -> AsyncIterator[StdioClient]:
     """A client of a freshly started `python -m mcp_hub.builtin web`; loopback is allowed unless told otherwise."""
     chosen = settings or Settings(**{"address_rules": LOOPBACK, "javascript": False, **settings_of_it})
     async with spawned(WEB, env={VARIABLE: json.dumps(chosen.to_json())}) as client:
         await client.initialize()
+        client.patience = max(client.patience, chosen.timeout + SLACK)
         yield client
 
 
