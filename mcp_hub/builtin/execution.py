@@ -27,6 +27,8 @@ LINGER: Final = 1.0
 """Seconds in which what a program has left running may still write."""
 TERM_GRACE: Final = 0.5
 """Seconds between SIGTERM and SIGKILL."""
+START_WAIT: Final = 10.0
+"""Seconds a program that nobody wants any more has to be started, so that it can be ended."""
 KILL_WAIT: Final = 2.0
 """Seconds until whoever got SIGKILL is gone; longer only inside of the system."""
 MAX_SECONDS: Final = 86_400
@@ -125,14 +127,15 @@ class Executions:
         """
         mark = f"{self._mark}{next(self._numbers)}:"
         program = _Program()
+        # Not cancelled halfway: the loop would end the program alone, and its group would not be known.
+        starting = asyncio.ensure_future(self._start(argv, program, mark, what))
         try:
-            transport = await self._start(argv, program, mark, what)
-            self._groups.add(transport.get_pid())
+            transport = await asyncio.shield(starting)
             timed_out = not await _within(seconds, program.exited)
             if not timed_out:
                 await _within(LINGER, program.heard)
         finally:
-            ending = asyncio.get_running_loop().create_task(self._end(program, mark))
+            ending = asyncio.get_running_loop().create_task(self._end(starting, program, mark))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
             await asyncio.shield(ending)
@@ -156,10 +159,14 @@ class Executions:
             )
         except OSError as error:
             raise ToolRefused("tool_error", f"The {what} cannot be started: {error.strerror}.") from None
+        self._groups.add(made.get_pid())
         return made
 
-    async def _end(self, program: _Program, mark: str) -> None:
+    async def _end(self, starting: asyncio.Future[asyncio.SubprocessTransport], program: _Program, mark: str) -> None:
         """Everything that is left of it: SIGTERM, then SIGKILL; then its outputs are closed, whoever holds them."""
+        await asyncio.wait({starting}, timeout=START_WAIT)
+        if not starting.cancelled() and starting.done():
+            starting.exception()  # seen, also where nobody waits for it any more
         transport = program.transport
         groups = {transport.get_pid()} if transport is not None else set()
         if reaper.signal_all(groups, mark, signal.SIGTERM):
