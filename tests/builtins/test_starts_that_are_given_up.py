@@ -1,0 +1,59 @@
+"""A program whose call is cancelled while it is being started leaves nothing behind, whatever moment it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.builtin import execution
+from mcp_hub.builtin.execution import Executions
+from mcp_hub.wire import reaper
+from tests.fakes.client import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+STEPS = 8
+"""Rounds of the loop; after so many a program has long been started."""
+
+
+@pytest.mark.parametrize("rounds", range(STEPS))
+async def test_a_call_that_is_cancelled_at_any_moment_leaves_no_program(rounds: int) -> None:
+    mark = f"given-up-{os.getpid()}-{rounds}:"
+    executions = Executions({**os.environ, reaper.MARK: mark})
+    program = [sys.executable, "-S", "-c", "import os, time; os.fork(); time.sleep(999)"]
+    async with asyncio.timeout(PATIENCE):
+        running = asyncio.ensure_future(executions.run(program, 999, "program"))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert reaper.marked(mark) == []
+    assert executions._groups == set()
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+async def test_where_there_are_no_marks_the_group_is_ended_all_the_same(
+    rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaper, "marked", lambda prefix: [])
+    monkeypatch.setattr(execution, "_HAS_MARKS", False)
+    told = tmp_path / "group"
+    code = f"import os, time; os.fork() and open({str(told)!r}, 'w', 1).write(f'{{os.getpgid(0)}}\\n'); time.sleep(999)"
+    async with asyncio.timeout(PATIENCE):
+        running = asyncio.ensure_future(Executions(os.environ).run([sys.executable, "-S", "-c", code], 999, "program"))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        end = time.monotonic() + PATIENCE
+        while not (told.exists() and told.read_text()) and time.monotonic() < end:
+            pass  # it has forked, and the loop does not know yet that it was started
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        while reaper.group_alive(int(told.read_text())):
+            await asyncio.sleep(0)
