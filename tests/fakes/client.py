@@ -131,9 +131,15 @@ class StdioClient:
         return [tool["name"] for tool in (await self.request("tools/list"))["tools"]]
 
     async def until(self, condition: Any) -> None:
-        """Wait until `condition()` holds, looked at whenever something arrives."""
-        async with asyncio.timeout(PATIENCE), self._changed:
-            await self._changed.wait_for(condition)
+        """Wait until `condition()` holds, checked whenever something arrives.
+
+        Raises TimeoutError when nothing arrives for `PATIENCE` seconds, or after ten times that, so that a slow machine
+        is not taken for a hang.
+        """
+        async with asyncio.timeout(10 * PATIENCE), self._changed:
+            while not condition():
+                async with asyncio.timeout(PATIENCE):
+                    await self._changed.wait()
 
     async def notified(self, method: str, count: int = 1) -> list[dict[str, Any]]:
         """Wait for so many notifications of a method."""

@@ -77,7 +77,7 @@ async def test_an_answer_that_is_given_up_before_it_began_leaves_nothing_behind(
     peer = Peer(line, notified=lambda method, params: None, requested=nothing_offered, lost=lambda error: None)
     peer.received({"id": 1, "method": "ping"})
     await peer.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while peer._background:
             await asyncio.sleep(0)
     assert line.sent == []

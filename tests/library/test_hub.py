@@ -277,7 +277,7 @@ def test_check_29_no_child_is_left_whoever_closes_in_which_order() -> None:
     children = [child for pid in pids for child in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))]
     first.close()
     second.close()
-    assert psutil.wait_procs(children, timeout=5)[1] == []
+    assert psutil.wait_procs(children, timeout=PATIENCE)[1] == []
 
 
 def test_a_hub_that_is_lost_loses_its_servers() -> None:
@@ -305,7 +305,7 @@ def test_no_child_outlives_a_program_that_never_closes(end: str, tmp_path: Path)
     )
     pid = int(done.stdout)
     left = [psutil.Process(pid)] if psutil.pid_exists(pid) else []
-    assert psutil.wait_procs(left, timeout=5)[1] == []
+    assert psutil.wait_procs(left, timeout=PATIENCE)[1] == []
     if not end:
         assert done.stderr == ""
         assert '"pid"' in calls.read_text()

@@ -18,7 +18,7 @@ from mcp_hub.serve.callers import Caller, Send
 from mcp_hub.serve.network import serve_network
 from mcp_hub.serve.security import Gate
 
-HANG_BOUND = 20.0
+HANG_BOUND = 60.0
 """Seconds after which any wait of a test is a failure."""
 
 REGIONAL = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -128,10 +127,8 @@ async def test_neither_idle_nor_deaf_clients_hold_up_the_end() -> None:
             deaf.send(request(served, "POST", "/mcp", *modern("tools/call", {"name": "progress", "arguments": flood})))
             await deaf.head()
             deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            started = time.monotonic()
             served.stop.set()
             await asyncio.wait_for(asyncio.shield(served.task), HANG_BOUND)
-        assert time.monotonic() - started < 0.05 + 3.0
         assert await idle.ended()
         assert await silent.ended()
         assert session

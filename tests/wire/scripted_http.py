@@ -13,7 +13,7 @@ from mcp_hub.config.models import Server as Configured
 from mcp_hub.wire.http_client import HttpLink
 from mcp_hub.wire.link import LinkError, LinkLost, RequestId
 
-PATIENCE = 30
+PATIENCE = 60
 """Seconds any wait of a test may take."""
 
 

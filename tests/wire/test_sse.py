@@ -184,12 +184,12 @@ def test_the_time_for_one_large_event_grows_with_its_size_only(unit):
         parser = SseParser(1 << 30)
         parser.feed(b"data: ")
         chunk = unit * 512
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(count):
             parser.feed(chunk)
         events = parser.feed(b"\n\n")
         assert len(events) == 1
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     small = min(seconds(100) for _ in range(3))
     # Quadratic would be 100 times as long for 10 times the size; a hang bound, not a figure.

@@ -44,7 +44,7 @@ SEEDS = (
     b"\x00\x00\x01\x00\x10" + OK + b"Connection: close\r\n\r\nto the end",
     b"\x01\x00\x00" + OK + b"\r\ncut",
 )
-PATIENCE = 10.0
+PATIENCE = 60.0
 MAX_CUTS = 6
 
 

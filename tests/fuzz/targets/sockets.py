@@ -42,7 +42,7 @@ SEEDS = (
     b"\x00" + HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SIZED,
     b"\x01\x00\x20" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n5;x\r\nabcde\r\n0\r\nTrailer: 1\r\n\r\n" + SIZED,
 )
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def target(data: bytes) -> None:
