@@ -34,6 +34,13 @@ find_python() {
     die "Python 3.11 or newer is needed and none was found; install it, or name it: PYTHON=/path/to/python3 $0"
 }
 
+# install_lock PYTHON LOCK: install the files that a lock names, nothing else, and check that they fit together.
+# A lock is complete, so nothing is resolved: pip asks about an extra (json-repair[schema]) anew as soon as there is a newer release.
+install_lock() {
+    "$1" -m pip install --no-deps --require-hashes --only-binary :all: -r "$2" >&2
+    "$1" -m pip check >&2 || die "the packages of $2 do not fit together; run scripts/lock --upgrade, or report it"
+}
+
 # hash_of PYTHON [WORD...] -- FILE...: one hash over words and files.
 hash_of() {
     "$1" - "${@:2}" <<'PY'
