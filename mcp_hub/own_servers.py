@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from mcp_hub import address_rules
 from mcp_hub import era as eras
+from mcp_hub.config.extras import missing
 from mcp_hub.config.models import Config, Server
-from mcp_hub.errors import GuardBlocked, ToolFailed
+from mcp_hub.errors import GuardBlocked, ServerUnavailable, ToolFailed
 from mcp_hub.kinds import TOOLS
 from mcp_hub.policy.shortening import without_lone_surrogates
 from mcp_hub.upstream.connection import Upstream
@@ -69,6 +70,8 @@ class OwnServers:
 
     async def scrape(self, url: str, seconds: float) -> Json:
         """The page as a result of `scrape_website`. Raises CallError; TimeoutError after `seconds`."""
+        if WEB not in self._running and (lacking := missing("web")) is not None:
+            raise ServerUnavailable(lacking)
         server = Server(id=WEB, transport="stdio", builtin="web", namespace="", keep_catalog=False)
         async with asyncio.timeout(seconds):
             result = await self._ask(server, SCRAPE, {"url": url})

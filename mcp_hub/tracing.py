@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from mcp_hub.config.root_rules import INSTALL_TRACING
+from mcp_hub.config.extras import missing
 from mcp_hub.config.rules import Tracing as Settings
 from mcp_hub.policy.spans import TRACE_CONTEXT, Attributes
 from mcp_hub.version import VERSION
@@ -65,7 +65,7 @@ class Tracing:
         try:
             return _Tracer(self._given if self._given is not None else self._own())
         except ImportError as error:
-            log.warning("tracing has no effect: %s; run: %s", error, INSTALL_TRACING)
+            log.warning("tracing has no effect: %s", missing("otel") or error)
         except Exception:
             log.exception("tracing has no effect: it could not be set up")
         return None

@@ -54,7 +54,7 @@ ALLOWED = {
     "skills": {"pure", "config", "wire"},
     "upstream": {"pure", "config", "wire", "kept", "credentials", "skills"},
     "local": {"pure", "wire"},
-    "builtin": {"pure", "wire", "local"},
+    "builtin": {"pure", "config", "wire", "local"},
     "records": {"pure"},
     "chain": {"pure", "config", "policy"},
     "tracing": {"pure", "config", "policy"},

@@ -32,7 +32,13 @@ def main() -> None:
     from mcp_hub.local.registry import mark_of
     from mcp_hub.local.server import LocalServer
 
-    module = import_module(f"mcp_hub.builtin.{name}")
+    try:
+        module = import_module(f"mcp_hub.builtin.{name}")
+    except ImportError as error:
+        from mcp_hub.config.extras import OF_BUILTINS, missing
+
+        lacking = missing(OF_BUILTINS[name]) if name in OF_BUILTINS else None
+        sys.exit(f"builtin: {name}: {lacking or error}")
     try:
         offered: Sequence[Callable[..., Any] | LocalTool] = module.tools(Settings.from_environ(os.environ))
     except (OSError, ValueError) as error:

@@ -129,7 +129,11 @@ class Scraper:
             if refused.code == "guard_blocked":
                 raise
             return _found(page, plain, f"it could not be opened in a browser: {refused.message}")
-        except (ImportError, RuntimeError, OSError) as error:
+        except ImportError as error:
+            from mcp_hub.config.extras import missing
+
+            return _found(page, plain, f"it could not be opened in a browser: {missing('browser') or error}")
+        except (RuntimeError, OSError) as error:
             return _found(page, plain, f"it could not be opened in a browser: {printable(str(error), 300)}")
         meta = {SOURCE_KEY: {**_source(page), "url": str(URL(final_url).with_user(None)), "rendered": True}}
         return ToolResult([{"type": "text", "text": converted.markdown}], meta=meta)

@@ -12,6 +12,7 @@ from mcp_hub.builtin.chromium import find, installed_below, needs_no_sandbox
 from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.startup import load
 from mcp_hub.config import default_path
+from mcp_hub.config.extras import missing
 from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
@@ -27,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Exit code 1 if there is no browser to use. Raises ConfigError, NoChromium."""
+    if (lacking := missing("browser")) is not None:
+        print(f"no browser can be used: {lacking}", file=sys.stderr)
+        return FAILED
     return install() if options.what == "install" else status(_named(options))
 
 

@@ -16,6 +16,7 @@ from mcp_hub.config.canonical import canonical, restriction
 from mcp_hub.config.checks import ValidationError
 from mcp_hub.config.credentials import read_env, read_headers
 from mcp_hub.config.dialect import Dialect, RawEntry
+from mcp_hub.config.extras import OF_BUILTINS, Extra, missing
 from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.keys import DEADLINES, FOREIGN_TRANSPORTS, SESSIONS, TRANSPORTS
@@ -79,7 +80,7 @@ def read_entry(raw: RawEntry, reading: Reading) -> Server | None:
         values |= read_rules(fields, findings, raw.at)
         values["oauth"] = read_oauth(fields, findings)
         _add_refused(values, reading.dialect.refused.get(raw.id, ()))
-        reason = reason or told(unresolved, raw.at) or None
+        reason = reason or told(unresolved, raw.at) or (_lacking(values) if on else None)
         if not findings.errors:
             server = _built(raw, values, on, reason, findings)
     if server is None and not on:
@@ -181,6 +182,14 @@ def _built(raw: RawEntry, values: dict[str, Any], on: bool, reason: str | None, 
         for at, text in error.errors:
             findings.error((*raw.at, *at), text)
         return None
+
+
+def _lacking(values: Mapping[str, Any]) -> str | None:
+    """Returns why the entry cannot be served where an extra that it needs is not installed, else None."""
+    extra: Extra | None = OF_BUILTINS.get(values["builtin"] or "")
+    if extra is None and values["oauth"] is not None:
+        extra = "oauth"
+    return None if extra is None else missing(extra)
 
 
 def _add_refused(values: dict[str, Any], patterns: tuple[str, ...]) -> None:

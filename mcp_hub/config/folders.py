@@ -17,6 +17,7 @@ from mcp_hub.config.canonical import read_defaults
 from mcp_hub.config.dialect import Dialect, RawEntry, find_entries
 from mcp_hub.config.document import Document, read_document
 from mcp_hub.config.entry import Reading, read_entry
+from mcp_hub.config.extras import OF_BUILTINS, missing
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import HARMLESS_ROOTS, ROOT_KEYS, ROOTS
 from mcp_hub.config.models import Server
@@ -122,6 +123,9 @@ class FolderReading:
             self.found.left_out.append(text)
         elif tools:
             taken[NATIVE] = self._name(folder)
+            lacking = missing(OF_BUILTINS[NATIVE])
+            if lacking is not None:
+                self.found.warnings.append(f"{self._name(folder)}: its tools are switched off: {lacking}")
             self.found.native = Server(
                 id=NATIVE,
                 transport="stdio",
@@ -130,6 +134,8 @@ class FolderReading:
                 native=SecretStr(data),
                 secrets=tuple(map(SecretStr, secrets)),
                 tools=rules,
+                enabled=lacking is None,
+                disabled_reason=lacking,
             )
 
     def _mcp(self, folder: Path, taken: dict[str, str]) -> None:

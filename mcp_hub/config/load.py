@@ -16,6 +16,7 @@ from mcp_hub.config.checks import ValidationError
 from mcp_hub.config.dialect import find_entries
 from mcp_hub.config.document import HOW_TO_CREATE, Document, read_document
 from mcp_hub.config.entry import Reading, read_entry
+from mcp_hub.config.extras import missing
 from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import FILE_NAMES, ROOT_KEYS, ROOTS
@@ -166,6 +167,9 @@ def _config(
     servers = [*servers, *beside.servers(fields, ids, findings)]
     rules = read_root_rules(given, ids | {server.id for server in servers}, scope, findings, beside.tool_sets)
     listen = read_listen(fields, findings)
+    token_store = fields.choice("token_store", {word: word for word in get_args(TokenStore)})
+    if token_store == "keyring" and (lacking := missing("keyring")) is not None:
+        findings.warning(("token_store",), f"no sign-in can be read or kept: {lacking}")
     _advise_of_tokens(root, scope, findings)
     if listen is not None:
         check_profiles(listen, {profile.name: profile for profile in rules.get("profiles", ())}, findings)
@@ -174,7 +178,7 @@ def _config(
         "list_wait": fields.seconds("list_wait"),
         "cache_dir": fields.path("cache_dir"),
         "watch": fields.flag("watch"),
-        "token_store": fields.choice("token_store", {word: word for word in get_args(TokenStore)}),
+        "token_store": token_store,
         "token_dir": fields.path("token_dir"),
         "group_scope": fields.choice("group_scope", {word: word for word in get_args(GroupScope)}),
         "meta_tools": fields.flag("meta_tools"),

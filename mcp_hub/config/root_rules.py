@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
+from mcp_hub.config.extras import Extra, missing
 from mcp_hub.config.fields import Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.frozen import Frozen
@@ -42,8 +42,6 @@ _OFF: Final[Mapping[str, dict[str, Any]]] = {
 BASIC: Final = "basic"
 """The group of what is in no other."""
 _SWITCH: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-INSTALL_TRACING: Final = "pip install 'mcp-hub[otel]'"
-_TRACING_NEEDS: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 _WEB_KEYS: Final = ("docintel_endpoint", "allow_addresses")
 """Keys that people look for beside the fallback."""
 
@@ -104,17 +102,17 @@ def read_root_rules(
             found[name] = read_model(model, item.value, item.at, findings, _OFF.get(name))
     _check_profiles(found, given, findings)
     _check_groups(found["groups"] or (), ids, findings)
-    if (wanted := found.get("tracing")) is not None and wanted.enabled and not can_trace():
-        findings.warning(("tracing",), f"has no effect: the packages it needs are missing; run: {INSTALL_TRACING}")
+    if (tracing_rules := found.get("tracing")) is not None and tracing_rules.enabled:
+        _warn_if_missing("otel", ("tracing",), findings)
+    if (fallback_rules := found.get("fallback")) is not None and fallback_rules.tools:
+        _warn_if_missing("web", ("fallback",), findings)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def can_trace() -> bool:
-    """Whether the packages of the extra `otel` are installed; asks without importing them."""
-    try:
-        return all(find_spec(name) is not None for name in _TRACING_NEEDS)
-    except ModuleNotFoundError:
-        return False
+def _warn_if_missing(extra: Extra, at: KeyPath, findings: Findings) -> None:
+    lacking = missing(extra)
+    if lacking is not None:
+        findings.warning(at, f"has no effect: {lacking}")
 
 
 def _first(given: Mapping[str, Given], *names: str) -> Given | None:

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from mcp_hub.config.extras import missing
+
 T = TypeVar("T")
 
 WAIT: Final = 60.0
@@ -57,7 +59,9 @@ def delete_secret(service: str, username: str) -> None:
 
 
 def import_first() -> None:
-    """Raises KeyringFailed if the backend that is named cannot be loaded."""
+    """Raises KeyringFailed if `keyring` is not installed, or the backend that is named cannot be loaded."""
+    if (lacking := missing("keyring")) is not None:
+        raise KeyringFailed(lacking)
     try:
         import keyring
 

@@ -216,7 +216,7 @@ def test_without_the_packages_the_finding_says_what_to_install_and_all_works(tmp
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr
-    assert "pip install 'mcp-hub[otel]'" in done.stderr
+    assert "pip install 'mcp-hub-gateway[otel]'" in done.stderr
 
 
 @pytest.mark.parametrize("bad", [{"endpoint": "localhost:4318"}, {"endpoint": 5}, {"headers": {"a\nb": "c"}}, 7])
