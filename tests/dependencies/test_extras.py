@@ -1,0 +1,310 @@
+"""The wheel in empty environments: the base alone, with each extra, with all, and beside other people's packages."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.credentials.authority import CLIENT, SECRET, authority
+from tests.credentials.file_keyring import BACKEND
+from tests.dependencies.environments import PLAIN, ROOT, Environment, Maker
+from tests.fakes.client import StdioClient, fake, spawned, write_config
+from tests.network.issuer import AUDIENCE, issuing
+from tests.network.visitor import visiting
+from tests.observe.collector import collecting
+from tests.scrape.site import serving
+
+pytestmark = pytest.mark.anyio
+
+MOST = 80_000_000
+"""Bytes that the base may take on a disk."""
+OPTIONAL = ("mcp", "fastmcp", "markitdown", "playwright", "keyring", "aiohttp", "httpx2", "opentelemetry.sdk")
+CHARTER = ("mcp", "fastmcp", "anyio", "pydantic", "markitdown", "playwright", "pytest")
+EXTRAS = ("web", "browser", "oauth", "verify", "keyring", "otel")
+NATIVE = {"name": "rest", "api_url": "http://127.0.0.1:1/x", "description": "One request."}
+OAUTH = {"url": "http://127.0.0.1:1/mcp", "auth": "oauth"}
+
+
+def install(extra: str) -> str:
+    """The command that installs it."""
+    return f"pip install 'mcp-hub-gateway[{extra}]'"
+
+
+def commands(text: str) -> set[str]:
+    return set(re.findall(r"pip install '[^']*'", text))
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Maker]:
+    directory = tmp_path_factory.mktemp("environments")
+    yield Maker(directory)
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def base(maker: Maker) -> Environment:
+    return maker.with_extras()
+
+
+@contextlib.asynccontextmanager
+async def serves(
+    environment: Environment, config: Path, env: dict[str, str] | None = None
+) -> AsyncIterator[StdioClient]:
+    """A client of the hub that is installed there."""
+    async with spawned([environment.hub, "serve", "--config", str(config)], env={**PLAIN, **(env or {})}) as client:
+        await client.initialize()
+        yield client
+
+
+async def assert_it_serves(environment: Environment, directory: Path) -> None:
+    """It is imported, serves over stdio and over HTTP, and calls servers over both."""
+    done = environment.run("python", "-c", "import mcp_hub; print(mcp_hub.__file__, mcp_hub.Hub, mcp_hub.ToolManager)")
+    assert done.stdout.startswith(str(environment.directory)), done.stderr
+    inner, outer = directory / "inner", directory / "outer"
+    inner.mkdir()
+    outer.mkdir()
+    network = [environment.hub, "serve", "--http", "--port", "0", "--config", str(write_config(inner, {"up": fake()}))]
+    async with spawned(network, env=PLAIN) as listener:
+        await listener.until(lambda: b"Serving" in listener.stderr)
+        found = re.search(rb"http://127\.0\.0\.1:\d+/mcp", listener.stderr)
+        assert found is not None
+        servers = {"up": fake(), "far": {"url": found[0].decode(), "namespace": "far"}}
+        async with serves(environment, write_config(outer, servers)) as client:
+            assert await client.text("up__echo", {"text": "near"}) == "near"
+            assert await client.text("far__up__echo", {"text": "far"}) == "far"
+        assert b"pip install" not in client.stderr + listener.stderr
+        listener.process.terminate()
+
+
+def test_the_base_is_light_and_has_none_of_the_packages_of_extras(base: Environment) -> None:
+    assert base.installed(OPTIONAL) == []
+    files = [path for path in base.site_packages.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".pyc" for path in files)
+    assert sum(path.stat().st_blocks * 512 for path in files) <= MOST
+
+
+async def test_the_base_serves_and_calls_and_says_nothing_of_extras(base: Environment, tmp_path: Path) -> None:
+    await assert_it_serves(base, tmp_path)
+
+
+def test_both_commands_are_there_as_uvx_and_pipx_look_for_the_name_of_the_distribution(base: Environment) -> None:
+    for command in ("mcp-hub", "mcp-hub-gateway"):
+        assert base.run(command, "--version").stdout.startswith("mcp-hub "), command
+
+
+# What each extra is for, in a configuration: (servers, root keys). The first line of `check` about it has the command.
+NEEDING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "builtin: web": ("web", {"it": {"builtin": "web"}}, {}),
+    "builtin: browser": ("browser", {"it": {"builtin": "browser"}}, {}),
+    "auth: oauth": ("oauth", {"it": OAUTH}, {}),
+    "${keyring:}": ("keyring", {"it": fake(env={"A": "${keyring:service/user}"})}, {}),
+    "token_store": ("keyring", {}, {"token_store": "keyring"}),
+    "tracing": ("otel", {}, {"tracing": {"enabled": True}}),
+    "fallback": ("web", {}, {"fallback": {"tools": ["scrape_website"]}}),
+}
+
+
+@pytest.mark.parametrize("what", NEEDING)
+async def test_check_and_the_log_say_what_installs_a_missing_extra(
+    base: Environment, tmp_path: Path, what: str
+) -> None:
+    extra, servers, root = NEEDING[what]
+    config = write_config(tmp_path, {"up": fake(), **servers}, **root)
+    done = base.run("mcp-hub", "check", "--config", config)
+    assert done.returncode == 0, done.stderr
+    assert commands(done.stdout + done.stderr) == {install(extra)}
+    if servers:
+        assert re.search(r"^it\s+disabled", done.stdout, re.MULTILINE), done.stdout
+    async with serves(base, config) as client:
+        assert await client.text("up__echo", {"text": "served"}) == "served"
+        assert [name for name in await client.tool_names() if not name.startswith("up__")] == []
+    assert commands(client.stderr.decode()) == {install(extra)}
+
+
+async def test_native_tools_are_switched_off_with_the_command(base: Environment, tmp_path: Path) -> None:
+    native = tmp_path / "tools" / "native"
+    native.mkdir(parents=True)
+    (native / "rest.json").write_text(json.dumps(NATIVE))
+    config = write_config(tmp_path, {"up": fake()}, tools_dir="tools")
+    done = base.run("mcp-hub", "check", "--config", config)
+    assert re.search(r"^native\s+disabled", done.stdout, re.MULTILINE), done.stdout
+    assert commands(done.stderr) == {install("web")}
+    async with serves(base, config) as client:
+        assert "rest" not in " ".join(await client.tool_names())
+    assert commands(client.stderr.decode()) == {install("web")}
+
+
+@pytest.mark.parametrize("command", [["check"], ["serve", "--http", "--port", "0"]])
+def test_a_verifier_without_its_packages_is_refused_before_anybody_is_let_in(
+    base: Environment, tmp_path: Path, command: list[str]
+) -> None:
+    jwt = {"issuer": "https://a.example", "audience": ["x"], "jwks_uri": "https://a.example/keys"}
+    config = write_config(tmp_path, {"up": fake()}, listen={"verify": {"jwt": jwt}})
+    done = base.run("mcp-hub", *command, "--config", config)
+    assert done.returncode == 2
+    assert commands(done.stderr) == {install("verify")}
+
+
+@pytest.mark.parametrize("command", [["login", "it"], ["logout", "it"]])
+def test_commands_that_need_an_extra_say_how_to_get_it(base: Environment, tmp_path: Path, command: list[str]) -> None:
+    config = write_config(tmp_path, {"it": OAUTH})
+    done = base.run("mcp-hub", *command, "--config", config)
+    assert done.returncode == 2
+    assert commands(done.stderr) == {install("oauth")}
+
+
+@pytest.mark.parametrize("command", [[], ["install"]])
+def test_the_command_for_browsers_says_how_to_get_their_driver(base: Environment, command: list[str]) -> None:
+    done = base.run("mcp-hub", "browser", *command)
+    assert done.returncode == 1
+    assert commands(done.stderr) == {install("browser")}
+
+
+async def test_a_model_hears_why_the_hub_cannot_fetch_a_page_itself(base: Environment, tmp_path: Path) -> None:
+    lists = {"tools": [{"name": "scrape_website", "inputSchema": {"type": "object"}}]}
+    (tmp_path / "lists.json").write_text(json.dumps(lists))
+    switch = tmp_path / "hang"
+    servers = {"up": fake("--lists", str(tmp_path / "lists.json"), "--hang-if", str(switch), namespace="")}
+    async with serves(base, write_config(tmp_path, servers)) as client:
+        assert await client.tool_names() == ["scrape_website"]
+    assert b"pip install" not in client.stderr  # the default is silent until somebody needs it
+    config = write_config(tmp_path, servers, fallback={"timeout": 1})
+    async with serves(base, config) as client:
+        await client.tool_names()
+        switch.touch()
+        result = await client.call("scrape_website", {"url": "http://127.0.0.1:1/"})
+    assert result["_meta"]["mcp-hub/error"]["code"] == "timeout"
+    assert commands(result["content"][0]["text"]) == {install("web")}
+
+
+def test_the_file_of_the_repository_says_in_the_base_what_its_entry_needs(base: Environment) -> None:
+    done = base.run("mcp-hub", "check", "--config", ROOT / "servers.yaml")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^local\s+ok", done.stdout, re.MULTILINE), done.stdout
+    assert commands(done.stdout) == commands(done.stderr) == {install("web")}
+
+
+async def uses_web(environment: Environment, directory: Path) -> None:
+    async with serving() as site:
+        page = site.put("/page", "<html><body><h1>Here</h1></body></html>", "text/html")
+        empty = site.put("/empty", "<html><body><script>run()</script></body></html>", "text/html")
+        config = write_config(directory, {"web": {"builtin": "web"}}, web={"allow_addresses": ["127.0.0.1"]})
+        async with serves(environment, config) as client:
+            assert await client.text("web__scrape_website", {"url": page}) == "# Here"
+            said = await client.text("web__scrape_website", {"url": empty})
+            assert commands(said) == {install("browser")}
+
+
+async def uses_browser(environment: Environment, directory: Path) -> None:
+    assert "browser: " in environment.run("mcp-hub", "browser").stdout
+    async with serving() as site:
+        page = site.put("/page", "<html><title>Shown</title><body>x</body></html>", "text/html")
+        config = write_config(directory, {"b": {"builtin": "browser"}}, web={"allow_addresses": ["127.0.0.1"]})
+        async with serves(environment, config) as client:
+            assert "Title: Shown" in await client.text("b__browser_navigate", {"url": page})
+
+
+async def uses_oauth(environment: Environment, directory: Path) -> None:
+    async with authority() as server:
+        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET, "scopes": "read"}
+        config = write_config(directory, {"a": {"url": server.url, "auth": given}}, token_dir=str(directory / "tokens"))
+        async with serves(environment, config) as client:
+            assert await client.text("a__whoami") == "read"
+
+
+async def uses_verify(environment: Environment, directory: Path) -> None:
+    async with issuing() as issuer:
+        jwt = {"issuer": issuer.url, "audience": [AUDIENCE], "jwks_uri": f"{issuer.url}/keys"}
+        config = write_config(directory, {"up": fake()}, listen={"verify": {"jwt": jwt}})
+        argv = [environment.hub, "serve", "--http", "--port", "0", "--config", str(config)]
+        async with spawned(argv, env=PLAIN) as process:
+            await process.until(lambda: b"Serving" in process.stderr)
+            found = re.search(rb"(http://127\.0\.0\.1:\d+)/mcp", process.stderr)
+            assert found is not None
+            base = found[1].decode()
+            async with httpx2.AsyncClient(base_url=base) as http:
+                assert (await http.post("/mcp", json={})).status_code == 401
+            async with visiting(base, "modern", issuer.token()) as visitor:
+                assert await visitor.text("up__echo", {"text": "let in"}) == "let in"
+            process.process.terminate()
+
+
+async def uses_keyring(environment: Environment, directory: Path) -> None:
+    kept = directory / "kept.json"
+    kept.write_text(json.dumps({"service\nuser": "out of the keyring"}))
+    (directory / "file_keyring.py").write_text((ROOT / "tests/credentials/file_keyring.py").read_text())
+    backend = BACKEND.removeprefix("tests.credentials.")
+    env = {"PYTHONPATH": str(directory), "PYTHON_KEYRING_BACKEND": backend, "TEST_KEYRING": str(kept)}
+    config = write_config(directory, {"up": fake(env={"A": "${keyring:service/user}"})})
+    async with serves(environment, config, env) as client:
+        assert json.loads(await client.text("up__environ"))["A"] == "out of the keyring"
+
+
+async def uses_otel(environment: Environment, directory: Path) -> None:
+    with collecting() as collector:
+        async with serves(environment, write_config(directory, {"up": fake()}, tracing=collector.url)) as client:
+            assert await client.text("up__echo", {"text": "traced"}) == "traced"
+        assert "execute_tool up__echo" in {span.name for span in collector.wait(1)}
+
+
+USES: dict[str, Callable[[Environment, Path], Any]] = {
+    "web": uses_web,
+    "browser": uses_browser,
+    "oauth": uses_oauth,
+    "verify": uses_verify,
+    "keyring": uses_keyring,
+    "otel": uses_otel,
+}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+async def test_with_an_extra_the_hub_serves_and_what_it_is_for_works(maker: Maker, tmp_path: Path, extra: str) -> None:
+    environment = maker.with_extras(extra)
+    await assert_it_serves(environment, tmp_path)
+    await USES[extra](environment, tmp_path)
+
+
+async def test_with_all_of_them_nothing_is_missing(maker: Maker, tmp_path: Path) -> None:
+    environment = maker.with_extras("all")
+    assert environment.installed([*OPTIONAL, *CHARTER]) == [*OPTIONAL, *CHARTER]
+    await assert_it_serves(environment, tmp_path)
+    done = environment.run("mcp-hub", "check", "--config", ROOT / "servers.yaml")
+    assert (done.returncode, commands(done.stdout + done.stderr)) == (0, set())
+    assert re.search(r"^web\s+ok", done.stdout, re.MULTILINE), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("peer", "package", "version"),
+    [
+        ("agentscope1", "agentscope", "1.0.10"),
+        ("agentscope2", "agentscope", "2.0.10"),
+        ("agently", "agently", "4.1.4.10"),
+    ],
+)
+async def test_the_base_is_installed_beside_a_framework_and_serves_in_its_program(
+    maker: Maker, tmp_path: Path, peer: str, package: str, version: str
+) -> None:
+    environment = maker.beside(peer)
+    await assert_it_serves(environment, tmp_path)
+    config = write_config(tmp_path, {"up": fake()})
+    program = (
+        "import asyncio, importlib.metadata, sys\n"
+        f"import {package}\n"
+        "from mcp_hub import Hub\n"
+        "async def main():\n"
+        "    async with Hub.from_config(sys.argv[1]) as hub:\n"
+        "        result = await hub.call('up', 'echo', {'text': 'in one program'})\n"
+        "        print(result['content'][0]['text'])\n"
+        f"print(importlib.metadata.version({package!r}))\n"
+        "asyncio.run(main())\n"
+    )
+    done = environment.run("python", "-c", program, config)
+    assert done.stdout.splitlines()[-2:] == [version, "in one program"], done.stderr
