@@ -1,0 +1,190 @@
+"""What is installed from the locks is what they name, whatever an index has got since."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.dependencies.environments import PEERS, ROOT, WHEELS, Environment, Maker
+from tests.dependencies.index import Index, indexing, package, wheel
+from tests.dependencies.test_locks_and_floors import locked
+from tests.fakes.client import PATIENCE
+
+INSTALL = '. scripts/common.sh; install_lock "$1" "$2"'
+PINNED = ("app-1.0-py3-none-any.whl", "json_repair-1.0-py3-none-any.whl", "schema_helper-1.0-py3-none-any.whl")
+
+
+@pytest.fixture(scope="module")
+def maker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Maker]:
+    directory = tmp_path_factory.mktemp("environments")
+    yield Maker(directory)
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def target(maker: Maker) -> Iterator[Environment]:
+    environment = maker.empty("target")
+    yield environment
+    shutil.rmtree(environment.directory)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[Index]:
+    """Two releases of a package, of what it needs an extra of, and of what that extra needs."""
+    made = []
+    for version in ("1.0", "2.0"):
+        made.append(wheel(tmp_path, "app", version, ["json_repair[schema]>=1.0"]))
+        made.append(wheel(tmp_path, "json-repair", version, extras={"schema": "schema-helper>=1.0"}))
+        made.append(wheel(tmp_path, "schema-helper", version))
+    with indexing(made) as running:
+        yield running
+
+
+def lock_of(directory: Path, files: tuple[str, ...]) -> Path:
+    """A lock, as scripts/lock writes it, of these wheels: extras are not named."""
+    path = directory / "made.lock"
+    lines = []
+    for file in files:
+        name, version = package(Path(file)), file.split("-")[1]
+        digest = hashlib.sha256((directory / file).read_bytes()).hexdigest()
+        lines.append(f"{name}=={version} \\\n    --hash=sha256:{digest}\n")
+    path.write_text("".join(lines))
+    return path
+
+
+def ran(*argv: str | Path, env: dict[str, str], cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        list(map(str, argv)), env={**os.environ, **env}, cwd=cwd, text=True, capture_output=True,
+        timeout=PATIENCE * 5, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("pip", "resolves"), [("pip_oldest", False), ("pip_newest", True)])
+def test_a_lock_is_installed_as_it_is_beside_newer_releases_of_everything(
+    index: Index, tmp_path: Path, target: Environment, pip: str, resolves: bool
+) -> None:
+    env = {**index.environ(tmp_path), "PIP_PYTHON": str(target.python)}
+    python, lock = Environment(PEERS / pip).python, lock_of(tmp_path, PINNED)
+    # With a resolution some pips look for the extra anew, and find a newer release that has no hash.
+    resolved = ran(python, "-m", "pip", "install", "--dry-run", "--require-hashes", "-r", lock, env=env)
+    assert (resolved.returncode == 0) is resolves, resolved.stderr
+    index.asked.clear()
+    done = ran("bash", "-euc", INSTALL, "setup", python, lock, env=env)
+    assert done.returncode == 0, done.stderr
+    assert sorted(index.asked) == sorted(PINNED)
+    installed = {one.name: one.version for one in distributions(path=[str(target.site_packages)])}
+    assert installed == {"app": "1.0", "json-repair": "1.0", "schema-helper": "1.0"}
+
+
+@pytest.mark.parametrize("pip", ["pip_oldest", "pip_newest"])
+def test_a_lock_that_lacks_something_is_found_out_and_nothing_is_added_to_it(
+    index: Index, tmp_path: Path, target: Environment, pip: str
+) -> None:
+    env = {**index.environ(tmp_path), "PIP_PYTHON": str(target.python)}
+    lock = lock_of(tmp_path, PINNED[:1])
+    done = ran("bash", "-euc", INSTALL, "setup", Environment(PEERS / pip).python, lock, env=env)
+    assert done.returncode == 1
+    assert "do not fit together" in done.stderr
+    assert index.asked == [PINNED[0]]
+
+
+def test_setting_up_asks_the_index_for_nothing_but_what_is_locked(tmp_path: Path) -> None:
+    """scripts/setup as a new user runs it, with an index that has a newer release of every package.
+
+    The lock is cut down to what the base needs, as the rest of it takes a minute.
+    """
+    assert (WHEELS / ".stamp").is_file(), "the wheels are missing: run scripts/peers"
+    copy = tmp_path / "copy"
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("scripts", "mcp_hub"):
+        shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "requirements-test.lock", "requirements-build.lock"):
+        shutil.copy(ROOT / name, copy)
+    base = needed(Environment(Path(sys.prefix)).site_packages, ["mcp-hub-gateway"])
+    whole = re.split(r"^(?=[a-z])", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
+    (copy / "requirements.lock").write_text("".join(one for one in whole if one.partition("==")[0] in base))
+    pinned = list(WHEELS.glob("*.whl"))
+    newer = [wheel(tmp_path, name, "9999.0") for name in sorted({package(one) for one in pinned})]
+    with indexing([*pinned, *newer]) as running:
+        done = ran("scripts/setup", env={**running.environ(tmp_path), "PYTHON": sys.executable}, cwd=copy)
+        assert done.returncode == 0, done.stderr
+        assert {package(Path(one)) for one in running.asked} >= {*base} - {"mcp-hub-gateway"}
+        assert set(running.asked) <= {one.name for one in pinned}
+        running.asked.clear()
+        again = ran("scripts/setup", env=running.environ(tmp_path), cwd=copy)
+        assert (again.returncode, again.stderr, running.asked) == (0, "", [])
+    environment = Environment(copy / ".venv")
+    assert environment.run("mcp-hub", "--version").stdout.startswith("mcp-hub ")
+    shutil.rmtree(copy)
+
+
+def needed(path: Path, roots: list[str]) -> dict[str, list[Requirement]]:
+    """All that is needed of an environment, with the extras that are asked for: {package: requirements}."""
+    there = {canonicalize_name(one.name): one for one in distributions(path=[str(path)])}
+    found: dict[str, list[Requirement]] = {}
+    seen: set[tuple[str, str]] = set()
+    waiting = [Requirement(root) for root in roots]
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        found.setdefault(name, []).append(requirement)
+        for extra in {"", *requirement.extras}:
+            if (name, extra) not in seen and name in there:
+                seen.add((name, extra))
+                waiting += requirements_of(there[name], extra)
+    return found
+
+
+def requirements_of(distribution: Distribution, extra: str) -> Iterator[Requirement]:
+    """What it requires, or an extra of it does, on this machine."""
+    for line in distribution.requires or ():
+        requirement = Requirement(line)
+        if requirement.marker is None:
+            if not extra:
+                yield requirement
+        elif requirement.marker.evaluate({**default_environment(), "extra": extra}):
+            yield requirement
+
+
+def roots_of(source: Path) -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in source.read_text().splitlines())
+    return [line for line in lines if line]
+
+
+ENVIRONMENTS = {
+    "requirements.lock": (Path(sys.prefix), ["mcp-hub-gateway[all]"]),
+    "requirements-test.lock": (Path(sys.prefix), ["mcp-hub-gateway[test]"]),
+    "requirements-build.lock": (Path(sys.prefix), ["hatchling", "editables"]),
+    **{
+        str(source.with_suffix(".lock").relative_to(ROOT)): (PEERS / source.stem, roots_of(source))
+        for source in sorted((ROOT / "tests/peers/python").glob("*.in"))
+    },
+}
+"""Lock -> the environment that was made from it, and what it was made for."""
+
+
+@pytest.mark.parametrize("lock", ENVIRONMENTS)
+def test_a_lock_has_all_that_is_needed_with_the_extras_that_are_asked_for(lock: str) -> None:
+    directory, roots = ENVIRONMENTS[lock]
+    there = Environment(directory).site_packages
+    found = needed(there, roots)
+    versions = {name: version for name, version, _ in locked(lock)}
+    missing = {name: list(map(str, wanted)) for name, wanted in found.items() if name not in versions}
+    missing.pop("mcp-hub-gateway", None)
+    assert missing == {}
+    installed = {canonicalize_name(one.name): one.version for one in distributions(path=[str(there)])}
+    for name, wanted in found.items():
+        for requirement in wanted:
+            assert requirement.specifier.contains(installed[name], prereleases=True), requirement
