@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 LOCKS = (
     "requirements.lock",
     "requirements-test.lock",
+    "requirements-build.lock",
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests/peers/python").glob("*.lock"))),
 )
 
@@ -57,7 +58,7 @@ def locked(lock: str) -> Iterator[tuple[str, str, int]]:
 @pytest.mark.parametrize("lock", LOCKS)
 def test_every_package_of_a_lock_has_one_version_and_its_hashes(lock: str) -> None:
     packages = list(locked(lock))
-    assert len(packages) > 5
+    assert packages
     assert [package for package, _, hashes in packages if hashes == 0] == []
 
 
