@@ -35,7 +35,8 @@ find_python() {
 }
 
 # install_lock PYTHON LOCK: install the files that a lock names, nothing else, and check that they fit together.
-# A lock is complete, so nothing is resolved: pip asks about an extra (json-repair[schema]) anew as soon as there is a newer release.
+# The lock is complete, so pip need not resolve: it would look for an extra (json-repair[schema]) anew and might find a newer
+# release. Nor does it build: it would ask the index for whatever a build needs.
 install_lock() {
     "$1" -m pip install --no-deps --require-hashes --only-binary :all: -r "$2" >&2
     "$1" -m pip check >&2 || die "the packages of $2 do not fit together; run scripts/lock --upgrade, or report it"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeGuard
 
+from mcp_hub.config.extras import missing
 from mcp_hub.config.listen import Introspection, Jwt, Verify
 from mcp_hub.errors import ConfigError
 from mcp_hub.principals import Principal
@@ -87,7 +88,8 @@ class Verifier:
             self._client, self._line = _client()
             self._verifiers = _verifiers(verify.issued, self._client, keys_again_after)
         except Exception as error:
-            raise ConfigError(f"listen.verify cannot be used: {printable(str(error), 300)}") from None
+            why = missing("verify") or printable(str(error), 300)
+            raise ConfigError(f"listen.verify cannot be used: {why}") from None
 
     async def verify(self, token: bytes) -> Principal | Rejected:
         """Who the token stands for. Raises nothing but CancelledError."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +39,6 @@ def install(extra: str) -> str:
 
 def commands(text: str) -> set[str]:
     return set(re.findall(r"pip install '[^']*'", text))
-
-
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Maker]:
-    directory = tmp_path_factory.mktemp("environments")
-    yield Maker(directory)
-    shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="module")

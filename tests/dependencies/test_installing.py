@@ -26,13 +26,6 @@ INSTALL = '. scripts/common.sh; install_lock "$1" "$2"'
 PINNED = ("app-1.0-py3-none-any.whl", "json_repair-1.0-py3-none-any.whl", "schema_helper-1.0-py3-none-any.whl")
 
 
-@pytest.fixture(scope="module")
-def maker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Maker]:
-    directory = tmp_path_factory.mktemp("environments")
-    yield Maker(directory)
-    shutil.rmtree(directory)
-
-
 @pytest.fixture
 def target(maker: Maker) -> Iterator[Environment]:
     environment = maker.empty("target")
