@@ -139,15 +139,24 @@ class Catalog:
         if len(uri) > MAX_URI:
             return None
         upstream, original = names.original_uri(uri) or (None, uri)
+        readable = names.readable(original)
         looked_at: dict[str, int] = {}
+        found = self._matching(readable, upstream, looked_at)
+        if found is None and (whole := names.without_tail(readable)) != readable:
+            # Many servers take a query or a fragment that the template does not have.
+            found = self._matching(whole, upstream, looked_at)
+        return Route(found, RESOURCES, original) if found is not None else None
+
+    def _matching(self, uri: str, upstream: str | None, looked_at: dict[str, int]) -> str | None:
+        """The upstream of the template that says most of those that match; `looked_at` has the places so far."""
         for pattern, entry in self._patterns:
             # What the hub has put in front says whose URI it is; without it, only templates listed as they are count.
             meant = entry.exposed == entry.route.name if upstream is None else entry.route.upstream == upstream
-            if not meant or not (cost := pattern.cost(original)):
+            if not meant or not (cost := pattern.cost(uri)):
                 continue
             spent = looked_at[entry.route.upstream] = looked_at.get(entry.route.upstream, 0) + cost
-            if spent <= MAX_PLACES and pattern.fullmatch(original) is not None:
-                return Route(entry.route.upstream, RESOURCES, original)
+            if spent <= MAX_PLACES and pattern.fullmatch(uri) is not None:
+                return entry.route.upstream
         return None
 
     @cached_property

@@ -7,6 +7,7 @@ no namespace is reserved here; equal results of different pairs are the catalog'
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import unicodedata
@@ -14,6 +15,8 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 import msgspec
+
+from mcp_hub.urls import decoded_but_delimiters
 
 MAX_LENGTH: Final = 64
 """What the strictest client allows in a tool's name."""
@@ -78,7 +81,8 @@ def original_uri(exposed: str) -> tuple[str, str] | None:
     return unquote(upstream, errors="surrogatepass"), uri
 
 
-_EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)[^{}]*\}")
+EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
+"""An expression of a URI template: its operator and its variables."""
 MAX_EXPRESSIONS: Final = 16
 """Expressions in one URI template; no server needs more."""
 
@@ -90,13 +94,15 @@ class _Gap(msgspec.Struct, frozen=True):
     stops: re.Pattern[str]
 
 
+_TAIL: Final = re.compile(r"[?#]")
 _NOT_A_PART: Final = re.compile(r"[/?#]")
 _GAPS: Final = {
     "": _Gap("", _NOT_A_PART),
+    "*": _Gap("", _TAIL),  # FastMCP's `{path*}`: several segments
     "+": _Gap("", re.compile(r"(?!)")),
     "#": _Gap("#", re.compile(r"(?!)")),
     ".": _Gap(".", _NOT_A_PART),
-    "/": _Gap("/", re.compile(r"[?#]")),
+    "/": _Gap("/", _TAIL),
     ";": _Gap(";", _NOT_A_PART),
     "?": _Gap("?", re.compile(r"#")),
     "&": _Gap("&", re.compile(r"#")),
@@ -114,6 +120,10 @@ class UriPattern(msgspec.Struct, frozen=True):
         """What `fullmatch` takes at the most, in places looked at; 0 for a URI that begins otherwise."""
         first = self.parts[0] if self.parts else ""
         return len(self.parts) * len(uri) if not isinstance(first, str) or uri.startswith(first) else 0
+
+    def takes(self, uri: str) -> bool:
+        """Whether a readable URI is one of this template's, with a query or a fragment or without."""
+        return self.fullmatch(uri) is not None or self.fullmatch(without_tail(uri)) is not None
 
     def fullmatch(self, uri: str) -> str | None:
         """The URI, if it is one of this template's; else None."""
@@ -144,23 +154,46 @@ def _beyond(gap: _Gap, starts: list[int], uri: str) -> list[int]:
     return sorted(reached)
 
 
+def is_template(uri: str) -> bool:
+    """Whether a URI has expressions."""
+    return EXPRESSION.search(uri) is not None
+
+
+def readable(uri: str) -> str:
+    """A URI as it is matched against templates: the scheme in lower case, everything decoded but delimiters."""
+    return _readable_part(uri, first=True)
+
+
+def without_tail(uri: str) -> str:
+    """A URI without query and fragment."""
+    return _TAIL.split(uri, maxsplit=1)[0]
+
+
+def _readable_part(text: str, *, first: bool) -> str:
+    with contextlib.suppress(ValueError):  # bytes that are no UTF-8 stay as they are written
+        text = decoded_but_delimiters(text)
+    scheme, colon, rest = text.partition(":")
+    return f"{scheme.lower()}{colon}{rest}" if first and colon and scheme.isascii() and "/" not in scheme else text
+
+
 def template_pattern(template: str) -> UriPattern | None:
     """What the URIs of an RFC 6570 template look like; None for one with too many expressions.
 
-    Every operator of the RFC counts; how many values an expression has and how long they are does not: that is for
-    the upstream to say.
+    Every operator of the RFC counts, and FastMCP's `{path*}`; how many values an expression has and how long they are
+    does not: that is for the upstream to say. What is matched is to be `readable`.
     """
-    expressions = list(_EXPRESSION.finditer(template))
+    expressions = list(EXPRESSION.finditer(template))
     if len(expressions) > MAX_EXPRESSIONS:
         return None
     parts: list[str | _Gap] = []
     literal = at = 0
     for expression in expressions:
         if expression.start() > at:
-            parts.append(template[at : expression.start()])
+            parts.append(_readable_part(template[at : expression.start()], first=at == 0))
         literal += expression.start() - at
-        parts.append(_GAPS[expression[1]])
+        several = not expression[1] and any(one.endswith("*") for one in expression[2].split(","))
+        parts.append(_GAPS["*" if several else expression[1]])
         at = expression.end()
     if at < len(template):
-        parts.append(template[at:])
+        parts.append(_readable_part(template[at:], first=at == 0))
     return UriPattern(tuple(parts), literal + len(template) - at)

@@ -34,6 +34,8 @@ _IGNORED: Final = re.compile(r"[\t\r\n\ud800-\udfff]")
 _EDGES: Final = "".join(map(chr, range(0x21))) + "\x7f\x85\xa0\u200b\u2028\u2029\u3000\ufeff"
 _DOTS: Final = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 _HOST: Final = re.compile(r"[^\s/?#@:\[\]]+\.[^\s/?#@:\[\].\d][^\s/?#@:\[\]]*\.?|\d[0-9a-fx.]*", re.IGNORECASE)
+_TRIPLETS: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_DELIMITERS: Final = "/\\?#%;:@&=+"
 _WORD: Final = re.compile(r"[^\s<>\"'`]+")
 _MARK: Final = re.compile(r"[.:%\u3002\uff0e\uff61](?!$)")
 _INNER: Final = re.compile(
@@ -49,6 +51,19 @@ _TARGETS: Final = frozenset(
     | {"redirect", "redirect_to", "redirect_uri", "redirect_url"}
 )
 """Parameters of a query that hold a page, also where it has no scheme. What others hold is a search for it."""
+
+
+def decoded_but_delimiters(text: str) -> str:
+    """A URI with everything decoded but what divides it, which a reader sees only where it is not encoded.
+
+    Raises ValueError for what is encoded and no UTF-8.
+    """
+    return _TRIPLETS.sub(_without_delimiters, text) if "%" in text else text
+
+
+def _without_delimiters(triplets: re.Match[str]) -> str:
+    decoded = bytes.fromhex(triplets[0].replace("%", "")).decode()
+    return "".join(f"%{ord(char):02X}" if char in _DELIMITERS else char for char in decoded)
 
 
 class Url(msgspec.Struct, frozen=True):
@@ -135,7 +150,7 @@ def _parts(text: str, *, backslash_ends_host: bool = True) -> _Parts | None:
     ends = "/\\?#" if backslash_ends_host else "/?#"
     end = min((at for at in map(rest.find, ends) if at >= 0), default=len(rest))
     authority, tail = rest[:end], rest[end:]
-    host, port = _host_and_port(authority)
+    host, port = host_and_port(authority)
     if not host or (not scheme and not rooted and not _is_host(host) and not _is_written_host(authority)):
         return None
     path, _, query = tail.partition("#")[0].partition("?")
@@ -151,7 +166,8 @@ def _is_written_host(authority: str) -> bool:
     return "%" in authority and _HOST.fullmatch(authority.rpartition("@")[2].partition(":")[0]) is not None
 
 
-def _host_and_port(authority: str) -> tuple[str, int | None]:
+def host_and_port(authority: str) -> tuple[str, int | None]:
+    """The host, normalised as in `Url`, and the port of what stands before the path; the user is left out."""
     place = authority.rpartition("@")[2]
     if len(place) > MAX_HOST:
         return "", None
@@ -320,7 +336,7 @@ def _in_path(outer: Url) -> Iterator[Url]:
     for index, part in enumerate(parts[:_NESTED]):
         if "." not in part or len(part) > MAX_HOST or (index + 1 == len(parts) > 1):
             continue  # the last of several is a file
-        host, port = _host_and_port(part)
+        host, port = host_and_port(part)
         if _HOST.fullmatch(host):
             yield Url("", host, port, "/" + "/".join(parts[index + 1 :]), "", False)
 

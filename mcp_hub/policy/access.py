@@ -5,36 +5,54 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from mcp_hub import names
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.rules import Filter
 from mcp_hub.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.policy import Call, Json, Next, unknown_name
-from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, roots, spellings
+from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
+from mcp_hub.policy.uri_rules import UriRules
 from mcp_hub.principals import profile_of
 
 _KINDS_OF_FILTERS: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
+_URIS: Final = (RESOURCES, TEMPLATES)
 
 
 class _Names:
-    """One filter, compiled."""
+    """One filter over names, compiled."""
 
-    def __init__(self, filter: Filter, *, uris: bool) -> None:
+    def __init__(self, filter: Filter) -> None:
         self._allow = Patterns(filter.allow) if filter.allow is not None else None
         self._deny = Patterns(filter.deny)
         self.allow_tags = frozenset(filter.allow_tags) if filter.allow_tags is not None else None
         self.deny_tags = frozenset(filter.deny_tags)
-        self._uris = uris
 
-    def refuses(self, name: str) -> bool:
-        names = spellings(name) if self._uris else (name,)
-        if any(self._deny.match(one) for one in names + (roots(name) if self._uris else ())):
+    def refuses(self, route: Route) -> bool:
+        if self._deny.match(route.name):
             return True
-        return self._allow is not None and not all(self._allow.match(one) for one in names)
+        return self._allow is not None and not self._allow.match(route.name)
 
     def refuses_tags(self, tags: frozenset[str]) -> bool:
         return bool(tags & self.deny_tags) or (self.allow_tags is not None and not tags & self.allow_tags)
+
+
+class _Uris(_Names):
+    """One filter over URIs and their templates."""
+
+    def __init__(self, filter: Filter) -> None:
+        super().__init__(filter)
+        self._admitted = UriRules(filter.allow) if filter.allow is not None else None
+        self.denied = UriRules(filter.deny)
+
+    def refuses(self, route: Route) -> bool:
+        if self.denied.covers(route.name):
+            return True
+        if self._admitted is None:
+            return False
+        template = route.kind is TEMPLATES
+        return not (self._admitted.admits_some(route.name) if template else self._admitted.admits(route.name))
 
 
 class Review(Protocol):
@@ -62,16 +80,20 @@ class Access:
 
     def __init__(self, config: Config, selection: Selection = EVERYTHING, reviews: Sequence[Review] = ()) -> None:
         self._reviews = tuple(reviews)
-        self._blacklist = [(Patterns((server,)), Patterns((name,))) for server, name in config.blacklist]
+        self._blacklist = [(Patterns((server,)), Patterns((name,)), name) for server, name in config.blacklist]
         self._servers: dict[str, Server] = {server.id: server for server in config.servers}
         self._filters = {
-            (server.id, kind): _Names(server.filters[name], uris=name == "resources")
+            (server.id, kind): (_Uris if kind in _URIS else _Names)(server.filters[name])
             for server in config.servers
             for kind, name in _KINDS_OF_FILTERS.items()
             if name in server.filters
         }
         self._selections: dict[str | None, Selection] = {None: selection}
         """By the profile of the caller."""
+        self._forbidden: dict[str, UriRules] = {}
+        """What the blacklist has about URIs, by upstream."""
+        self._resources: dict[str, frozenset[str]] = {}
+        self._templates: dict[str, list[tuple[Route, names.UriPattern]]] = {}
         self._selections |= {one.name: select(config, one.name) for one in config.profiles}
         self._tags: dict[str, dict[Route, frozenset[str]]] = {}
         self._chosen: dict[tuple[str, str | None], bool] = {}
@@ -91,10 +113,16 @@ class Access:
         upstream = items[0].route.upstream
         server = self._servers[upstream]
         self._tags[upstream] = {item.route: tags for item in items if (tags := tags_of(server, item.route, item.wire))}
+        self._resources[upstream] = frozenset(item.route.name for item in items if item.route.kind is RESOURCES)
+        self._templates[upstream] = [
+            (item.route, pattern)
+            for item in items
+            if item.route.kind is TEMPLATES and (pattern := names.template_pattern(item.route.name)) is not None
+        ]
         self._decided = {key: why for key, why in self._decided.items() if key[0].upstream != upstream}
         for profile, selection in self._selections.items():
             self._chosen[upstream, profile] = any(
-                item.route.kind is TOOLS and selection.has(server, item.route.name, self._tags_of(item.route))
+                item.route.kind is TOOLS and selection.has(server, item.route, self._tags_of(item.route))
                 for item in items
             )
         return [item for item in items if self.why(item.route) is None]
@@ -124,23 +152,44 @@ class Access:
         return next((why for review in self._reviews if (why := review.why(route)) is not None), None)
 
     def _decide(self, route: Route) -> str | None:
-        uris = route.kind in (RESOURCES, TEMPLATES)
-        names = spellings(route.name) + roots(route.name) if uris else (route.name,)
-        for servers, patterns in self._blacklist:
-            if servers.match(route.upstream) and any(patterns.match(name) for name in names):
-                return "blacklist"
+        if self._is_blacklisted(route):
+            return "blacklist"
         filter = self._filters.get((route.upstream, route.kind))
-        if filter is not None and filter.refuses(route.name):
+        if filter is not None and (
+            filter.refuses(route) or (isinstance(filter, _Uris) and self._only_made_by(filter.denied, route))
+        ):
             return f"servers.{route.upstream}: filter of {_KINDS_OF_FILTERS[route.kind]}"
         if filter is not None and filter.refuses_tags(self._tags_of(route)):
             return f"servers.{route.upstream}: filter of tags"
         return self._not_chosen(route, None)
 
+    def _is_blacklisted(self, route: Route) -> bool:
+        upstream = route.upstream
+        if route.kind not in _URIS:
+            return any(
+                servers.match(upstream) and patterns.match(route.name) for servers, patterns, _ in self._blacklist
+            )
+        rules = self._forbidden.get(upstream)
+        if rules is None:
+            given = (name for servers, _, name in self._blacklist if servers.match(upstream))
+            rules = self._forbidden[upstream] = UriRules(given)
+        return rules.covers(route.name) or self._only_made_by(rules, route)
+
+    def _only_made_by(self, refused: UriRules, route: Route) -> bool:
+        """Whether a URI is neither listed nor of a template that may be reached, but of one that is refused."""
+        if route.kind is not RESOURCES or not refused.makes(route.name):
+            return False
+        if route.name in self._resources.get(route.upstream, ()):
+            return False
+        uri = names.readable(route.name)
+        others = self._templates.get(route.upstream, ())
+        return not any(template.takes(uri) and self.why(other) is None for other, template in others)
+
     def _not_chosen(self, route: Route, profile: str | None) -> str | None:
         selection = self._selections.get(profile)
         if selection is None:
             return f"there is no profile {profile!r}"
-        if selection is EVERYTHING or selection.has(self._servers[route.upstream], route.name, self._tags_of(route)):
+        if selection is EVERYTHING or selection.has(self._servers[route.upstream], route, self._tags_of(route)):
             return None
         beside = route.kind is not TOOLS and self._chosen.get((route.upstream, profile), False)
         return None if beside else f"not in {selection.name}"

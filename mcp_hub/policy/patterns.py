@@ -1,13 +1,11 @@
-"""Patterns over original names and URIs, and the rules of one tool found by them."""
+"""Patterns over original names, and the rules of one tool found by them; those over URIs are UriRules."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from fnmatch import translate
 from typing import Final
-from urllib.parse import unquote
 
 from mcp_hub.catalog import Route
 from mcp_hub.config.models import Server
@@ -15,10 +13,6 @@ from mcp_hub.config.rules import ToolRules
 
 MAX_REMEMBERED: Final = 10_000
 """Names whose rules are remembered; an upstream may make up new ones for ever."""
-_DECODINGS: Final = 4
-"""Rounds of percent-decoding; whoever encodes more often than that is read as far as this."""
-_INVISIBLE: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
-_TAIL: Final = re.compile(r"[?#;]")
 _GLOB: Final = re.compile(r"[*?\[]")
 
 
@@ -37,43 +31,6 @@ class Patterns:
     def match(self, name: str) -> bool:
         """Whether one of the patterns covers the name."""
         return name in self._exact or (self._glob is not None and self._glob.match(name) is not None)
-
-
-def spellings(uri: str) -> tuple[str, ...]:
-    """A URI and what a server may make of it: decoded, without invisible characters and dot segments, in one case.
-
-    A rule that refuses one of them refuses the URI; one that allows has to allow them all.
-    """
-    found = [uri]
-    text = uri
-    for _ in range(_DECODINGS):
-        decoded = unquote(text, errors="replace")
-        if decoded == text:
-            break
-        text = decoded
-        found.append(text)
-    text = "".join(char for char in text.partition("\0")[0] if unicodedata.category(char) not in _INVISIBLE)
-    plain = unicodedata.normalize("NFKC", text).replace("\\", "/").strip()
-    scheme, colon, rest = plain.partition(":")
-    plain = f"{scheme.lower()}{colon}{_without_dots(rest)}"
-    found += [plain, plain.casefold()]
-    return tuple(dict.fromkeys(found))
-
-
-def roots(uri: str) -> tuple[str, ...]:
-    """The spellings of a URI without its query and fragment, with which many servers read the same."""
-    return tuple(dict.fromkeys(_TAIL.split(spelling, maxsplit=1)[0].rstrip("/ ") for spelling in spellings(uri)))
-
-
-def _without_dots(path: str) -> str:
-    head = "//" if path.startswith("//") else "/" if path.startswith("/") else ""
-    parts: list[str] = []
-    for part in path.split("/"):
-        if part == "..":
-            parts[-1:] = []
-        elif part not in ("", "."):
-            parts.append(part)
-    return head + "/".join(parts)
 
 
 class RulesOfTools:

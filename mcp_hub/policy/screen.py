@@ -13,7 +13,8 @@ from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.rules import Screen as Settings
 from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS
-from mcp_hub.policy.patterns import Patterns, RulesOfTools, roots, spellings
+from mcp_hub.policy.patterns import Patterns, RulesOfTools
+from mcp_hub.policy.uri_rules import alike
 from mcp_hub.screening import (
     FOREIGN_TOOLS,
     HIDDEN,
@@ -99,7 +100,12 @@ class Screen:
         held = self._held_uris.get(route.upstream)
         if not held:
             return None
-        return next((held[one] for one in (*spellings(route.name), *roots(route.name)) if one in held), None)
+        if route.name in held:
+            return held[route.name]
+        texts = alike(route.name)
+        if texts is None:
+            return "screen: it may be one that is held back, in another spelling"
+        return next((held[one] for one in texts if one in held), None)
 
     def note(self, route: Route) -> str | None:
         """Nothing: what is only flagged is for the log and `check`."""
@@ -186,7 +192,7 @@ class Screen:
                     why = f"screen: {flag.rule} in its {flag.where} ({SAYS[flag.rule]})"
                     self._held[route] = why
                     if route.kind in (RESOURCES, TEMPLATES):
-                        uris |= dict.fromkeys(spellings(route.name), why)
+                        uris |= dict.fromkeys((route.name, *(alike(route.name) or ())), why)
                     self._tell(upstream, route.kind.unknown, route.name, flag, kept_back=True)
                     break
         self._held_uris[upstream] = uris

@@ -9,9 +9,12 @@ from typing import Final
 import msgspec
 
 from mcp_hub import names
+from mcp_hub.catalog import Route
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
+from mcp_hub.kinds import RESOURCES, TEMPLATES
 from mcp_hub.policy.patterns import Patterns
+from mcp_hub.policy.uri_rules import UriRules
 
 
 class Selection(msgspec.Struct, frozen=True, dict=True):
@@ -25,17 +28,37 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
     member_tags: frozenset[str] = frozenset()
     tags: frozenset[str] | None = None
 
-    def has(self, server: Server, name: str, tags: Collection[str]) -> bool:
-        """Whether a tool of an upstream, by its original name, was chosen."""
+    def has(self, server: Server, route: Route, tags: Collection[str]) -> bool:
+        """Whether something of a server was chosen."""
         if self.tags is not None and self.tags.isdisjoint(tags):
             return False
         if self.members is None or not self.member_tags.isdisjoint(tags):
             return True
-        return is_named(self._patterns, server, name)
+        if route.kind is TEMPLATES:
+            return self._uris(server.id).admits_some(route.name)
+        if route.kind is RESOURCES:
+            return self._uris(server.id).admits(route.name)
+        return is_named(self._patterns, server, route.name)
 
     @cached_property
     def _patterns(self) -> Patterns:
         return Patterns(self.members or ())
+
+    def _uris(self, server: str) -> UriRules:
+        """The members as rules about the URIs of one server."""
+        known = self._uris_of.get(server)
+        if known is None:
+            given = list(self.members or ())
+            for member in self.members or ():
+                head, slash, tail = member.partition("/")
+                if slash and Patterns((head,)).match(server):
+                    given.append(tail)
+            known = self._uris_of[server] = UriRules(given)
+        return known
+
+    @cached_property
+    def _uris_of(self) -> dict[str, UriRules]:
+        return {}
 
 
 EVERYTHING: Final = Selection()

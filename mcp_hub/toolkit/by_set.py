@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 
+from mcp_hub.catalog import Route
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError
+from mcp_hub.kinds import TOOLS
 from mcp_hub.policy.selection import select
 from mcp_hub.toolkit.hub import Hub
 from mcp_hub.toolkit.running import ToolCard
@@ -48,7 +50,9 @@ class BySet:
         except ConfigError as error:
             raise ValueError(str(error)) from None
         servers = {server.id: server for server in config.servers}
-        return [self._tool(card) for card in cards if selection.has(servers[card.server], card.name, ())]
+        routes = (Route(card.server, TOOLS, card.name) for card in cards)
+        chosen = zip(cards, routes, strict=True)
+        return [self._tool(card) for card, route in chosen if selection.has(servers[card.server], route, ())]
 
     def _tool(self, card: ToolCard) -> BaseTool:
         return tool_of(card, source_of(self.hub.config, card))

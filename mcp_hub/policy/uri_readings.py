@@ -1,0 +1,200 @@
+"""A resource URI, or a rule about URIs, as the servers that get it may read it; pure.
+
+Servers differ: some decode a URI once, some twice, some follow `..`, some ignore the host or the query. `readings`
+has one text for each of these ways, always in the same order, so that a rule is only compared with a URI that was read
+in the same way. A text without a certain reading has none: it is too long, it is encoded too often, it has control
+characters or bytes that are no UTF-8, or its `..` leads to different places for different readers.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from mcp_hub.urls import decoded_but_delimiters, host_and_port
+
+MAX_URI: Final = 8192
+"""Characters of a URI that is read; a longer one has no certain reading."""
+DECODINGS: Final = 3
+"""Rounds of percent-decoding that are followed; what is encoded more often has no certain reading."""
+LITERAL, RESOLVED, HOSTLESS = range(3)
+"""`..` kept · `..` followed, and the number of slashes ignored · in addition without the host of a file URI."""
+MARKS: Final = "".join(map(chr, range(0xFDD0, 0xFDF0)))
+"""Noncharacters, which no URI has: they stand for the wildcards and expressions of a rule while it is read."""
+
+_OTHER_ENCODING: Final = re.compile(r"%u[0-9A-Fa-f]{4}", re.IGNORECASE)
+_MARK: Final = re.compile(f"[{MARKS}]")
+_TAIL: Final = re.compile(r"[?#;]")
+_UNSURE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_DRIVE: Final = re.compile(r"[A-Za-z][:|]")
+_SHORT_NAME: Final = re.compile(r"[^/.]{1,6}~[0-9]{1,6}(?:\.[^/.]{0,3})?")
+"""What Windows also calls a file with a long name, such as `PRIVAT~1`."""
+_LOCAL_HOSTS: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
+_WEB: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
+
+
+class Reading(NamedTuple):
+    """A URI as one way has it."""
+
+    whole: str
+    root: str
+    """Without query, fragment and parameters, which many servers ignore."""
+
+
+def readings(text: str) -> tuple[Reading, ...] | None:
+    """A text in every way that servers read it, `way % 3` being one of LITERAL, RESOLVED and HOSTLESS.
+
+    None if no reading is certain. `MARKS` pass as characters that nothing is known of.
+    """
+    if len(text) > MAX_URI or _OTHER_ENCODING.search(text):
+        return None
+    levels = _levels(text)
+    if levels is None:
+        return None
+    if "%" not in text and text.isascii() and _compatible(text) == text:
+        read = _ways(text)  # nearly every URI: nothing to decode, nothing that readers take for something else
+        return None if read is None else read * (2 * (DECODINGS + 1))
+    found: list[Reading] = []
+    known: dict[str, tuple[Reading, ...] | None] = {}
+    for level in levels:
+        for variant in (unicodedata.normalize("NFC", level), _compatible(level)):
+            if variant not in known:
+                known[variant] = _ways(variant)
+            read = known[variant]
+            if read is None:
+                return None
+            found += read
+    return tuple(found)
+
+
+def folded(text: str) -> str:
+    """A reading without case and compatibility forms."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def trimmed(text: str) -> str:
+    """A resolved reading without what Windows ignores: dots and spaces behind a name, the stream of a file."""
+    scheme, mark, path = text.partition("://")
+    parts = [part if part in (".", "..") else part.rstrip(" .") for part in path.split("/")]
+    if scheme == "file":
+        parts = [part if _DRIVE.fullmatch(part) else part.partition(":")[0] for part in parts]
+    return f"{scheme}{mark}{'/'.join(parts).rstrip('/')}"
+
+
+def _levels(text: str) -> tuple[str, ...] | None:
+    """The text with everything decoded but delimiters, and after each round of decoding everything."""
+    if "%" not in text:
+        return (text,) * (DECODINGS + 1) if _is_certain(text) else None
+    try:
+        found = [decoded_but_delimiters(text)]
+        for _ in range(DECODINGS):
+            text = unquote(text, errors="strict")
+            found.append(text)
+        if unquote(text, errors="strict") != text:
+            return None
+    except ValueError:
+        return None
+    marks = len(_MARK.findall(found[0]))
+    certain = all(_is_certain(level) and len(_MARK.findall(level)) == marks for level in found)
+    return tuple(found) if certain else None
+
+
+def _is_certain(text: str) -> bool:
+    if text.isascii():
+        return text.isprintable()
+    return not any(unicodedata.category(char) in _UNSURE for char in text)
+
+
+def _compatible(text: str) -> str:
+    """What a reader has who takes lookalikes for each other, drops what is invisible, and knows backslashes."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+        text = "".join(char for char in text if unicodedata.category(char) != "Cf")
+    return text.replace("\\", "/").strip()
+
+
+def _ways(text: str) -> tuple[Reading, ...] | None:
+    cut = _TAIL.split(text, maxsplit=1)[0]
+    found: list[Reading] = []
+    for way in (LITERAL, RESOLVED, HOSTLESS):
+        whole = _normalised(text, way)
+        root = whole if cut == text else _normalised(cut, way)
+        if whole is None or root is None:
+            return None
+        found.append(Reading(whole, root))
+    return tuple(found)
+
+
+def _normalised(text: str, way: int) -> str | None:
+    scheme, colon, rest = text.partition(":")
+    if not colon or not scheme or "/" in scheme:
+        scheme, rest = "", text
+    scheme = scheme.lower()
+    if scheme == "file":
+        return _file(rest, way)
+    if scheme in _WEB:
+        written, slash, path = rest.lstrip("/").partition("/")
+        host, port = host_and_port(written)
+        place = host if port in (None, _WEB[scheme]) else f"{host}:{port}"
+        rest = f"//{place or written}{slash}{path}"
+    if way == LITERAL:
+        return f"{scheme}:{rest}" if scheme else rest
+    resolved = _path(rest.split("/"))
+    return None if resolved is None else f"{scheme}://{resolved}"
+
+
+def _file(rest: str, way: int) -> str | None:
+    """`file:/x`, `file:///x` and `file://localhost/x` are one file; of a foreign host every reader thinks otherwise."""
+    path = rest.lstrip("/")
+    slashes = len(rest) - len(path)
+    host = ""
+    if slashes == 2 or slashes > 3:
+        first, _, after = path.partition("/")
+        if not _DRIVE.fullmatch(first) and not _MARK.search(first):
+            host, path = host_and_port(first)[0] or first, after
+            if slashes == 2 and host in _LOCAL_HOSTS:
+                host = ""
+    parts = path.split("/")
+    if any(_SHORT_NAME.fullmatch(part) for part in parts):
+        return None
+    if _DRIVE.fullmatch(parts[0]):
+        parts[0] = f"{parts[0][0].lower()}:"
+    if way == LITERAL:
+        resolved = _path(parts, keep_up=True)
+        return None if resolved is None else f"file://{host}/{resolved}"
+    resolved = _path([host, *parts] if way == RESOLVED else parts)
+    return None if resolved is None else f"file://{resolved}"
+
+
+def _path(parts: Iterable[str], *, keep_up: bool = False) -> str | None:
+    """The path without `.`, `..` and double slashes; None where readers would come to different places."""
+    found: list[str] = []
+    up = gap = inner = False
+    part = ""
+    for part in parts:
+        if part in ("", "."):
+            inner = inner or (part == "" and (up or bool(found)))
+            continue
+        gap = gap or inner
+        if part == "..":
+            up = True
+            if keep_up:
+                found.append(part)
+            else:
+                found[-1:] = []
+        elif _looks_like_dots(part):
+            return None
+        else:
+            found.append(part)
+    if up and gap:
+        return None
+    return "/".join(found) + ("/" if found and part in ("", ".", "..") and found[-1] != ".." else "")
+
+
+def _looks_like_dots(part: str) -> bool:
+    """`. .`, `...` or `..;x`, which is a step up for some readers and a name for others."""
+    name = part.partition(";")[0]
+    return "." in name and not name.strip(" .")
