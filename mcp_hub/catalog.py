@@ -139,25 +139,27 @@ class Catalog:
         if len(uri) > MAX_URI:
             return None
         upstream, original = names.original_uri(uri) or (None, uri)
-        readable = names.readable(original)
+        whole = names.readable(original)
+        short = names.without_tail(whole)
         looked_at: dict[str, int] = {}
-        found = self._matching(readable, upstream, looked_at)
-        if found is None and (whole := names.without_tail(readable)) != readable:
-            # Many servers take a query or a fragment that the template does not have.
-            found = self._matching(whole, upstream, looked_at)
-        return Route(found, RESOURCES, original) if found is not None else None
-
-    def _matching(self, uri: str, upstream: str | None, looked_at: dict[str, int]) -> str | None:
-        """The upstream of the template that says most of those that match; `looked_at` has the places so far."""
+        found: tuple[UriPattern, Entry] | None = None
         for pattern, entry in self._patterns:
+            if found is not None and pattern.literal < found[0].literal:
+                break
             # What the hub has put in front says whose URI it is; without it, only templates listed as they are count.
             meant = entry.exposed == entry.route.name if upstream is None else entry.route.upstream == upstream
-            if not meant or not (cost := pattern.cost(uri)):
+            if not meant or not (cost := pattern.cost(whole)):
                 continue
             spent = looked_at[entry.route.upstream] = looked_at.get(entry.route.upstream, 0) + cost
-            if spent <= MAX_PLACES and pattern.fullmatch(uri) is not None:
-                return entry.route.upstream
-        return None
+            if spent > MAX_PLACES:
+                continue
+            if pattern.fullmatch(whole) is not None:
+                found = (pattern, entry)
+                break
+            # Many servers take a query or a fragment that their template does not have.
+            if found is None and short != whole and pattern.fullmatch(short) is not None:
+                found = (pattern, entry)
+        return Route(found[1].route.upstream, RESOURCES, original) if found is not None else None
 
     @cached_property
     def _patterns(self) -> list[tuple[UriPattern, Entry]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -10,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from mcp_hub.urls import Url, parse, urls_in
+from mcp_hub.urls import Url, parse, trimmed, urls_in
 
 HUGGINGFACE: Final = "huggingface"
 """The name of the rule about datasets and spaces."""
@@ -30,8 +31,26 @@ _BEFORE: Final = frozenset({"api", "resolve-cache"})
 """Segments before the one that says what is asked for."""
 
 
+_HARMLESS: Final = frozenset({"http", "https"})
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_PORT: Final = re.compile(r"[^:]*:[0-9]{1,5}(?=[/\\?#]|$)")
+_PAGE: Final = re.compile(
+    r"(view-source|javascript|vbscript|blob|filesystem)(?=:\S)|(file)(?=:[/\\])|(about)(?=:[A-Za-z])"
+    r"|(chrome[a-z-]*|devtools|edge|brave|opera|vivaldi|ftp|resource|jar|moz-extension|intent|content|googlechromes?)"
+    r"(?=:/)|(data)(?=:(?!(?:audio|font|video|image/(?:avif|bmp|gif|jpeg|jpg|png|webp))[/;,])[^,\s]*,)",
+    re.IGNORECASE,
+)
+"""A text that makes a browser show something that is not of the web; a picture, or a word before a colon, is none."""
+_BLANK: Final = re.compile(r"about:blank(?:[?#]|$)", re.IGNORECASE)
+_URL_KEYS: Final = frozenset({"url", "urls", "uri", "uris", "href", "hrefs", "link", "links", "website", "websites"})
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
 class UrlRules(msgspec.Struct, frozen=True, dict=True):
-    """`deny` and `allow` have `host`, `host/path`, `*.host/path*`; a URL that `allow` covers is never refused."""
+    """`deny` and `allow` have `host`, `host/path`, `*.host/path*`; a URL that `allow` covers is never refused.
+
+    `allow` may also have schemes, `file:`.
+    """
 
     huggingface: bool = True
     deny: tuple[str, ...] = ()
@@ -50,6 +69,47 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
         except ValueError:
             return UNREADABLE
 
+    def refused_scheme(self, arguments: Any) -> str | None:
+        """The scheme of a URL in a tool's arguments that is not known to be harmless; None if there is none.
+
+        Under a key such as `url` every other scheme than http and https is refused; elsewhere only a text that is a
+        page of the browser's own as a whole. Raises ValueError for a value of too many members.
+        """
+        if not self:
+            return None
+        waiting = [(arguments, False)]
+        for _ in range(MAX_MEMBERS):
+            if not waiting:
+                return None
+            one, is_url = waiting.pop()
+            scheme = None
+            if isinstance(one, str):
+                scheme = self._scheme(one, is_url=is_url)
+            elif isinstance(one, dict):
+                scheme = next(filter(None, (self._scheme(key, is_url=False) for key in one)), None)
+                waiting.extend((value, is_url or _means_url(key)) for key, value in one.items())
+            elif isinstance(one, list):
+                waiting.extend((value, is_url) for value in one)
+            if scheme is not None:
+                return scheme
+        if waiting:
+            raise ValueError("the value has too many members")
+        return None
+
+    def _scheme(self, text: str, *, is_url: bool) -> str | None:
+        text = trimmed(text)
+        page = _PAGE.match(text)
+        written = page or (_SCHEME.match(text) if is_url else None)
+        if written is None or _BLANK.match(text) or (page is None and _PORT.match(text)):
+            return None
+        scheme = next(filter(None, written.groups())).lower()
+        return None if scheme in _HARMLESS or scheme in self._allowed_schemes else scheme
+
+    @cached_property
+    def _allowed_schemes(self) -> frozenset[str]:
+        """Those that `allow` has as `scheme:`."""
+        return frozenset(one[:-1].lower() for one in self.allow if _SCHEME.fullmatch(one))
+
     def _refuses(self, url: Url) -> str | None:
         if any(pattern.covers(url) for pattern in self._allowed):
             return None
@@ -63,7 +123,7 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _allowed(self) -> tuple[_Pattern, ...]:
-        return tuple(_Pattern.read(text, fold=False) for text in self.allow)
+        return tuple(_Pattern.read(text, fold=False) for text in self.allow if not _SCHEME.fullmatch(text))
 
     def to_json(self) -> dict[str, Any]:
         """An object that `from_json` makes the same rules of."""
@@ -160,6 +220,11 @@ def _glob(text: str) -> str:
 
 def _parameters(query: str) -> frozenset[str]:
     return frozenset(unquote(pair) for pair in query.split("&") if pair)
+
+
+def _means_url(key: str) -> bool:
+    """Whether a member is for URLs by its name: `url`, `pageUrl`, `start_urls`."""
+    return not _URL_KEYS.isdisjoint(word.lower() for word in _WORDS.findall(key))
 
 
 def strings_in(value: Any) -> Iterator[str]:

@@ -35,7 +35,7 @@ _EDGES: Final = "".join(map(chr, range(0x21))) + "\x7f\x85\xa0\u200b\u2028\u2029
 _DOTS: Final = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 _HOST: Final = re.compile(r"[^\s/?#@:\[\]]+\.[^\s/?#@:\[\].\d][^\s/?#@:\[\]]*\.?|\d[0-9a-fx.]*", re.IGNORECASE)
 _TRIPLETS: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
-_DELIMITERS: Final = "/\\?#%;:@&=+"
+_DELIMITERS: Final = "/\\?#%;&=+"
 _WORD: Final = re.compile(r"[^\s<>\"'`]+")
 _MARK: Final = re.compile(r"[.:%\u3002\uff0e\uff61](?!$)")
 _INNER: Final = re.compile(
@@ -83,7 +83,7 @@ class Url(msgspec.Struct, frozen=True):
 
 def parse(text: str) -> Url | None:
     """The URL that a text is, `host/path` without a scheme counted; None if it is none."""
-    parts = _parts(_trimmed(text))
+    parts = _parts(trimmed(text))
     return None if parts is None else parts.url(_path(parts.path))
 
 
@@ -94,7 +94,7 @@ def urls_in(text: str) -> Iterator[Url]:
     search for it and no URL, unless the parameter is one for URLs. Raises ValueError for a text that is too much work.
     """
     work = _Work()
-    whole = _trimmed(text)
+    whole = trimmed(text)
     if _parts(whole) is not None or "@" in whole[:MAX_HOST]:
         yield from _urls_of_word(whole, work)
     else:
@@ -130,7 +130,8 @@ class _Parts(NamedTuple):
         return Url(self.scheme, self.host, self.port, path, self.query, self.userinfo)
 
 
-def _trimmed(text: str) -> str:
+def trimmed(text: str) -> str:
+    """A text without what clients leave out of a URL: blanks at its ends, tabs and line breaks anywhere."""
     return _IGNORED.sub("", text.strip(_EDGES))
 
 
@@ -291,7 +292,7 @@ def _segment(part: str, name: str | None = None) -> str:
 def _readings(text: str, work: _Work) -> Iterator[Url]:
     """What browsers make of a text, and what other clients do."""
     work.spend(text)
-    text = _trimmed(text)
+    text = trimmed(text)
     parts = _parts(text)
     # `\\a@host` is a user and a host to whoever puts `https://` in front and knows no backslash.
     rooted = f"//{text}" if text.startswith("\\") and "@" in text else text

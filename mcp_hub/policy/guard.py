@@ -100,10 +100,21 @@ class UrlGuard:
             if call.kind is RESOURCES and (rule := self._rules.refuses(call.route.name)) is not None:
                 call.refused_by = f"guard: {rule}"
                 raise unknown_name(RESOURCES, call.exposed, call.era)
-        elif self._guards(call.route) and (rule := self._refused(call.params.get("arguments"))) is not None:
+        elif self._guards(call.route):
+            self._check(call)
+        return await call_next(call)
+
+    def _check(self, call: Call) -> None:
+        arguments = call.params.get("arguments")
+        if (rule := self._refused(arguments)) is not None:
             call.refused_by = f"guard: {rule}"
             raise GuardBlocked(self._message, server=call.route.upstream)
-        return await call_next(call)
+        if (scheme := self._rules.refused_scheme(arguments)) is not None:
+            call.refused_by = f"guard: scheme {scheme}"
+            raise GuardBlocked(
+                f"{scheme[:30]}: URLs are not opened by this tool: use an http or https URL.",
+                server=call.route.upstream,
+            )
 
     def _refused(self, arguments: Any) -> str | None:
         try:

@@ -27,6 +27,7 @@ MARKS: Final = "".join(map(chr, range(0xFDD0, 0xFDF0)))
 
 _OTHER_ENCODING: Final = re.compile(r"%u[0-9A-Fa-f]{4}", re.IGNORECASE)
 _MARK: Final = re.compile(f"[{MARKS}]")
+_DIVIDING: Final = "/\\.:%?#"
 _TAIL: Final = re.compile(r"[?#;]")
 _UNSURE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _DRIVE: Final = re.compile(r"[A-Za-z][:|]")
@@ -60,6 +61,8 @@ def readings(text: str) -> tuple[Reading, ...] | None:
     found: list[Reading] = []
     known: dict[str, tuple[Reading, ...] | None] = {}
     for level in levels:
+        if _is_doubtful(level):
+            return None
         for variant in (unicodedata.normalize("NFC", level), _compatible(level)):
             if variant not in known:
                 known[variant] = _ways(variant)
@@ -78,7 +81,7 @@ def folded(text: str) -> str:
 def trimmed(text: str) -> str:
     """A resolved reading without what Windows ignores: dots and spaces behind a name, the stream of a file."""
     scheme, mark, path = text.partition("://")
-    parts = [part if part in (".", "..") else part.rstrip(" .") for part in path.split("/")]
+    parts = [part if part in (".", "..") else part.partition("::$")[0].rstrip(" .") for part in path.split("/")]
     if scheme == "file":
         parts = [part if _DRIVE.fullmatch(part) else part.partition(":")[0] for part in parts]
     return f"{scheme}{mark}{'/'.join(parts).rstrip('/')}"
@@ -114,6 +117,17 @@ def _compatible(text: str) -> str:
         text = unicodedata.normalize("NFKC", text)
         text = "".join(char for char in text if unicodedata.category(char) != "Cf")
     return text.replace("\\", "/").strip()
+
+
+def _is_doubtful(text: str) -> bool:
+    """Whether it has a lookalike of a slash, or of another delimiter beside a backslash or what is invisible."""
+    if text.isascii():
+        return False
+    plain = unicodedata.normalize("NFKC", text)
+    if any(plain.count(char) != text.count(char) for char in "/\\"):
+        return True
+    lookalike = any(plain.count(char) != text.count(char) for char in _DIVIDING)
+    return lookalike and ("\\" in plain or any(unicodedata.category(char) == "Cf" for char in plain))
 
 
 def _ways(text: str) -> tuple[Reading, ...] | None:
@@ -153,7 +167,9 @@ def _file(rest: str, way: int) -> str | None:
     host = ""
     if slashes == 2 or slashes > 3:
         first, _, after = path.partition("/")
-        if not _DRIVE.fullmatch(first) and not _MARK.search(first):
+        if _DRIVE.fullmatch(first):
+            path = path if way != HOSTLESS else after
+        elif not _MARK.search(first):
             host, path = host_and_port(first)[0] or first, after
             if slashes == 2 and host in _LOCAL_HOSTS:
                 host = ""

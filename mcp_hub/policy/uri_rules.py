@@ -36,6 +36,10 @@ class UriRules:
         self._about_uris = tuple(pattern for pattern in self._given if not _NAME.fullmatch(pattern))
 
     @cached_property
+    def _exact(self) -> frozenset[str]:
+        return frozenset(one for one in self._given if names.is_template(one) or not any(c in one for c in _WILDCARDS))
+
+    @cached_property
     def _everything(self) -> bool:
         return any(not one.strip("*") for one in self._given)
 
@@ -53,7 +57,7 @@ class UriRules:
 
     def admits(self, uri: str) -> bool:
         """Whether every server reads a URI, or a template, as one that is meant; case counts."""
-        if uri in self._given or self._everything:
+        if uri in self._exact or self._everything:
             return True
         found = _read(uri) if self._about_uris else None
         if found is None:

@@ -155,3 +155,34 @@ async def test_guarded_links_are_dropped_from_search_results(tmp_path: Path) -> 
         assert filtered["structuredContent"] == kept
         assert filtered["content"][1:] == result["content"][1:2]
         assert await client.call("b__echo") == result
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_browser_is_asked_to_open_nothing_but_pages_of_the_web(tmp_path: Path, modern: bool) -> None:
+    text = {"type": "object", "properties": {"text": {"type": "string"}}}
+    browser = entry(tmp_path, {"browser_navigate": ANY, "browser_type": text})
+    async with hub(tmp_path, {"playwright": browser}, modern=modern) as client:
+        for url in (
+            "view-source:https://huggingface.co/datasets/x",
+            "view-source:https://example.org",
+            " \nDATA:text/html,<script>location='https://hugging'+'face.co/datasets/x'</script>",
+            "javascript:location='https://example.org'",
+            "file:///etc/passwd",
+            "chrome://settings",
+        ):
+            result = await client.call("playwright__browser_navigate", {"url": url})
+            assert result["_meta"]["mcp-hub/error"]["code"] == "guard_blocked", url
+        assert called(tmp_path) == []
+        for url in ("https://example.org", "about:blank", "localhost:3000"):
+            assert json.loads(await client.text("playwright__browser_navigate", {"url": url})) == {"url": url}
+        typed = {"text": "data: see javascript: the good parts"}
+        assert json.loads(await client.text("playwright__browser_type", typed)) == typed
+
+
+async def test_a_scrape_tool_is_asked_for_pages_of_the_web_and_other_tools_for_anything(tmp_path: Path) -> None:
+    guard = {"allow_urls": ["file:"]}
+    async with hub(tmp_path, {"s": entry(tmp_path, TOOLS)}, guard=guard) as client:
+        refused = await client.call("s__scrape", {"url": "data:text/html,hello"})
+        assert refused["_meta"]["mcp-hub/error"]["code"] == "guard_blocked"
+        for tool, url in (("scrape", "file:///x"), ("read", "data:text/html,hello"), ("scrape", "https://example.org")):
+            assert json.loads(await client.text(f"s__{tool}", {"url": url})) == {"url": url}

@@ -291,3 +291,54 @@ def test_more_urls_can_be_denied_and_some_allowed() -> None:
     assert not any(rules.refuses(text) for text in [*passed, "https://huggingface.co/datasets/ours/x"])
     assert rules.refuses("https://ok.evil.example/?u=https://huggingface.co/datasets/y") == "huggingface"
     assert UrlRules.from_json(rules.to_json()) == rules
+
+
+OTHER_SCHEMES = [
+    "view-source:https://example.org", "VIEW-SOURCE:https://example.org", " \t\x01view-source:https://example.org",
+    "view\n-source:https://example.org", "data:text/html,<p>hello there", "data:;base64,PGI+",
+    "data:image/svg+xml,<svg>",
+    "javascript:location='//example.org'", "java\tscript:1/alert(1)", "vbscript:x", "blob:https://example.org/1",
+    "filesystem:https://example.org/temporary/x", "file:///etc/passwd", "file:\\\\host\\x", "chrome://settings",
+    "chrome-extension://x/y.html", "devtools://devtools/bundled/inspector.html", "about:config", "edge://flags",
+    "ftp://example.org/x", "view-source:view-source:https://example.org",
+]  # fmt: skip
+ONLY_AS_A_URL = ["mailto:me@example.org", "C:\\x.html", "whatever:x", "urn:isbn:1", "gopher://example.org"]
+WEB = [
+    "https://example.org", "HTTP://example.org/a:b", "example.org", "example.org/view-source:x", "localhost:3000",
+    "example.org:8080/x", "//example.org", "/path", "?q=data:x", "about:blank", "about:blank#x", "",
+    "https:example.org",
+]  # fmt: skip
+WORDS = [
+    "note: buy milk", "javascript: the good parts", "data: see below", "file: report.pdf", "std::vector", "12:30",
+    "content:foo", "data:image/png;base64,iVBORw0KGgo=", "Control+A", "site:example.org filetype:pdf", "about: me",
+    "() => { const data = {file: 1}; return `chrome: ${data}` }", "mailto:me@example.org", "C:\\x.html",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OTHER_SCHEMES)
+@pytest.mark.parametrize("place", ["url", "page", "element"])
+def test_a_page_that_is_not_of_the_web_is_found_in_any_argument(text: str, place: str) -> None:
+    assert UrlRules().refused_scheme({"options": [{place: text}]}) is not None
+    assert UrlRules(huggingface=False).refused_scheme({place: text}) is None  # there are no rules
+
+
+@pytest.mark.parametrize("key", ["url", "URL", "pageUrl", "start_urls", "href", "uri"])
+def test_under_a_key_for_urls_no_scheme_passes_that_is_not_known_to_be_harmless(key: str) -> None:
+    for text in (*OTHER_SCHEMES, *ONLY_AS_A_URL):
+        assert UrlRules().refused_scheme({key: [text]}) is not None, text
+    for text in WEB:
+        assert UrlRules().refused_scheme({key: [text]}) is None, text
+
+
+@pytest.mark.parametrize("text", [*WORDS, *WEB])
+@pytest.mark.parametrize("key", ["text", "element", "function", "curly"])
+def test_words_before_a_colon_are_no_schemes(key: str, text: str) -> None:
+    assert UrlRules().refused_scheme({key: text}) is None
+
+
+def test_a_scheme_can_be_allowed() -> None:
+    rules = UrlRules(allow=("file:", "DATA:"))
+    assert rules.refused_scheme({"url": "FILE:///x"}) is None
+    assert rules.refused_scheme({"url": "data:text/html,x"}) is None
+    assert rules.refused_scheme({"url": "view-source:file:///x"}) == "view-source"
+    assert rules.refuses("https://huggingface.co/datasets/x") is not None
