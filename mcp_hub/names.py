@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -157,6 +158,23 @@ def _beyond(gap: _Gap, starts: list[int], uri: str) -> list[int]:
 def is_template(uri: str) -> bool:
     """Whether a URI has expressions."""
     return EXPRESSION.search(uri) is not None
+
+
+_SEPARATORS: Final = {"": ",", "+": ",", "#": ",", "?": "&"}
+
+
+def filled(template: str, values: Mapping[str, str]) -> str:
+    """A template with what is known of its variables put in, as it is; expressions of which nothing is known stay."""
+
+    def expanded(expression: re.Match[str]) -> str:
+        operator, listed = expression[1], expression[2].split(",")
+        variables = [one for name in listed if (one := name.removesuffix("*").partition(":")[0]) in values]
+        if not variables or (len(variables) < len(listed) and operator not in (";", "?", "&")):
+            return expression[0]
+        pairs = (f"{name}={values[name]}" if operator in (";", "?", "&") else values[name] for name in variables)
+        return operator.replace("+", "") + _SEPARATORS.get(operator, operator).join(pairs)
+
+    return EXPRESSION.sub(expanded, template)
 
 
 def readable(uri: str) -> str:

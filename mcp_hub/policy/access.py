@@ -134,7 +134,29 @@ class Access:
             call.refused_by = why
             raise unknown_name(call.kind, call.exposed, call.era)
         call.notes += [f"access: {note}" for review in self._reviews if (note := review.note(call.route)) is not None]
-        return await call_next(call)
+        result = await call_next(call)
+        return self._without_refused(call, result) if call.route.kind is TEMPLATES else result
+
+    def _without_refused(self, call: Call, result: Json) -> Json:
+        """The completions of a template's variable, without those that make a URI which is refused."""
+        completion, argument = result.get("completion"), call.params.get("argument")
+        values = completion.get("values") if isinstance(completion, dict) else None
+        name = argument.get("name") if isinstance(argument, dict) else None
+        if not isinstance(completion, dict) or not isinstance(values, list) or not isinstance(name, str):
+            return result
+        context = call.params.get("context")
+        said = context.get("arguments") if isinstance(context, dict) else None
+        known = {key: value for key, value in said.items() if isinstance(value, str)} if isinstance(said, dict) else {}
+
+        def may_be_told(value: str) -> bool:
+            uri = names.filled(call.route.name, {**known, name: value})
+            kind = TEMPLATES if names.is_template(uri) else RESOURCES
+            return self.why(Route(call.route.upstream, kind, uri), profile_of(call.caller)) is None
+
+        kept = [value for value in values if not isinstance(value, str) or may_be_told(value)]
+        if len(kept) == len(values):
+            return result
+        return {**result, "completion": {**{k: v for k, v in completion.items() if k != "total"}, "values": kept}}
 
     def why(self, route: Route, profile: str | None = None) -> str | None:
         """The rule that keeps a route from being reached by callers of a profile; None if it may be."""

@@ -299,3 +299,17 @@ def test_lists_have_what_the_rules_leave(peer: tuple[str, Peer]) -> None:
     public = {f"{scheme}:///public/p.txt"}
     assert len(of["free"]) == 3
     assert of["denied"] == of["listed"] == of["exact"] == of["allowed"] == public
+
+
+def test_completions_do_not_tell_what_the_rules_refuse(peer: tuple[str, Peer]) -> None:
+    scheme, one = peer
+    told = {}
+    for server in RULES:
+        listed = one.answer("resources/templates/list", {})["result"]["resourceTemplates"]
+        template = f"{scheme}:///{{+path}}"
+        exposed = {item["uriTemplate"] for item in listed} & {template, f"mcp-hub://{server}/{template}"}
+        uri = max(exposed) if server != "free" else template
+        reference = {"ref": {"type": "ref/resource", "uri": uri}, "argument": {"name": "path", "value": ""}}
+        told[server] = one.answer("completion/complete", reference)["result"]["completion"]["values"]
+    assert told.pop("free") == ["private/s.txt", "public/p.txt", "srv/private/s.txt"]
+    assert set(map(tuple, told.values())) == {("public/p.txt",)}

@@ -58,3 +58,18 @@ async def test_a_link_to_what_is_refused_leads_nowhere_as_if_there_were_nothing(
         assert refused.value.error["message"].replace(given, "URI") == unknown.value.error["message"].replace(
             "mcp-hub://closed/test://nothing", "URI"
         )
+
+
+async def test_a_link_does_not_lead_around_a_rule_that_names_a_template(tmp_path: Path) -> None:
+    template, one_of_it = "test://template/{id}/data", "test://template/7/data"
+    servers = {"free": server("free"), "ruled": server("ruled", disable_resources=[template])}
+    async with hub(tmp_path, servers, list_wait=20) as client:
+        await client.tool_names()
+        for name in servers:
+            given = await linked(client, name, one_of_it)
+            if name == "free":
+                assert '"of": "free"' in await read(client, given)
+                continue
+            with pytest.raises(RpcError):
+                await read(client, given)
+        assert await read(client, "mcp-hub://ruled/test://static-text")
