@@ -162,6 +162,8 @@ def _pair(item: Any, ids: Collection[str]) -> tuple[str, str] | None:
         return None
     # An id may hold a slash itself, as names of a registry do.
     own = max((id for id in ids if item.startswith(f"{id}/")), key=len, default=None)
+    if own is None and item.partition("/")[0].endswith(":"):
+        return "*", item  # a URI of any server
     server, slash, name = (own, "/", item[len(own) + 1 :]) if own is not None else item.partition("/")
     return (server, name or "*") if slash else ("*", item)
 
