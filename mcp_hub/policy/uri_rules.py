@@ -23,8 +23,12 @@ _STAR, _ANY, _CLASS_MARKS = MARKS[8], MARKS[9], MARKS[10:]
 _WILDCARDS: Final = "*?["
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.*?-]*")
 """A rule for names of tools and prompts, such as `write_*`, which means no URI."""
-_READ: Final = 128
+_READ: Final = 16
 """URIs whose readings are kept: several rules look at one after the other."""
+
+
+MAX_PARAMETERS: Final = 64
+"""Parameters of one query that are compared; of more, some may be what a rule refuses."""
 
 
 class UriRules:
@@ -229,11 +233,15 @@ class _Query:
     def covers(self, uri: str) -> bool:
         base, given = _divided(uri)
         given += [one.replace("+", " ") for one in given] + _divided(f"?{unquote(uri.partition('?')[2])}")[1]
+        if len(given) > MAX_PARAMETERS:
+            return self._base.covers(base)
         return self._base.covers(base) and all(any(rule.covers(one) for one in given) for rule in self._parameters)
 
     def admits(self, uri: str) -> bool:
         base, given = _divided(uri)
-        if not self._base.admits(base) or not all(any(rule.admits(one) for rule in self._parameters) for one in given):
+        if len(given) > MAX_PARAMETERS or not self._base.admits(base):
+            return False
+        if not all(any(rule.admits(one) for rule in self._parameters) for one in given):
             return False
         return all(any(rule.admits(one) for one in given) for rule in self._parameters)
 

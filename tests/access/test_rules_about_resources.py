@@ -313,3 +313,10 @@ def test_completions_do_not_tell_what_the_rules_refuse(peer: tuple[str, Peer]) -
         told[server] = one.answer("completion/complete", reference)["result"]["completion"]["values"]
     assert told.pop("free") == ["private/s.txt", "public/p.txt", "srv/private/s.txt"]
     assert set(map(tuple, told.values())) == {("public/p.txt",)}
+
+
+def test_a_query_with_very_many_parameters_is_refused_by_rules_about_queries() -> None:
+    many = "docs://search?" + "x=1&" * 1000
+    assert rules("docs://search?q=secret*").covers(many)
+    assert not rules("docs://search?x=*").admits(many)
+    assert rules("docs://search?x=*").admits("docs://search?x=1&x=2")
