@@ -211,12 +211,17 @@ class Catalog:
         """The kinds whose lists differ between the two."""
         return frozenset(kind for kind in KINDS if self._fingerprints[kind] != other._fingerprints[kind])
 
-    def page(self, kind: Kind, *, modern: bool, cursor: str | None = None) -> Raw:
+    def page(self, kind: Kind, *, modern: bool, cursor: str | None = None, meta: Json | None = None) -> Raw:
         """The serialised result object of the kind's list method, at most `PAGE_SIZE` items.
+
+        `meta` is put into its `_meta`, for one client; pages without it are made once for all clients.
 
         Raises ProtocolError for a cursor that is not of this catalog.
         """
         offset = self._offset(kind, cursor) if cursor is not None else 0
+        if meta is not None:
+            result = self._result(kind, modern, offset)
+            return Raw(encode({**result, "_meta": {**result.get("_meta", {}), **meta}}))
         key = (kind.name, modern, offset)
         if key not in self._pages:
             self._pages[key] = Raw(encode(self._result(kind, modern, offset)))

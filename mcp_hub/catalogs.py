@@ -112,11 +112,11 @@ class Catalogs:
             self._build()
         elif not self._dirty:
             former, self._viewed = self._viewed, view
-            self._tell(frozenset({TOOLS}), lambda caller: self._looks_new(former, self.whole(caller), caller))
+            self.tell(frozenset({TOOLS}), lambda caller: self._looks_new(former, self.whole(caller), caller))
 
     def changed_for(self, caller: Hashable | None, before: Catalog) -> None:
         """Tell one caller if it does not see any more what it saw before."""
-        self._tell(self.of(caller).changed(before), partial(eq, caller))
+        self.tell(self.of(caller).changed(before), partial(eq, caller))
 
     def watch(self, watcher: Watcher) -> None:
         """`watcher(kinds, whom)` is called when lists have changed that somebody may have asked for."""
@@ -188,15 +188,15 @@ class Catalogs:
                 profile = profile_of(caller)
                 return before.get(caller) or (previous if profile is None else profiles.get(profile))
 
-            self._tell(frozenset({TOOLS}), lambda caller: self._looks_new(former, seen_by(caller), caller))
+            self.tell(frozenset({TOOLS}), lambda caller: self._looks_new(former, seen_by(caller), caller))
             whom = {profile: kinds - {TOOLS} for profile, kinds in whom.items()}
         for profile, kinds in whom.items():
-            self._tell(kinds, partial(_is_of, profile))
+            self.tell(kinds, partial(_is_of, profile))
         for caller in callers | before.keys():
             profile = profile_of(caller)
             then = before.get(caller, self._base(profile, self._catalog))
             kinds = self.whole(caller).changed(then) - whom.get(profile, frozenset())
-            self._tell(kinds if self._view is None else kinds - {TOOLS}, partial(eq, caller))
+            self.tell(kinds if self._view is None else kinds - {TOOLS}, partial(eq, caller))
 
     def _looks_new(self, former: View | None, then: Catalog | None, caller: Hashable | None) -> bool:
         """Whether a caller sees other tools than it saw of `then`, through `former`; None: it has seen nothing."""
@@ -223,7 +223,8 @@ class Catalogs:
             sources, self._on_conflict, previous=previous, server_info=self._info, away=away, reserved=self._reserved
         )
 
-    def _tell(self, changed: frozenset[Kind], whom: Whom) -> None:
+    def tell(self, changed: frozenset[Kind], whom: Whom) -> None:
+        """Tell the callers that are meant to ask for these lists again."""
         if changed and self.seen:
             for watcher in self._watchers:
                 watcher(changed, whom)

@@ -30,6 +30,10 @@ class ConfigError(HubError):
     """The configuration file cannot be used. `str()` is for the user: every finding on its own line."""
 
 
+class LeftOut(HubError):
+    """A server must not be served: it is this hub itself, or one hub too many in a row. `str()` says which."""
+
+
 class ProtocolError(HubError):
     """A peer said something the protocol forbids; becomes a JSON-RPC error with `code`."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mcp_hub.chain import make_rules
+from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config, Server
 from mcp_hub.credentials.tokens import SignIns
@@ -56,6 +57,7 @@ class Lasting(msgspec.Struct, frozen=True):
     task_ids: Callable[[], TaskIds]
     lists_changed: Callable[[], None]
     metrics: Metrics
+    ancestry: Ancestry
     tracer_provider: Any = None
     """What calls are traced with instead of what the configuration says."""
     functions: Functions | None = None
@@ -67,6 +69,7 @@ class Generations:
     def __init__(self, lasting: Lasting, config: Config, selection: Selection) -> None:
         self._lasting = lasting
         self._over_network = False
+        self._started = False
         self._starts = Starts()
         self._labels = Labels()
         self.used = Used()
@@ -85,6 +88,7 @@ class Generations:
 
     def start(self) -> None:
         """Begin the lives of its upstreams."""
+        self._started = True
         for upstream in self.now.upstreams.values():
             upstream.start()
         self._watch_pins()
@@ -101,7 +105,7 @@ class Generations:
         async with self._renewing:
             former = self.now
             coming = await asyncio.to_thread(self._make, former.number + 1, config, selection, former.upstreams)
-            fresh = [u for id, u in coming.upstreams.items() if former.upstreams.get(id) is not u]
+            fresh = [u for id, u in coming.upstreams.items() if former.upstreams.get(id) is not u and self._started]
             try:
                 for upstream in fresh:
                     upstream.start()
@@ -153,6 +157,7 @@ class Generations:
             partial(built_in_settings, config),
             SignIns(config).of,
             lasting.functions,
+            msgspec.structs.replace(lasting.ancestry, limit=config.max_hub_depth),
         )
 
         def connect(server: Server, made_from: tuple[Any, ...]) -> Upstream:
@@ -175,7 +180,7 @@ class Generations:
         for server in config.servers:
             made_from = _made_from(server, config)
             known = former.get(server.id)
-            same = known is not None and known.made_from == made_from
+            same = known is not None and known.made_from == made_from and not known.left_out
             upstreams[server.id] = known if known is not None and same else connect(server, made_from)
         own = OwnServers(config, upstreams, connect_unseen)
         generation = Generation(number, config, selection, upstreams, own, dialer)

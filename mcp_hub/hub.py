@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -15,12 +16,14 @@ from mcp_hub import extensions, instructions, tasks
 from mcp_hub.catalog import OWN, Catalog, Route
 from mcp_hub.catalogs import Catalogs
 from mcp_hub.chain import Rules
+from mcp_hub.config.ancestry import NAME, VARIABLE, Ancestry
 from mcp_hub.config.models import Config
 from mcp_hub.era import Envelope, Era
+from mcp_hub.errors import ConfigError
 from mcp_hub.flagging import Flagging
 from mcp_hub.generation import Generation
 from mcp_hub.generations import Generations, Lasting
-from mcp_hub.kept import KeptCatalogs
+from mcp_hub.kept import KeptCatalogs, default_directory
 from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.known_uris import KnownUris
 from mcp_hub.long_results import LongResults
@@ -32,6 +35,7 @@ from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.dial import Dialer, Functions
+from mcp_hub.upstream.place import Place
 from mcp_hub.version import VERSION
 from mcp_hub.wire.children import Children
 
@@ -67,11 +71,15 @@ class Hub:
         tracer_provider: Any = None,
         functions: Functions | None = None,
     ) -> None:
-        self.info: dict[str, Any] = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
+        self.info: dict[str, Any] = {"name": NAME, "title": NAME, "version": VERSION}
         self.children = Children()
         self.uris = KnownUris(lambda caller: self.catalogs.of(caller))
         self.clients = Clients(expected=one_client, uris=self.uris, sees=self._sees)
         self._kept = kept
+        started_with = os.environ if environ is None else environ
+        ancestry = Ancestry.of(config.path, started_with, config.max_hub_depth, self._identity_key)
+        self.waits = one_client and (ancestry.too_deep or ancestry.repeated)
+        """Whether no server is started before its client has said who it is: it may be a hub that must be refused."""
         self.metrics = Metrics(collectors)
         self._long_results = LongResults(time.monotonic)
         lasting = Lasting(
@@ -86,11 +94,18 @@ class Hub:
             lambda: self._task_ids,
             lambda: self.catalogs.changed(),
             self.metrics,
+            ancestry,
             tracer_provider,
             functions,
         )
         self._generations = Generations(lasting, config, selection)
         self.catalogs = Catalogs(self.info)
+        self.place = Place(
+            ancestry,
+            lambda: self.upstreams,
+            lambda caller: self.catalogs.of(caller).upstreams,
+            lambda callers: self.catalogs.tell(frozenset({TOOLS}), callers.__contains__),
+        )
         self._patience_ends: float | None = None
         self._refresh: asyncio.TimerHandle | None = None
         self._flagging = Flagging(lambda: self.rules.screen)
@@ -173,9 +188,22 @@ class Hub:
         )
 
     async def __aenter__(self) -> Hub:
+        if not self.waits:
+            self._begin()
+        return self
+
+    def _begin(self) -> None:
+        if (ancestry := self.place.ancestry).too_deep:
+            raise ConfigError(f"{ancestry.refusal(None)} Set max_hub_depth in it, or unset ${VARIABLE}.")
         self._generations.start()
         self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
-        return self
+
+    def admit(self, client_info: Any) -> None:
+        """The only client of a hub that `waits` is there: start the servers. Raises ProtocolError if it is refused."""
+        self.place.admit(client_info)
+        if self.waits:
+            self.waits = False
+            self._begin()
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -201,6 +229,7 @@ class Hub:
     def _built(self) -> None:
         self.generation.tell_of_strangers()
         self._flagging.soon()
+        self.place.built()
 
     # --- the catalog -------------------------------------------------------------------------------------------
 
@@ -255,11 +284,16 @@ class Hub:
         """`caller` is gone; what was kept open for it alone is closed."""
         self.clients.forget(caller)
         self.uris.forget(caller)
+        self.place.forget(caller)
         self._generations.used.forget(caller)
         if self._groups is not None:
             self._groups.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
+
+    def _identity_key(self) -> bytes | None:
+        kept = self._kept or KeptCatalogs(self.config.cache_dir or default_directory())
+        return kept.secret("hub")
 
     def extensions(self, era: Era, caller: Hashable | None = None) -> Json:
         """What clients of an era are told of extensions: those of the servers of which they see something."""

@@ -84,6 +84,13 @@ class KeptCatalogs:
         except (OSError, ValueError, FrameError) as error:
             log.warning("the catalog of %s could not be kept: %s", server.id, error)
 
+    def forget(self, server: Server) -> None:
+        """Keep nothing of exactly this entry any more."""
+        try:
+            self._files.delete(self._name(server))
+        except (OSError, ValueError) as error:
+            log.debug("what was kept of %s stays: %s", server.id, error)
+
     def secret(self, purpose: str) -> bytes | None:
         """A key of the user's for something else than names of files; None where nothing can be kept."""
         try:

@@ -65,6 +65,10 @@ class PrivateFiles:
         finally:
             fresh.unlink(missing_ok=True)
 
+    def delete(self, name: str) -> None:
+        """No file of this name."""
+        (self.directory / name).unlink(missing_ok=True)
+
     def _fresh(self, data: bytes) -> Path:
         """A new file beside the others, to be put into its place by the caller."""
         path = self.directory / f".{secrets.token_hex(8)}"

@@ -74,5 +74,5 @@ class Status:
             "stray": session.peer.stray if session is not None else 0,
             "problem": printable(upstream.error, 2000) if upstream.error is not None else None,
             "stderr": [upstream.shown(line, MAX_LINE) for line in last_words[-SHOWN_LINES:]],
-            "incomplete": [printable(text) for text in upstream.lists.shortfalls.values()],
+            "incomplete": [printable(text) for text in upstream.incomplete],
         }

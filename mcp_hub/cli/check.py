@@ -121,7 +121,7 @@ def _facts(hub: Hub, upstream: Upstream, redaction: Redaction) -> dict[str, Any]
         "seconds": round(upstream.connect_seconds, 2) if upstream.connect_seconds is not None and ready else None,
         "problem": upstream.error,
         "argv": _argv(hub, upstream, redaction),
-        "incomplete": [printable(text) for text in upstream.lists.shortfalls.values()],
+        "incomplete": [printable(text) for text in upstream.incomplete],
     }
 
 

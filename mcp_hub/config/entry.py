@@ -160,7 +160,7 @@ def _values(
         "keep_catalog": fields.flag("keep_catalog"),
         "era": fields.choice("era", _ERAS),
         "max_frame": fields.parsed("max_frame", parse_size),
-        "max_sessions": fields.parsed("max_sessions", _count) or (BROWSERS_AT_ONCE if browser else None),
+        "max_sessions": fields.parsed("max_sessions", count) or (BROWSERS_AT_ONCE if browser else None),
         "allow": _allow(fields),
         "idle": fields.seconds("idle"),
         "validate_arguments": fields.choice("validate_arguments", _VALIDATIONS),
@@ -298,7 +298,8 @@ def _allow(fields: Fields) -> tuple[str, ...] | None:
     return words
 
 
-def _count(value: Any) -> int:
+def count(value: Any) -> int:
+    """Reads a whole number of 1 or more. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("must be a whole number of 1 or more")
     return value

@@ -144,7 +144,7 @@ ROOT_KEYS: Final = frozenset({
     "defaults", "serverDefaults",
     "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
     "profiles", "skills", "pins", "screen", "flows", "groups", "group_scope", "meta_tools", "state_file",
-    "tracing", "output_strategy",
+    "tracing", "output_strategy", "max_hub_depth",
 })  # fmt: skip
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
 

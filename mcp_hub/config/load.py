@@ -10,12 +10,13 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from mcp_hub.config.ancestry import ITSELF
 from mcp_hub.config.beside import Beside, Duplicate
 from mcp_hub.config.canonical import read_defaults
 from mcp_hub.config.checks import ValidationError
 from mcp_hub.config.dialect import find_entries
 from mcp_hub.config.document import HOW_TO_CREATE, Document, read_document
-from mcp_hub.config.entry import Reading, read_entry
+from mcp_hub.config.entry import Reading, count, read_entry
 from mcp_hub.config.extras import missing
 from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Finding, Findings, KeyPath
@@ -25,6 +26,7 @@ from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
 from mcp_hub.config.oauth import TokenStore
 from mcp_hub.config.plain_secrets import ADVICE, is_plain_secret
 from mcp_hub.config.root_rules import read_root_rules
+from mcp_hub.config.this_hub import is_this_hub
 from mcp_hub.config.variables import Scope, expand_tree
 from mcp_hub.errors import ConfigError
 
@@ -108,7 +110,14 @@ def _read(document: Document, environ: Mapping[str, str], home: Path | None, *, 
     )
     root = document.tree if isinstance(document.tree, dict) else {}
     reading = Reading(dialect, scope, document.written, findings, read_defaults(root, dialect, findings))
-    servers = [server for entry in entries if (server := read_entry(entry, reading)) is not None]
+    servers = []
+    for entry in entries:
+        server = read_entry(entry, reading)
+        if server is not None and is_this_hub(server, document.path, environ, default_path):
+            findings.warning(entry.at, ITSELF)
+            server = server.model_copy(update={"enabled": False, "disabled_reason": ITSELF})
+        if server is not None:
+            servers.append(server)
     beside = Beside(document.path, scope)
     config = _config(root, document, scope, findings, servers, {entry.id for entry in entries}, beside)
     found = beside.found
@@ -177,6 +186,7 @@ def _config(
         "on_conflict": fields.choice("on_conflict", _ON_CONFLICT),
         "list_wait": fields.seconds("list_wait"),
         "cache_dir": fields.path("cache_dir"),
+        "max_hub_depth": fields.parsed("max_hub_depth", count),
         "watch": fields.flag("watch"),
         "token_store": token_store,
         "token_dir": fields.path("token_dir"),

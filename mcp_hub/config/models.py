@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from mcp_hub.config.ancestry import MAX_HUB_DEPTH
 from mcp_hub.config.frozen import Frozen
 from mcp_hub.config.listen import Listen
 from mcp_hub.config.oauth import OAuth, TokenStore
@@ -241,6 +242,8 @@ class Config(Frozen):
     """How long the first list waits for upstreams that are still connecting."""
     cache_dir: Path | None = None
     """Where catalogs are kept; None: the user's cache directory."""
+    max_hub_depth: Annotated[int, Meta(ge=1)] = MAX_HUB_DEPTH
+    """How many hubs may stand in a row, this one included."""
     watch: bool = True
     """Whether a running hub loads the file again when it, or what it is made of, has changed."""
     token_store: TokenStore = "file"

@@ -77,6 +77,10 @@ class Dispatcher:
             self._methods[kind.list_method] = partial(self._list, kind)
         for kind in (TOOLS, RESOURCES, PROMPTS):
             self._methods[kind.act_method] = partial(self._act, kind)
+        self._all_methods = self._methods
+        if hub.waits:
+            first = {name: partial(self._first, way) for name, way in self._methods.items()}
+            self._methods = {**first, "ping": self._ping}
         hub.catalogs.watch(self._catalog_changed)
 
     def over_network(self) -> None:
@@ -186,6 +190,13 @@ class Dispatcher:
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
+    async def _first(self, handler: Callable[[Exchange], Awaitable[Any]], exchange: Exchange) -> Any:
+        """A request of a client whose hub waits to know it. Raises ProtocolError if it must not be served."""
+        params, initializes = exchange.params, exchange.method == "initialize"
+        self.hub.admit(params.get("clientInfo") if initializes else exchange.envelope.client_info)
+        self._methods = self._all_methods
+        return await handler(exchange)
+
     # --- the methods -------------------------------------------------------------------------------------------
 
     async def _initialize(self, exchange: Exchange) -> dict[str, Any]:
@@ -200,6 +211,7 @@ class Dispatcher:
             "capabilities": self._capabilities(exchange),
             "serverInfo": self.hub.info,
             **self._said(exchange),
+            **({"_meta": place} if (place := self.hub.place.meta(client_info, caller.key("handshake"))) else {}),
         }
 
     def _introduce_sole(self, params: Any) -> None:
@@ -221,6 +233,7 @@ class Dispatcher:
         return {}
 
     async def _discover(self, exchange: Exchange) -> dict[str, Any]:
+        place = self.hub.place.meta(exchange.envelope.client_info, exchange.caller.key(exchange.era))
         return {
             "resultType": "complete",
             "supportedVersions": [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)],
@@ -228,7 +241,7 @@ class Dispatcher:
             **self._said(exchange),
             "ttlMs": 0,
             "cacheScope": "private",
-            "_meta": {eras.SERVER_INFO_KEY: self.hub.info},
+            "_meta": {eras.SERVER_INFO_KEY: self.hub.info, **(place or {})},
         }
 
     async def _set_level(self, exchange: Exchange) -> dict[str, Any]:
@@ -243,8 +256,10 @@ class Dispatcher:
         cursor = exchange.params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
             raise ProtocolError(INVALID_PARAMS, "cursor must be a text.")
-        catalog = await self.hub.settled_catalog(exchange.caller.key(exchange.era))
-        return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor)
+        key = exchange.caller.key(exchange.era)
+        catalog = await self.hub.settled_catalog(key)
+        place = self.hub.place.meta(exchange.envelope.client_info, key)
+        return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place)
 
     async def _act(self, kind: Kind, exchange: Exchange) -> dict[str, Any]:
         name = exchange.params.get(kind.name_key)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub import era as eras
+from mcp_hub.config.ancestry import Behind, refused_by
 from mcp_hub.config.models import EraPin
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import UpstreamAnswered
@@ -37,6 +38,8 @@ class Agreement(msgspec.Struct, frozen=True):
     """What the server was told in the handshake that its client can be asked."""
     only: bool = False
     """Whether the server is known to have no other era."""
+    behind: Behind = Behind()
+    """What it said of itself if it is a hub."""
 
 
 def agreed_before(kept: Kept) -> Agreement:
@@ -81,7 +84,8 @@ async def agree(
     A server that has both eras is spoken to in that of its client; without one as it was before, at first in the
     modern one. `known` is what was agreed before.
 
-    Raises NoAgreement, LinkError, or UpstreamAnswered when the handshake itself was refused. Not bounded in time.
+    Raises NoAgreement, LinkError, LeftOut, or UpstreamAnswered when the handshake itself was refused. Not bounded in
+    time.
     """
     attempts: dict[Era, _Attempt] = {
         "modern": partial(_discover, peer, info),
@@ -146,26 +150,35 @@ async def _discover(peer: Peer, info: dict[str, Any]) -> Agreement:
     version = eras.LATEST_MODERN
     params = eras.stamped({}, Envelope(version, {}, info))
     headers = {VERSION_HEADER: version, "Mcp-Method": eras.DISCOVER}
-    answer = _object(await peer.request(eras.DISCOVER, params, headers=headers))
+    answer = await _answered(peer.request(eras.DISCOVER, params, headers=headers))
     supported = answer.get("supportedVersions")
     mutual = [v for v in eras.MODERN_REVISIONS if isinstance(supported, list) and v in supported]
     if not mutual:
         raise NoAgreement(f"it supports the revisions {supported!r}, the hub {list(eras.MODERN_REVISIONS)!r}")
     meta = answer.get("_meta")
     named = meta.get(eras.SERVER_INFO_KEY) if isinstance(meta, dict) else None
-    return Agreement("modern", mutual[-1], _object(answer.get("capabilities")), _text(answer), _object(named))
+    capabilities, behind = _object(answer.get("capabilities")), Behind.read(answer)
+    return Agreement("modern", mutual[-1], capabilities, _text(answer), _object(named), behind=behind)
 
 
 async def _initialize(peer: Peer, info: dict[str, Any], offered: Offered) -> Agreement:
     told = await offered()
     params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": told, "clientInfo": info}
-    answer = _object(await peer.request("initialize", params, cancellable=False))
+    answer = await _answered(peer.request("initialize", params, cancellable=False))
     version = answer.get("protocolVersion")
     if version not in eras.HANDSHAKE_REVISIONS:
         raise NoAgreement(f"it answered `initialize` with the revision {version!r}, which the hub does not know")
     await peer.notify("notifications/initialized", headers={VERSION_HEADER: version})
     capabilities, named = _object(answer.get("capabilities")), _object(answer.get("serverInfo"))
-    return Agreement("handshake", version, capabilities, _text(answer), named, told)
+    return Agreement("handshake", version, capabilities, _text(answer), named, told, behind=Behind.read(answer))
+
+
+async def _answered(request: Coroutine[Any, Any, Any]) -> dict[str, Any]:
+    """The result of the first request to a server. Raises LeftOut if it is a hub that refuses this one."""
+    try:
+        return _object(await request)
+    except UpstreamAnswered as error:
+        raise refused_by(error) or error from None
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from mcp_hub.asking import Asker, Json
+from mcp_hub.config.ancestry import Behind
 from mcp_hub.config.models import Server
 from mcp_hub.era import Envelope, Era
-from mcp_hub.errors import HubError, InternalError, UpstreamAnswered
+from mcp_hub.errors import HubError, InternalError, LeftOut, UpstreamAnswered
 from mcp_hub.extensions import told
 from mcp_hub.kept import KeptCatalogs
 from mcp_hub.kinds import TOOLS
@@ -104,6 +105,8 @@ class Upstream:
         self._words = Words(server)
         self._dialer = dialer
         self._session: Session | None = None
+        self._latest: Session | None = None
+        """The session that its lists come from, open or not."""
         self._attempt = Attempt()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -175,6 +178,21 @@ class Upstream:
         return self._session
 
     @property
+    def behind(self) -> Behind:
+        """What it says of itself if it is a hub."""
+        return self._latest.behind if self._latest is not None else Behind()
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it was connected to and turned out to be this hub, or one hub too many."""
+        return self.server.enabled and self.state is State.DISABLED
+
+    @property
+    def incomplete(self) -> list[str]:
+        """What is missing of its lists, and what hubs behind it have left out, in words for the user."""
+        return [*self.lists.shortfalls.values(), *self.behind.notes]
+
+    @property
     def own_sessions(self) -> int:
         """Sessions of callers' own that are open."""
         return len(self._own_sessions)
@@ -215,6 +233,8 @@ class Upstream:
             session = await self._connect()
             if session is not None:
                 await self._until_lost(session)
+            if self.left_out:
+                return
             self.backing_off.ended(time.monotonic() - began, connected=session is not None)
             await self.backing_off.wait(self._wake, at_once=session is not None and self.backing_off.failures <= 1)
             self._wake.set()
@@ -229,6 +249,9 @@ class Upstream:
             if isinstance(session.loss, SessionLost):
                 await session.peer.quiet(PARTING)  # the others are told the same, and may be sent again
             await asyncio.shield(session.close())
+        if session.left_out is not None:
+            self._leave_out(session.left_out)
+            return
         loss = session.loss or LinkError("the connection was lost")
         self.error = self._words.explain(loss, session.last_words)
         log.warning("%s was lost: %s", self.server.id, self.error)
@@ -245,9 +268,12 @@ class Upstream:
         self.starts += 1
         try:
             session = await self._opener.shared(self.agreement, self.listing.notified)
-            self.agreement, self.transport = session.agreement, session.transport
+            self.agreement, self.transport, self._latest = session.agreement, session.transport, session
             session.watch_for_changes(self.listing.refresh_all)  # before they are listed, so that no change is missed
             await self.listing.begin(session)
+        except LeftOut as error:
+            self._leave_out(error)
+            return None
         except Exception as error:
             if not isinstance(error, _EXPECTED):
                 log.exception("connecting to %s failed inside the hub", self.server.id)
@@ -279,6 +305,17 @@ class Upstream:
         self.tried.set()
         self._settle()
         return session
+
+    def _leave_out(self, error: LeftOut) -> None:
+        """It must not be served. It is not connected to again, unless the configuration is loaded anew."""
+        self.error = self._words.explain(error)
+        log.warning("%s: %s", self.server.id, self.error)
+        self.agreement = self._latest = None
+        self._move(Event.LEFT_OUT)
+        self.listing.drop()
+        self._attempt.failed(self._words.unavailable(self.error))
+        self.tried.set()
+        self._settle()
 
     def _move(self, event: Event) -> None:
         before, self.state = self.state, TRANSITIONS.get((self.state, event), self.state)

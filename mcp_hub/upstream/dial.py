@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mcp_hub import raw_text_policy
+from mcp_hub.config.ancestry import VARIABLE, Ancestry
 from mcp_hub.config.child_env import child_environment, find_command
 from mcp_hub.config.models import Server
 from mcp_hub.credentials.tokens import Tokens
@@ -29,7 +30,7 @@ class Dialer:
 
     `functions(server)` leads to those of the program the hub runs in,
     `settings(server)` is what the process of a built-in server is told, as environment variables, `sign_ins(server)`
-    has the tokens of one that is signed in to.
+    has the tokens of one that is signed in to. `ancestry` is the hub's place among hubs; None: it serves nobody.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class Dialer:
         settings: Callable[[Server], Mapping[str, str]] = lambda server: {},
         sign_ins: Callable[[Server], Tokens | None] = lambda server: None,
         functions: Functions | None = None,
+        ancestry: Ancestry | None = None,
     ) -> None:
+        self.ancestry = ancestry
         self._children = children
         self._sign_ins = sign_ins
         self._environ = dict(os.environ if environ is None else environ)
@@ -95,6 +98,8 @@ class Dialer:
                 env[raw_text_policy.VARIABLE] = raw_text_policy.strictest(said)
         if server.builtin is not None:
             env |= self._settings(server)
+        if self.ancestry is not None:
+            env[VARIABLE] = self.ancestry.for_children
         return StdioLink(
             server.id,
             argv,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from mcp_hub.kinds import KINDS, Kind
 from mcp_hub.upstream.lists import Lists
 from mcp_hub.upstream.refreshing import Refreshing
 from mcp_hub.upstream.session import Session
+
+log = logging.getLogger("mcp_hub.upstream")
 
 
 class Listing:
@@ -30,6 +33,8 @@ class Listing:
         self._session = session
         self._changed = changed
         self._refreshing = Refreshing(server.id, session, self._list)
+        self._noted: tuple[str, ...] = ()
+        """What was said last of what hubs behind the server have left out."""
 
     def kept(self) -> Kept | None:
         """What an earlier run of the hub has kept; its lists are served from now on."""
@@ -53,8 +58,15 @@ class Listing:
     async def _list(self, session: Session, kinds: set[Kind]) -> None:
         agreed = session.agreement
         ordered = [kind for kind in KINDS if kind in kinds]
-        if await self.lists.fetch(session.request, agreed.capabilities, ordered, session.unusable):
+        behind = session.behind
+        if await self.lists.fetch(session.list_page, agreed.capabilities, ordered, session.unusable) or (
+            behind != session.behind
+        ):
             self._changed()
+        before, self._noted = self._noted, session.behind.notes
+        for note in self._noted:
+            if note not in before:
+                log.warning("%s: %s", self.server.id, note)
         if self._store is not None and not self.lists.shortfalls:
             lists = {kind.name: self.lists.items.get(kind, []) for kind in KINDS}
             kept = Kept(
@@ -67,6 +79,12 @@ class Listing:
                 agreed.only,
             )
             self._store.save(self.server, kept)
+
+    def drop(self) -> None:
+        """List nothing, now and at the next start."""
+        self.lists.adopt({kind: [] for kind in KINDS})
+        if self._store is not None:
+            self._store.forget(self.server)
 
     async def now(self, kinds: set[Kind]) -> None:
         """Ask for these lists again at once; nothing where there is no session. Raises what a request raises."""

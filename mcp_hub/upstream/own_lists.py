@@ -73,7 +73,7 @@ class OwnLists:
     async def _fetch(self, caller: Hashable, session: Session, kinds: set[Kind]) -> None:
         lists = self._lists.get(caller) or Lists(self._server)
         ordered = [kind for kind in KINDS if kind in kinds]
-        if await lists.fetch(session.request, session.agreement.capabilities, ordered, session.unusable):
+        if await lists.fetch(session.list_page, session.agreement.capabilities, ordered, session.unusable):
             self._lists[caller] = lists
             self._changed()
 

@@ -12,9 +12,10 @@ import msgspec
 
 from mcp_hub import era as eras
 from mcp_hub import routing_headers
+from mcp_hub.config.ancestry import Ancestry, Behind
 from mcp_hub.config.models import EraPin, Server
 from mcp_hub.era import Envelope, Era
-from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered
+from mcp_hub.errors import METHOD_NOT_FOUND, LeftOut, ProtocolError, UpstreamAnswered
 from mcp_hub.kinds import KINDS, TOOLS, Kind
 from mcp_hub.log_levels import SET_LEVEL, says_more
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement, Offered, Spoken, agree
@@ -46,15 +47,22 @@ class Side(msgspec.Struct, frozen=True):
 class Session:
     """A link, the peer on it, and what was agreed. `lost` is set when the link has died by itself."""
 
-    def __init__(self, peer: Peer, agreement: Agreement, transport: str, side: Side) -> None:
+    def __init__(
+        self, peer: Peer, agreement: Agreement, transport: str, side: Side, ancestry: Ancestry | None = None
+    ) -> None:
         self.peer = peer
         self.agreement = agreement
         self.transport = transport
+        self.behind = agreement.behind
+        """What the server said last of itself, if it is a hub."""
+        self.left_out: LeftOut | None = None
+        """Why it must not be served, found out since."""
         self.lost = asyncio.Event()
         self.loss: LinkError | None = None
         self.log_level: str | None = None
         """What a server of the handshake era was told to log; None: nothing."""
         self.causes = side.causes
+        self._ancestry = ancestry
         self._info = side.info
         self._listening: asyncio.Task[None] | None = None
         self._changed: Callable[[], None] = _nothing
@@ -112,6 +120,23 @@ class Session:
             if isinstance(error, SessionLost):
                 self._die(error)
             raise
+
+    async def list_page(self, method: str, params: dict[str, Any]) -> Any:
+        """One page of a list. What a hub lists may come from this one by now: then the session ends.
+
+        Raises LeftOut, and what `request` raises.
+        """
+        answer = await self.request(method, params)
+        if self.agreement.behind.hubs and self._ancestry is not None:
+            behind = Behind.read(answer)
+            try:
+                self._ancestry.admit(behind)
+            except LeftOut as error:
+                self.left_out = error
+                self._die(LinkLost(str(error)))
+                raise
+            self.behind = behind
+        return answer
 
     def unusable(self, kind: Kind, item: Any) -> str | None:
         """Why an item of a list must not be offered: over HTTP nobody may call a tool whose headers cannot be said."""
@@ -219,7 +244,7 @@ def _nothing() -> None:
 async def open_session(server: Server, dialer: Dialer, side: Side, known: Agreement | None = None) -> Session:
     """Connect and agree. `known` is what was agreed before.
 
-    Raises LinkError, UpstreamAnswered, NoAgreement, CommandNotFound; not bounded in time.
+    Raises LinkError, UpstreamAnswered, NoAgreement, CommandNotFound, LeftOut; not bounded in time.
     """
     pin = server.era
     if server.transport == "auto":
@@ -266,6 +291,8 @@ async def _open(
     try:
         await peer.link.open(peer)
         agreement = await agree(peer, pin, side.info, side.offered, side.spoken, known)
+        if dialer.ancestry is not None:
+            dialer.ancestry.admit(agreement.behind)
         if early:
             raise early[0]
     except BaseException as error:
@@ -273,5 +300,5 @@ async def _open(
             error.last_words = peer.link.last_words
         await asyncio.shield(peer.close())
         raise
-    session = Session(peer, agreement, transport, side)
+    session = Session(peer, agreement, transport, side, dialer.ancestry)
     return session

@@ -27,6 +27,7 @@ class Event(StrEnum):
     CONNECTED = "connected"
     FAILED = "failed"
     LOST = "lost"
+    LEFT_OUT = "left out"
     SICK = "sick"
     WELL = "well"
     STOP = "stop"
@@ -40,6 +41,9 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.BACKING_OFF, Event.WAKE): State.CONNECTING,
     (State.CONNECTING, Event.CONNECTED): State.READY,
     (State.CONNECTING, Event.FAILED): State.BACKING_OFF,
+    (State.CONNECTING, Event.LEFT_OUT): State.DISABLED,
+    (State.READY, Event.LEFT_OUT): State.DISABLED,
+    (State.FAILING, Event.LEFT_OUT): State.DISABLED,
     (State.READY, Event.LOST): State.BACKING_OFF,
     (State.READY, Event.SICK): State.FAILING,
     (State.FAILING, Event.WELL): State.READY,
