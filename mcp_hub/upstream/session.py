@@ -127,15 +127,15 @@ class Session:
         Raises LeftOut, and what `request` raises.
         """
         answer = await self.request(method, params)
-        if self.agreement.behind.hubs and self._ancestry is not None:
-            behind = Behind.read(answer)
-            try:
+        behind = Behind.read(answer)
+        try:
+            if self._ancestry is not None:
                 self._ancestry.admit(behind)
-            except LeftOut as error:
-                self.left_out = error
-                self._die(LinkLost(str(error)))
-                raise
-            self.behind = behind
+        except LeftOut as error:
+            self.left_out = error
+            self._die(LinkLost(str(error)))
+            raise
+        self.behind = behind
         return answer
 
     def unusable(self, kind: Kind, item: Any) -> str | None:
