@@ -350,24 +350,67 @@ async def test_a_url_that_is_the_hubs_own_port_is_left_out(tmp_path: Path, path:
 @pytest.mark.parametrize("hubs", [2, 3])
 async def test_hubs_on_ports_that_lead_in_a_circle_do_not_list_themselves(tmp_path: Path, path: str, hubs: int) -> None:
     ports = [free_port() for _ in range(hubs)]
+    configurations = [
+        {f"own{number}": fake(), "next": {"url": f"http://127.0.0.1:{ports[(number + 1) % hubs]}{path}"}}
+        for number in range(hubs)
+    ]
     async with contextlib.AsyncExitStack() as stack:
-        running = []
-        for number, port in enumerate(ports):
-            entry = {"url": f"http://127.0.0.1:{ports[(number + 1) % hubs]}{path}"}
-            own = {f"own{number}": fake(), "next": entry}
-            running.append(await stack.enter_async_context(network_hub(tmp_path / str(number), own, port)))
-        left_out = b"is this hub itself, by way of another hub; it is left out"
+        starting = [
+            stack.enter_async_context(network_hub(tmp_path / str(number), servers, ports[number]))
+            for number, servers in enumerate(configurations)
+        ]
+        running = await asyncio.gather(*starting)
+        left_out = b"next: is this hub itself, by way of another hub; it is left out"
         async with asyncio.timeout(PATIENCE):
-            waiting = [asyncio.ensure_future(hub.until(lambda hub=hub: left_out in hub.stderr)) for hub, _ in running]
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        for one in waiting:
-            one.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        for hub, base in running:
-            names = await listed(base)
-            assert all(name.count("next__") < hubs for name in names), names
-            assert [name for name in names if name.endswith("__echo")]
-            assert b"unexpected" not in hub.stderr
+            while not any(left_out in hub.stderr for hub, _ in running):
+                await asyncio.sleep(LOOK_AGAIN)
+            for number, (_, base) in enumerate(running):
+                names = await listed(base)
+                while any(name.count("next__") >= hubs for name in names):
+                    await asyncio.sleep(LOOK_AGAIN)  # it is being told that what it lists was left out
+                    names = await listed(base)
+                assert f"own{number}__echo" in names
+
+
+async def test_a_hub_does_not_list_its_own_file_served_by_another_hub(tmp_path: Path) -> None:
+    folder, port = tmp_path / "inner", free_port()
+    folder.mkdir()
+    inner = write_config(folder, {"own": fake(), "url": {"url": f"http://127.0.0.1:{port}/mcp"}})
+    again = {"command": COMMAND, "args": ["serve", "--config", str(inner)]}
+    left_out = b": is this hub itself, by way of another hub; it is left out"
+    async with (
+        network_hub(tmp_path, {"up": fake(), "again": again}, port) as (hub, _),
+        guarded(hub.process.pid) as guard,
+        outermost(inner) as (client, other),
+    ):
+        async with asyncio.timeout(PATIENCE):
+            while left_out not in hub.stderr + client.stderr:  # by whoever is asked first
+                await asyncio.sleep(LOOK_AGAIN)
+            names = await client.tool_names()
+            while any(name.startswith("url__again__") for name in names):
+                await asyncio.sleep(LOOK_AGAIN)
+                names = await client.tool_names()
+        assert "own__echo" in names
+    assert guard.most <= 1
+    assert other.most == 0
+
+
+async def test_what_was_kept_of_a_server_that_is_this_hub_by_now_is_forgotten(tmp_path: Path) -> None:
+    up, starts = fake(), tmp_path / "starts"
+    entry = {"command": script(tmp_path / "run", [up["command"], *up["args"]], starts)}
+    config = write_config(tmp_path, {"other": fake(), "run": entry})
+    async with outermost(config) as (client, _):
+        assert "run__echo" in await client.tool_names()
+    script(tmp_path / "run", [*HUB, "serve", "--config", str(config)], starts)
+    async with outermost(config) as (client, _):
+        await client.request("tools/list")
+        await client.until(lambda: b"run: is this hub itself; it is left out" in client.stderr)
+        await client.notified("notifications/tools/list_changed")
+        assert "run__echo" not in await client.tool_names()
+        with pytest.raises(RpcError):
+            await client.call("run__echo", {"text": "nobody"})
+    async with outermost(config) as (client, _):
+        assert "run__echo" not in await client.tool_names()
 
 
 async def listed(base: str) -> list[str]:
