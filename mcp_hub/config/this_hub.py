@@ -74,5 +74,5 @@ def _config_of(options: tuple[str, ...]) -> str | None:
     for index, word in enumerate(options):
         name, equals, value = word.partition("=")
         if name.startswith("--c") and _OPTION.startswith(name):
-            found = value if equals else next(iter(options[index + 1 :]), None)
+            found = value if equals else next(iter(options[index + 1 :]), "")
     return found
