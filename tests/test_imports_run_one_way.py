@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import mcp_hub
+from tests.syntax import parsed
 
 ROOT = Path(mcp_hub.__file__).parent
 
@@ -117,7 +118,7 @@ def modules() -> dict[str, Path]:
 
 def imported(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.requirements.manifest import OUT, PARTLY, SHOWN
 from tests.requirements.rows import CHECKS, ROWS
+from tests.syntax import parsed
 
 TESTS = Path(__file__).parents[1]
 
@@ -19,7 +20,7 @@ TESTS = Path(__file__).parents[1]
 @functools.cache
 def functions(path: str) -> dict[str, str]:
     """The tests of a file, with their docstrings."""
-    tree = ast.parse((TESTS / path).read_text(encoding="utf-8"))
+    tree = parsed(TESTS / path)
     return {
         node.name: ast.get_docstring(node) or ""
         for node in ast.walk(tree)
