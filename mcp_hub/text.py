@@ -1,17 +1,13 @@
-"""Text of upstreams made safe to show: no control character reaches a terminal or a log, no secret an error."""
+"""Text of upstreams made safe to show: no control character reaches a terminal or a log."""
 
 from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterable
 from typing import Final
 
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories that are invisible or steer a terminal: controls, bidi marks, tags, surrogates, separators."""
-
-_MIN_SECRET: Final = 6
-"""Shorter values are too likely to be ordinary words; replacing them would only garble the text."""
 
 
 def printable(text: str, limit: int = 500) -> str:
@@ -37,10 +33,3 @@ def json_escaped(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else json.dumps(char)[1:-1] for char in text)
-
-
-def redacted(text: str, secrets: Iterable[str]) -> str:
-    """`text` with every known secret value replaced by `***`."""
-    for secret in sorted((s for s in secrets if len(s) >= _MIN_SECRET), key=len, reverse=True):
-        text = text.replace(secret, "***")
-    return text

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
-from mcp_hub.redaction.known import LEARNED, MIN_SECRET, KnownSecrets
+from mcp_hub.redaction.forms import CUT, MIN_SECRET
+from mcp_hub.redaction.known import LEARNED, KnownSecrets
 from mcp_hub.redaction.telltale import MASK, hide_telltales, is_secret_key
 
-__all__ = ["LEARNED", "MASK", "MIN_SECRET", "Redaction", "is_secret_key"]
+__all__ = ["LEARNED", "MASK", "MIN_SECRET", "KnownSecrets", "Redaction", "is_secret_key"]
 
 BUDGET: Final = 2048
 """Bytes of JSON a copy of a call's arguments takes at most."""
@@ -20,9 +21,6 @@ MAX_DEPTH: Final = 8
 MAX_ERROR: Final = 1024 * 1024
 """Characters of an error that are looked through for known secrets; a larger one passes as it is."""
 
-_SPELLING: Final = 12
-"""Characters an encoded or escaped character takes, usually at most."""
-_MAX_WINDOW: Final = 65536
 _MARK: Final = 48
 """Bytes kept free for saying how much was left out."""
 _SHORT: Final = 64
@@ -36,8 +34,8 @@ _MAX_KEYS: Final = 1024
 
 
 class Redaction:
-    """Takes secrets out: the `secrets` it is given and those `LEARNED` has, in any form, and what stands where
-    secrets stand.
+    """Takes secrets out: the `secrets` it is given and those `LEARNED` has, in the forms that SECURITY.md names, and
+    what stands where secrets stand or has the shape of one.
 
     Values of fewer than `MIN_SECRET` characters are not looked for. It can be used from any thread.
     """
@@ -55,8 +53,7 @@ class Redaction:
 
     @property
     def _window(self) -> int:
-        longest = max(self._known.longest, LEARNED.known.longest)
-        return min(longest * _SPELLING, _MAX_WINDOW) + 4 * MAX_STRING
+        return max(self._known.reach, LEARNED.known.reach) + 4 * MAX_STRING
 
     def value(self, value: Any, budget: int = BUDGET) -> Any:
         """A copy of a JSON value, at most `budget` bytes as ASCII JSON (at least 64): strings shortened with their
@@ -149,7 +146,7 @@ class Redaction:
                 return shown, len(encode_basestring_ascii(shown))
         window = self._window
         # Shortened after it was looked through: half a secret is nothing that could be recognised.
-        shown = self.text(text if whole <= window else text[:window])
+        shown = self.text(text if whole <= window else text[:window] + CUT).removesuffix(CUT)
         limit = MAX_STRING
         if whole > window or len(shown) > limit:
             shown = _shortened(shown, limit, whole)

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Server
-from mcp_hub.text import printable, redacted
+from mcp_hub.redaction import KnownSecrets
+from mcp_hub.text import printable
 from mcp_hub.wire.authorization import MAX_CHALLENGE, Authorization, Challenge
 from mcp_hub.wire.http1 import failures
 from mcp_hub.wire.http1.connection import HttpConnection, Told
@@ -327,7 +328,7 @@ class HttpClient:
 
     def _shown(self, said: bytes, session: str | None = None) -> str:
         secrets = [*self._secrets, session or "", self._token or ""]
-        text = printable(redacted(" ".join(said.decode("utf-8", "replace").split()), secrets), SHOWN)
+        text = printable(KnownSecrets(secrets).hidden(" ".join(said.decode("utf-8", "replace").split())), SHOWN)
         return f": {text}" if text else ""
 
     def too_large(self) -> FrameTooLarge:

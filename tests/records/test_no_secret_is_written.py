@@ -1,6 +1,7 @@
 """A canary in every place of the configuration where secrets are kept, and everything that can go wrong with it."""
 
 import base64
+import html
 import json
 import subprocess
 import threading
@@ -27,6 +28,11 @@ FORMS = [
     quote(CANARY, safe=""),
     base64.b64encode(CANARY.encode()).decode().rstrip("="),
     "canary",
+    CANARY.upper(),
+    CANARY.encode().hex(),
+    CANARY.encode().hex(":").upper(),
+    html.escape(CANARY),
+    base64.b64encode(base64.b64encode(CANARY.encode())).decode().rstrip("="),
 ]
 ENV = {"env": {"KEY": CANARY}}
 
@@ -45,6 +51,8 @@ FAULTS: dict[str, tuple[list[str], list[tuple[str, dict[str, Any]]]]] = {
     "ignores": (["--ignore-unknown"], [("fail", {"text": base64.b64encode(CANARY.encode()).decode()})]),
     "dies of it": (["--die-on-unknown"], [("fail", {"Authorization": f"Bearer {CANARY}"})]),
     "is unknown": ([], [("nothing", {"text": CANARY})]),
+    "hears it in other forms": ([], [("echo", {"text": form}) for form in FORMS[-5:]]),
+    "fails with other forms": ([], [("fail", {"text": form}) for form in FORMS[-5:]]),
     "answers isError": (
         ["--result", json.dumps({"content": [{"type": "text", "text": f"bad key {CANARY}"}], "isError": True})],
         [("echo", {})],

@@ -20,12 +20,14 @@ TELLING = [
     "passwd", "pwd", "secret", "client.secret", "clientSecret", "authorization", "Proxy-Authorization", "cookie",
     "Set-Cookie", "credential", "credentials", "session", "sessionId", "session_id", "bearer", "private",
     "private_key", "privateKey", "accessToken", "access_tokens", "authtoken", "api_keys", "passwords", "jwt",
-    "auth",
+    "auth", "pin", "PIN", "dbPin", "user_pin", "pinCode", "pw", "dbPw", "dsn", "SENTRY_DSN", "cvv", "cvv2", "cardCVV",
+    "connection_string", "connectionString", "ConnectionStrings", "db-connection-string",
 ]
 ORDINARY = [
     "keyboard", "monkey", "tokenize_count", "turkey", "hockey", "keys", "max_tokens", "secretary", "tokenizer",
     "keyword", "author", "compass", "passenger", "assignment", "obsession", "privateer", "bearing", "url", "text",
-    "query", "name", "id",
+    "query", "name", "id", "spinning", "pinned", "isPinned", "pins", "pinning", "mapping", "pipeline", "opinion",
+    "pwned", "powder", "connection", "string",
 ]
 # fmt: on
 

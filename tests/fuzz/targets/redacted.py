@@ -15,7 +15,7 @@ SECRET = "canary-secret value/+1"
 FORMS = tuple(form.encode() for form in forms(SECRET))
 TOKENS = (
     *FORMS, b"Bearer ", b"://u:p@", b"?token=", b"&key=", b'"password":', b"=", b": ", b"\n", b"\x1b[2J", b"%25",
-    b"{", b"}", b'"', "\u202e".encode(), b"\\", b"***", b"[", b"]", b",",
+    b"&#x", b"</", b"\\x", b"-----BEGIN ", b"{", b"}", b'"', "\u202e".encode(), b"\\", b"***", b"[", b"]", b",",
 )  # fmt: skip
 SEEDS = (
     b"\x00https://u:" + FORMS[1] + b"@x.example/?token=" + FORMS[0] + b" and more",
