@@ -37,13 +37,15 @@ from mcp_hub.errors import (
 from mcp_hub.kinds import RESOURCES, TOOLS
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.principals import Principal
-from mcp_hub.redaction import LEARNED, Redaction
+from mcp_hub.redaction import LEARNED, Redaction, is_short
 
 log = logging.getLogger("mcp_hub.policy")
 
 MAX_NOTES: Final = 20
 MAX_TEXT: Final = 300
 """Characters of a name, a note or an error in a record."""
+ON_THE_LOOP: Final = 16 * 1024
+"""Characters of an error in which the loop itself looks for secrets: a hostile text of that size takes it 10 ms."""
 MAX_REMEMBERED: Final = 4096
 """Names of tools, callers and clients whose form in a record is remembered."""
 _SAMPLED: Final = 100
@@ -148,8 +150,14 @@ class Trace:
         started, asked = self._clock(), call.params
         try:
             result = await call_next(call)
+            if result.get("isError") is True:
+                result = await self._known(result)
         except UpstreamAnswered as error:
-            clean = self._redaction.known(error.error)
+            try:
+                clean = await self._known(error.error)
+            except asyncio.CancelledError as cancelled:
+                self._ended(call, asked, started, cancelled)
+                raise
             error = error if clean is error.error else UpstreamAnswered(clean)
             self._ended(call, asked, started, error)
             raise error from None
@@ -165,8 +173,6 @@ class Trace:
             )
             self._ended(call, asked, started, internal)
             raise internal from error
-        if result.get("isError") is True:
-            result = self._redaction.known(result)
         self._ended(call, asked, started, None, result)
         return result
 
@@ -202,6 +208,12 @@ class Trace:
             self._write({**head, "verdict": "refused", **facts, "reason": self._text(facts["reason"])})
         except Exception:
             log.exception("a call could not be recorded")
+
+    async def _known(self, value: Any) -> Any:
+        """A value without known secrets. A large one is looked through by a thread, so that the loop goes on."""
+        if is_short(value, ON_THE_LOOP):
+            return self._redaction.known(value)
+        return await asyncio.to_thread(self._redaction.known, value)
 
     def _clean(self, error: BaseException) -> None:
         if isinstance(error, UnknownName):

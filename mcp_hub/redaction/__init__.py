@@ -10,7 +10,7 @@ from mcp_hub.redaction.forms import CUT, MIN_SECRET
 from mcp_hub.redaction.known import LEARNED, KnownSecrets
 from mcp_hub.redaction.telltale import MASK, hide_telltales, is_secret_key
 
-__all__ = ["LEARNED", "MASK", "MIN_SECRET", "KnownSecrets", "Redaction", "is_secret_key"]
+__all__ = ["LEARNED", "MASK", "MIN_SECRET", "KnownSecrets", "Redaction", "is_secret_key", "is_short"]
 
 BUDGET: Final = 2048
 """Bytes of JSON a copy of a call's arguments takes at most."""
@@ -65,7 +65,7 @@ class Redaction:
 
         For errors that are passed on. One with more than `MAX_ERROR` characters is returned as it is.
         """
-        return self._known_in(value, 0) if _characters(value) <= MAX_ERROR else value
+        return self._known_in(value, 0) if is_short(value, MAX_ERROR) else value
 
     def _known_in(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
@@ -162,10 +162,10 @@ def _shortened(text: str, limit: int, whole: int) -> str:
     return f"{text[:limit]}… ({whole:,} characters)"
 
 
-def _characters(value: Any) -> int:
-    """How long the strings of a JSON value are together, at most a little more than `MAX_ERROR`."""
+def is_short(value: Any, limit: int) -> bool:
+    """Whether the strings of a JSON value have at most so many characters together."""
     total, waiting = 0, [value]
-    while waiting and total <= MAX_ERROR:
+    while waiting and total <= limit:
         one = waiting.pop()
         if isinstance(one, str):
             total += len(one)
@@ -175,4 +175,4 @@ def _characters(value: Any) -> int:
         elif isinstance(one, list):
             total += len(one)
             waiting += one
-    return total
+    return total <= limit

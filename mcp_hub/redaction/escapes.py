@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Final
 
 LEVELS: Final = 6
@@ -76,11 +77,16 @@ def _plain(found: re.Match[str]) -> str:
     if kind == "short":
         return _SHORT.get(found["short"], found["short"])
     if kind == "name":
-        from html.entities import html5  # 2,000 names, of no use before a text has one
-
-        return html5.get(f"{found['name']};", found[0])
+        return _names().get(f"{found['name']};", found[0])
     number = int(found["decimal"]) if kind == "decimal" else int(found[kind or "hex"], 16)
     return chr(number) if number < 0x110000 else found[0]
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    from html.entities import html5  # 2,000 names, of no use before a text has one
+
+    return html5
 
 
 def _starts(found: re.Match[str], plain: str) -> Iterator[int]:

@@ -6,6 +6,7 @@ import base64
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
@@ -116,7 +117,12 @@ def fold(text: str) -> str:
     folded = text.casefold()
     if len(folded) == len(text):
         return folded
-    return "".join(one if len(one := char.casefold()) == 1 else char for char in text)
+    return "".join(map(_fold_one, text))
+
+
+@lru_cache(maxsize=1024)
+def _fold_one(char: str) -> str:
+    return one if len(one := char.casefold()) == 1 else char
 
 
 def squeezed(text: str) -> str:

@@ -55,9 +55,14 @@ def hide_shapes(text: str) -> str:
 
 def _may_have_shapes(text: str) -> bool:
     # A search for each of these is far cheaper than one for all of them by a regular expression.
-    if ("_" in text or "-" in text) and any(beginning in text for beginning in _BEGINNINGS):
-        return True
-    return any(beginning in text for beginning in _RARE)
+    if "_" in text or "-" in text:
+        for beginning in _BEGINNINGS:
+            if beginning in text:
+                return True
+    for beginning in _RARE:  # noqa: SIM110 - a loop takes half the time of `any`
+        if beginning in text:
+            return True
+    return False
 
 
 def _hide_keys(text: str) -> str:

@@ -147,7 +147,8 @@ def _hide_assigned(text: str) -> str:
     kept: list[str] = []
     done = 0
     for found in _MARK.finditer(text):
-        if found.start() < done:
+        at = found.start()
+        if at < done or text.startswith("://", at):
             continue
         begin, end = _after_option(text, found) if found[0] == "--" else _after_key(text, found, done)
         if begin < end:
