@@ -14,6 +14,7 @@ from mcp_hub.chain import make_rules
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config, Server
+from mcp_hub.credentials.store import StoreFailed
 from mcp_hub.credentials.tokens import SignIns
 from mcp_hub.errors import ConfigError
 from mcp_hub.file_stamps import tool_files
@@ -28,6 +29,7 @@ from mcp_hub.policy import Json
 from mcp_hub.policy.flow import Used
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.trace import Labels
+from mcp_hub.private_files import PendingWrites
 from mcp_hub.relay import Relay
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
@@ -75,6 +77,7 @@ class Generations:
         self.used = Used()
         """What sessions have used of what servers are labelled with."""
         self._retiring = Retiring()
+        self._token_writes = PendingWrites(StoreFailed)
         self._renewing = asyncio.Lock()
         self._watching_pins: asyncio.Task[None] | None = None
         self._tracing: Tracing | None = None
@@ -137,6 +140,7 @@ class Generations:
             self._watching_pins.cancel()
         stopping = (upstream.stop() for upstream in self.now.upstreams.values())
         await asyncio.gather(*stopping, self.now.own.close(), self._retiring.close(), return_exceptions=True)
+        await self._token_writes.close()
         if self._tracing is not None:
             await self._tracing.close()  # the last, for the spans of the calls that have ended with the upstreams
 
@@ -155,7 +159,7 @@ class Generations:
             lasting.children,
             lasting.environ,
             partial(built_in_settings, config),
-            SignIns(config).of,
+            SignIns(config, self._token_writes).of,
             lasting.functions,
             msgspec.structs.replace(lasting.ancestry, limit=config.max_hub_depth),
         )

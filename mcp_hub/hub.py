@@ -217,6 +217,8 @@ class Hub:
         await self._generations.close()
         if self._groups is not None:
             await self._groups.close()
+        if self._kept is not None:
+            await self._kept.close()
         await self.children.close()
 
     def _wake_all(self) -> None:

@@ -5,10 +5,12 @@ What is kept is raw: policies run on it exactly as on a live answer. Whatever is
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +18,8 @@ import msgspec
 
 from mcp_hub.config.models import RULES_OF_LISTS, Server
 from mcp_hub.kinds import KINDS
-from mcp_hub.private_files import PrivateFiles
+from mcp_hub.private_files import PendingWrites, PrivateFiles
+from mcp_hub.text import printable
 from mcp_hub.wire.frames import FrameError, decode, encode
 
 log = logging.getLogger("mcp_hub.kept")
@@ -49,11 +52,12 @@ def default_directory() -> Path:
 
 
 class KeptCatalogs:
-    """The store; neither method ever raises. The directory is made 0700 on demand, the files are 0600."""
+    """The store; no method ever raises. The directory is made 0700 on demand, the files are 0600."""
 
     def __init__(self, directory: Path) -> None:
         self._files = PrivateFiles(directory)
         self._secret: bytes | None = None
+        self._writes = PendingWrites()
 
     def load(self, server: Server) -> Kept | None:
         """What was kept of exactly this entry; None if nothing can be used."""
@@ -72,17 +76,32 @@ class KeptCatalogs:
         return kept
 
     def save(self, server: Server, kept: Kept) -> None:
-        """Keep it; a full or read-only disk costs only the next start its speed."""
+        """Keep it. What a full or read-only disk does not take is tried again, the newest catalog of each server."""
         if not server.keep_catalog:
             return
+        what = f"keeping the catalog of {printable(server.id)}"
+        if what not in self._writes:
+            try:
+                self._write(server, kept)
+                return
+            except (OSError, ValueError) as error:
+                log.debug("%s: %s", what, error)
+        self._writes.put(what, partial(asyncio.to_thread, self._write, server, kept))
+
+    async def close(self) -> None:
+        """Try once more what could not be kept, for a bounded time."""
+        await self._writes.close()
+
+    def _write(self, server: Server, kept: Kept) -> None:
         try:
             data = encode({"format": FORMAT, **{field: getattr(kept, field) for field in kept.__struct_fields__}})
-            if len(data) > MAX_SIZE:
-                log.warning("the catalog of %s is larger than %d bytes and is not kept", server.id, MAX_SIZE)
-                return
-            self._files.write(self._name(server), data)
-        except (OSError, ValueError, FrameError) as error:
+        except FrameError as error:
             log.warning("the catalog of %s could not be kept: %s", server.id, error)
+            return
+        if len(data) > MAX_SIZE:
+            log.warning("the catalog of %s is larger than %d bytes and is not kept", server.id, MAX_SIZE)
+            return
+        self._files.write(self._name(server), data)
 
     def forget(self, server: Server) -> None:
         """Keep nothing of exactly this entry any more."""

@@ -19,6 +19,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from mcp_hub.private_files import PendingWrites
+
 log = logging.getLogger("mcp_hub")
 
 VARIABLE: Final = "MCP_HUB_RUNTIME_DIR"
@@ -51,23 +53,29 @@ def directory() -> Path:
 
 @contextlib.asynccontextmanager
 async def telling(facts: Callable[[], Json]) -> AsyncIterator[None]:
-    """While the block runs, whoever asks is told; a machine on which that cannot be is a warning in the log."""
-    path: Path | None = None
-    server: asyncio.Server | None = None
+    """While the block runs, whoever asks is told. A machine on which that cannot be now is a warning in the log, and
+    is tried again."""
+    opened: list[tuple[Path, asyncio.Server]] = []
+
+    async def open_socket() -> None:
+        path = _ours(directory()) / f"{os.getpid()}.sock"
+        path.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(_Teller(facts).told, path, backlog=AT_ONCE)
+        opened.append((path, server))
+        path.chmod(0o600)
+
+    attempts = PendingWrites()
     if hasattr(asyncio, "start_unix_server"):
         try:
-            path = _ours(directory()) / f"{os.getpid()}.sock"
-            path.unlink(missing_ok=True)
-            server = await asyncio.start_unix_server(_Teller(facts).told, path, backlog=AT_ONCE)
-            path.chmod(0o600)
-        except (OSError, ValueError) as error:
-            log.warning("`mcp-hub status` will not find this hub: %s", error)
+            await open_socket()
+        except (OSError, ValueError):
+            attempts.put("opening the socket on which `mcp-hub status` finds this hub", open_socket)
     try:
         yield
     finally:
-        if server is not None:
+        attempts.cancel()
+        for path, server in opened:
             server.close()
-        if path is not None:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 

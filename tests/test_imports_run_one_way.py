@@ -67,7 +67,7 @@ ALLOWED = {
     "file_stamps": {"pure"},
     "generation": {"pure", "config", "policy", "upstream", "chain", "own_servers", "pin_file", "tracing"},
     "generations": {"pure", "config", "wire", "kept", "policy", "upstream", "chain", "own_servers", "relay"}
-    | {"generation", "file_stamps", "pin_file", "credentials", "tracing"},
+    | {"generation", "file_stamps", "pin_file", "private_files", "credentials", "tracing"},
     "groups": {"pure", "config", "policy", "catalogs", "private_files"},
     "flagging": {"policy"},
     "hub": {
@@ -86,7 +86,7 @@ ALLOWED = {
     | {"groups", "skills"},
     "serve": {"pure", "config", "wire", "policy", "catalogs", "hub"},
     "status": {"pure", "upstream", "hub"},
-    "status_socket": set(),
+    "status_socket": {"private_files"},
     "stalls": set(),
     "cli": {"pure", "config", "wire", "kept", "policy", "upstream", "hub", "serve", "builtin", "records"}
     | {"status", "status_socket", "stalls", "pin_file", "credentials"},

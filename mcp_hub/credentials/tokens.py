@@ -9,11 +9,13 @@ import logging
 import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Config, Server
 from mcp_hub.credentials.sign_in import NoTokenNow, SignIn, SignInFailed
 from mcp_hub.credentials.store import Stamp, StoreFailed, TokenStore, store_of
+from mcp_hub.private_files import PendingWrites
 from mcp_hub.redaction import LEARNED
 from mcp_hub.text import printable
 from mcp_hub.wire.authorization import Challenge, SignInNeeded
@@ -42,6 +44,7 @@ class Tokens:
         allow: Sequence[str] = (),
         user: User | None = None,
         clock: Callable[[], float] = time.time,
+        writes: PendingWrites | None = None,
     ) -> None:
         assert server.oauth is not None
         self.server = server
@@ -50,8 +53,11 @@ class Tokens:
         self._allow = allow
         self._user = user
         self._clock = clock
+        self._writes = writes or PendingWrites(StoreFailed)
         self._sign_in: SignIn | None = None
         self._stamp: Stamp | None = None
+        self._outdated: Stamp | None = None
+        """What the store has, or will have again, while it cannot take the sign-in that is in use."""
         self._read = False
         self._reading = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
@@ -76,7 +82,10 @@ class Tokens:
     @property
     def changed(self) -> bool:
         """Whether another process has signed in, or out, since anything was last asked for."""
-        return self._store.stamp(self.server) != self._stamp
+        return self._has_changed(self._store.stamp(self.server))
+
+    def _has_changed(self, stamp: Stamp | None) -> bool:
+        return stamp != self._stamp and (stamp is None or stamp != self._outdated)
 
     async def token(self) -> str | None:
         """As in Authorization."""
@@ -147,7 +156,7 @@ class Tokens:
             raise failure
         async with self._reading:
             stamp = self._store.stamp(self.server)
-            if self._read and stamp == self._stamp:
+            if self._read and not self._has_changed(stamp):
                 return
             try:
                 sign_in = await asyncio.to_thread(self._store.load, self.server) if stamp is not None else None
@@ -162,10 +171,11 @@ class Tokens:
     def _take(self, sign_in: SignIn | None, stamp: Stamp | None) -> None:
         if sign_in is not None:
             LEARNED.learn(*sign_in.secrets)
-        self._sign_in, self._stamp, self._read = sign_in, stamp, True
+        self._sign_in, self._stamp, self._read, self._outdated = sign_in, stamp, True, None
 
     async def _keep(self, sign_in: SignIn) -> None:
-        """What cannot be kept on disk is used all the same."""
+        """What cannot be kept on disk is used all the same, and kept as soon as the disk takes it."""
+        before = self._outdated or self._stamp
         try:
             if self._user is not None:
                 async with self._store.locked(self.server):
@@ -175,8 +185,19 @@ class Tokens:
         except StoreFailed as error:
             if self._user is not None:
                 raise SignInFailed(str(error)) from None
-            log.warning("%s: %s", self.server.id, error)
-        self._take(sign_in, self._store.stamp(self.server))
+            self._take(sign_in, self._store.stamp(self.server))
+            self._outdated = before
+            what = f"keeping the tokens of {printable(self.server.id)} in {self._store.where(self.server)}"
+            self._writes.put(what, partial(self._keep_later, sign_in))
+        else:
+            self._take(sign_in, self._store.stamp(self.server))
+
+    async def _keep_later(self, sign_in: SignIn) -> None:
+        """Keep it, unless there is a newer one by now, of this process or another one. Raises StoreFailed."""
+        async with self._store.locked(self.server):
+            if self._sign_in is sign_in and not self.changed:
+                await asyncio.to_thread(self._store.save, self.server, sign_in)
+                self._take(sign_in, self._store.stamp(self.server))
 
     async def _remember(self, token: str | None, challenge: Challenge) -> None:
         """For the next `login`: what the server wants. Not if somebody has signed in meanwhile, nor twice."""
@@ -294,7 +315,8 @@ class Tokens:
 class SignIns:
     """The tokens of all upstreams of one hub that have to be signed in to."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, writes: PendingWrites | None = None) -> None:
+        self._writes = writes
         self._store = store_of(config)
         self._allow = config.web.allow_addresses
         self._tokens: dict[str, Tokens] = {}
@@ -304,5 +326,5 @@ class SignIns:
         if server.oauth is None:
             return None
         if server.id not in self._tokens:
-            self._tokens[server.id] = Tokens(server, self._store, self._allow)
+            self._tokens[server.id] = Tokens(server, self._store, self._allow, writes=self._writes)
         return self._tokens[server.id]

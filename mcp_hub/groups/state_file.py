@@ -7,28 +7,29 @@ import contextlib
 import json
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mcp_hub.private_files import PrivateFiles
+from mcp_hub.private_files import PendingWrites, PrivateFiles
 from mcp_hub.text import printable
 
 log = logging.getLogger("mcp_hub")
 
 FORMAT: Final = 1
 MAX_SIZE: Final = 1024 * 1024
-CLOSE_WAIT: Final = 5.0
-"""Seconds the end of the hub waits for a disk."""
 
 
 class StateFile:
-    """Written by threads, the newest state last, and never in the way of a call. No method raises."""
+    """Written by threads, the newest state last, and never in the way of a call. No method raises.
+
+    What cannot be written is tried again as long as the hub runs.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._files = PrivateFiles(path.parent)
-        self._waiting: bytes | None = None
-        self._writing: asyncio.Task[None] | None = None
+        self._writes = PendingWrites()
 
     def read(self) -> dict[str, bool]:
         """{group: whether it is on}; what is no use is ignored, with a word in the log."""
@@ -48,29 +49,21 @@ class StateFile:
     def save(self, groups: Mapping[str, bool]) -> None:
         """Have this written soon."""
         value = {"format": FORMAT, "groups": dict(groups)}
-        self._waiting = json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
-        if self._writing is not None and not self._writing.done():
-            return
+        data = json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
         try:
-            self._writing = asyncio.get_running_loop().create_task(self._write())
+            asyncio.get_running_loop()
         except RuntimeError:  # no hub runs yet: nobody is kept waiting
-            self._put(self._waiting)
+            with contextlib.suppress(OSError, ValueError):
+                self._write(data)
+                return
+        self._writes.put(
+            f"writing state_file {printable(self._path.name)}", partial(asyncio.to_thread, self._write, data)
+        )
 
-    async def _write(self) -> None:
-        while (data := self._waiting) is not None:
-            self._waiting = None
-            await asyncio.to_thread(self._put, data)
-
-    def _put(self, data: bytes) -> None:
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._files.write(self._path.name, data)
-        except (OSError, ValueError) as error:
-            log.warning("state_file cannot be written: %s: %s", self._path.name, printable(str(error), 500))
+    def _write(self, data: bytes) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._files.write(self._path.name, data)
 
     async def close(self) -> None:
-        """Wait until it is written."""
-        if self._writing is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_WAIT):
-                    await asyncio.shield(self._writing)
+        """Wait until it is written, for a bounded time."""
+        await self._writes.close()

@@ -149,6 +149,7 @@ class Records:
             try:
                 self._file.write((_gap(self._missing) if self._missing else b"") + lines)
                 self._missing = 0
+                self._works_again(self._file.path)
             except OSError as error:
                 self._missing += count
                 self._warn(self._file.path, error)
@@ -159,6 +160,11 @@ class Records:
             self._warned = True
             reason = error.strerror or str(error)
             self.line(f"mcp-hub: warning: the call log {printable(str(path))} cannot be written: {printable(reason)}")
+
+    def _works_again(self, path: Path) -> None:
+        if self._warned:
+            self._warned = False
+            self.line(f"mcp-hub: warning: the call log {printable(str(path))} is written again")
 
     def _serve_stderr(self) -> bool:
         """Whether all that waited is written, or nobody will ever read it."""

@@ -142,5 +142,5 @@ async def test_a_directory_that_others_can_write_to_is_not_used(tmp_path: Path, 
     run_dir.mkdir(mode=0o777)
     run_dir.chmod(0o777)
     async with network_hub(tmp_path / "hub", {"a": fake()}) as (process, _):
-        assert b"`mcp-hub status` will not find this hub" in process.stderr
+        assert b"`mcp-hub status` finds this hub failed" in process.stderr
         assert not list(run_dir.iterdir())
