@@ -46,6 +46,7 @@ def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
             address_rules=address_rules.AddressRules(web.allow_addresses),
             max_bytes=web.max_bytes,
             timeout=web.timeout,
+            max_memory=web.max_memory,
             docintel_endpoint=web.docintel_endpoint,
             javascript=web.javascript,
             profile=None if server.profile is None else str(server.profile),

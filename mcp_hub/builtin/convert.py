@@ -22,7 +22,7 @@ IDLE: Final = 120.0
 CONVERSIONS: Final = 100
 """After so many a process is replaced: what its libraries keep does not grow for ever."""
 MEMORY: Final = 2 * 1024**3
-"""Bytes a process may take, where the system can enforce that; 7 MB of HTML full of tags take one GiB."""
+"""Bytes a process may take, where the system can enforce that; MEASURED"""
 _HEADER: Final = 64 * 1024
 _END_WAIT: Final = 5.0
 _KEPT: Final = frozenset({
@@ -154,8 +154,13 @@ class Converter:
         except TimeoutError:
             raise ToolRefused("timeout", f"converting it to Markdown took longer than {seconds:.3g} s") from None
         except WorkerDied:
-            text = "the converter died of it: the document is broken, or much too large for a conversion"
+            text = (
+                f"the converter died of it: the document is broken, or takes more memory than {_allowed(self._memory)}"
+            )
             raise ToolRefused("tool_error", text) from None
+        if header.get("error") == "memory":
+            text = f"converting it to Markdown takes more memory than {_allowed(self._memory)}"
+            raise ToolRefused("tool_error", text)
         if "error" in header:
             raise ToolRefused("tool_error", f"it cannot be converted to Markdown: {header['message']}")
         markdown = body.decode("utf-8", "replace")
@@ -203,6 +208,10 @@ class Converter:
         workers = [*self._idle, *self._busy]
         self._idle.clear()
         await asyncio.gather(*(worker.kill() for worker in workers), *self._ending, return_exceptions=True)
+
+
+def _allowed(memory: int) -> str:
+    return f"the {memory // 1024**2:,} MiB a conversion may take (web.max_memory)"
 
 
 def _environment(endpoint: str | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -6,6 +6,7 @@ address, and may open no connection. A message is one line of JSON whose `length
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 import warnings
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from mcp_hub.builtin.charsets import UTF16_MARKS, decoded
@@ -78,6 +80,9 @@ def _stay_inside(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _bound_memory(most: int) -> None:
+    with contextlib.suppress(OSError):
+        # Where the machine itself runs out of memory, Linux ends this process before the hub.
+        Path("/proc/self/oom_score_adj").write_text("1000")
     try:
         import resource
 

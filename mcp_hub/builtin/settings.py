@@ -29,6 +29,8 @@ class Settings:
     """Of one page, after decompression."""
     timeout: float = 60.0
     """Seconds for fetching and converting one page."""
+    max_memory: int = 2 * 1024**3
+    """Bytes one conversion to Markdown may take."""
     docintel_endpoint: str | None = None
     """Azure Document Intelligence for MarkItDown; None: not passed at all."""
     javascript: bool = True

@@ -72,7 +72,7 @@ class Scraper:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._fetcher = Fetcher(settings)
-        self._converter = Converter(settings.docintel_endpoint)
+        self._converter = Converter(settings.docintel_endpoint, memory=settings.max_memory)
 
     async def scrape(self, text: str) -> ToolResult:
         """The page at the address in `text`. Raises ToolRefused; an HTTP error is a result with `is_error`."""

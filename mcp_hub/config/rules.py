@@ -160,6 +160,8 @@ class Web(Frozen):
     max_bytes: Size = 32 * 1024 * 1024
     timeout: Duration = 60.0
     """Fetching and converting one page."""
+    max_memory: Size = 2 * 1024**3
+    """Of one conversion to Markdown, where the system can enforce it; two run at once."""
     docintel_endpoint: str | None = None
     """Azure Document Intelligence for MarkItDown; not passed when unset."""
     javascript: bool = True

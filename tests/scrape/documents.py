@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
 
 _TYPES = """<?xml version="1.0" encoding="UTF-8"?>
 <Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">
@@ -45,16 +47,62 @@ def docx(heading: str, text: str, *, linked_picture: str | None = None) -> bytes
     return buffer.getvalue()
 
 
+def docx_bomb(megabytes: int) -> bytes:
+    """A Word document of a few kilobytes whose text is that large when it is unpacked."""
+    start, end = _DOCUMENT.format(heading="Bomb", text="SPLIT", picture="").split("SPLIT")
+    office = f'<Relationship Id="rId1" Type="{_OFFICE}/officeDocument" Target="word/document.xml"/>'
+    return zipped({
+        "[Content_Types].xml": [_TYPES],
+        "_rels/.rels": [_RELATIONS.format(office)],
+        "word/document.xml": [start, *["a" * 1_000_000] * megabytes, end],
+    })  # fmt: skip
+
+
+def zipped(files: Mapping[str, Sequence[str]]) -> bytes:
+    """A ZIP of files, each given in pieces."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, pieces in files.items():
+            with archive.open(name, "w") as file:
+                for piece in pieces:
+                    file.write(piece.encode())
+    return buffer.getvalue()
+
+
 def pdf(text: str) -> bytes:
     """One page with one line of text."""
     content = f"BT /F1 24 Tf 72 720 Td ({text}) Tj ET".encode()
+    return _pdf(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
+
+
+def pdf_bomb(megabytes: int) -> bytes:
+    """One page whose content is that large when it is unpacked."""
+    packing = zlib.compressobj(1)
+    packed = b"".join(packing.compress(b" " * 1_000_000) for _ in range(megabytes)) + packing.flush()
+    return _pdf(b"<< /Filter /FlateDecode /Length %d >>\nstream\n%s\nendstream" % (len(packed), packed))
+
+
+def pdf_with_picture(text: str, megabytes: int) -> bytes:
+    """One page with one line of text and a picture that is that large when it is unpacked."""
+    packing = zlib.compressobj(1)
+    packed = b"".join(packing.compress(bytes(1_000_000)) for _ in range(megabytes)) + packing.flush()
+    content = f"BT /F1 24 Tf 72 720 Td ({text}) Tj ET q 500 0 0 500 50 50 cm /I1 Do Q".encode()
+    picture = (
+        b"<< /Type /XObject /Subtype /Image /Width 1000000 /Height %d /ColorSpace /DeviceGray /BitsPerComponent 8"
+        b" /Filter /FlateDecode /Length %d >>\nstream\n%s\nendstream" % (megabytes, len(packed), packed)
+    )
+    return _pdf(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content), picture)
+
+
+def _pdf(content: bytes, picture: bytes | None = None) -> bytes:
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
         b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R"
-        b" /Resources << /Font << /F1 5 0 R >> >> >>",
-        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
+        b" /Resources << /Font << /F1 5 0 R >>%s >> >>" % (b"" if picture is None else b" /XObject << /I1 6 0 R >>"),
+        content,
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        *([] if picture is None else [picture]),
     ]
     out, offsets = bytearray(b"%PDF-1.4\n"), []
     for number, body in enumerate(objects, 1):

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.fakes.client import PATIENCE, StdioClient
+from tests.scrape.documents import DOCX, docx_bomb, pdf, pdf_bomb, pdf_with_picture, zipped
 from tests.scrape.site import Site, refused, scrape, scraper, serving
 
 pytestmark = pytest.mark.anyio
@@ -104,6 +105,50 @@ async def test_a_conversion_without_an_end_is_killed_while_others_go_on(site: Si
         assert result["_meta"]["mcp-hub/error"]["code"] == "timeout"
         assert first in working
         await until(lambda: not all(process.is_running() for process in working))
+        assert await scrape(client, fine) == "fine"
+
+
+BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
+    "a Word document": (lambda: docx_bomb(400), DOCX),
+    "a ZIP of tables": (lambda: zipped({"xl/a.csv": ["1,2,3\n" * 150_000] * 500}), "application/zip"),
+    "a PDF": (lambda: pdf_bomb(600), "application/pdf"),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+async def test_a_document_that_unpacks_to_more_than_its_memory_is_an_error_and_the_next_one_works(
+    site: Site, bomb: str
+) -> None:
+    make, content_type = BOMBS[bomb]
+    body = await asyncio.to_thread(make)
+    assert len(body) < 5_000_000
+    url, fine = site.put("/bomb", body, content_type), site.put("/fine", pdf("fine"), "application/pdf")
+    async with scraper(max_memory=400 * 1024**2, timeout=PATIENCE) as client:
+        result = await client.call("scrape_website", {"url": url})
+        assert result["_meta"]["mcp-hub/error"]["code"] == "tool_error"
+        assert "400 MiB" in result["content"][0]["text"]
+        assert "web.max_memory" in result["content"][0]["text"]
+        assert "fine" in await scrape(client, fine)
+
+
+async def test_a_huge_picture_in_a_document_is_not_unpacked(site: Site) -> None:
+    body = await asyncio.to_thread(pdf_with_picture, "beside a picture", 800)
+    url = site.put("/picture", body, "application/pdf")
+    async with scraper(max_memory=400 * 1024**2, timeout=PATIENCE) as client:
+        assert "beside a picture" in await scrape(client, url)
+
+
+async def test_many_documents_that_take_all_memory_are_converted_two_at_a_time(site: Site) -> None:
+    body = await asyncio.to_thread(docx_bomb, 400)
+    url, fine = site.put("/bomb", body, DOCX), site.put("/fine", "fine", "text/plain")
+    async with scraper(max_memory=400 * 1024**2, timeout=PATIENCE) as client:
+        calls = [client.start("tools/call", call(url)) for _ in range(6)]
+        most = 0
+        while not all(one.done() for one in calls):
+            most = max(most, len(converters(client)))
+            await asyncio.wait(calls, timeout=0.05)
+        assert {one.result()["result"]["_meta"]["mcp-hub/error"]["code"] for one in calls} == {"tool_error"}
+        assert 1 <= most <= 2
         assert await scrape(client, fine) == "fine"
 
 
