@@ -19,8 +19,9 @@ from mcp_hub.policy.trace import Labels, Trace
 from mcp_hub.redaction import Redaction
 from mcp_hub.tracing import Tracing
 
-RUNS, CALLS = 5, 5000
+RUNS, CALLS, SECRETS = 5, 5000, 20
 ROUTE = Route("up", TOOLS, "echo")
+ARGUMENTS: Json = {"text": "hello", "url": "https://example.org/a?page=2", "limit": 10}
 RESULT: Json = {"content": [{"type": "text", "text": "x" * 1024}]}
 
 
@@ -34,8 +35,9 @@ async def _per_call(policies: Sequence[Policy]) -> float:
     for _ in range(RUNS):
         began = time.process_time()
         for _ in range(CALLS):
-            params = {"name": "echo", "arguments": {"text": "hello"}}
+            params = {"name": "echo", "arguments": ARGUMENTS}
             await chain.run(Call("tools/call", "up__echo", ROUTE, params, "handshake", Envelope()))
+        await asyncio.sleep(0)  # records are made in the loop's next round
         best = min(best, (time.process_time() - began) / CALLS * 1e6)
     return best
 
@@ -72,7 +74,7 @@ def _import_ms(module: str) -> float:
 async def main() -> None:
     from opentelemetry.sdk.trace import TracerProvider
 
-    redaction = Redaction()
+    redaction = Redaction([f"https://service{number}.example/{number * 7919:032x}" for number in range(SECRETS)])
     metrics = Metrics()
     spans = Spans(
         Tracing(Settings(), TracerProvider()).tracer, redaction, Labels(), lambda route: {"description": "it"}

@@ -52,6 +52,13 @@ class Forms:
         self._blocks = self._offsets.keys()
         self._longest = max(map(len, forms), default=0)
 
+    def absent(self, text: str) -> bool:
+        """Whether no form can be in a text as it is. For most texts it is true, and known fast."""
+        data = (text.casefold() if text.isascii() else fold(text)).encode("utf-8", "surrogatepass")
+        if self._small and self._small_spans(data):
+            return False
+        return self._blocks.isdisjoint(memoryview(data[: len(data) & -_BLOCK]).cast("I"))
+
     def spans(self, text: str, *, cut: bool = False, hex_only: bool = False) -> list[Span]:
         """Where forms stand in a text, as places of its characters; none overlaps itself, but others it may.
 
@@ -60,7 +67,7 @@ class Forms:
         folded = fold(text)
         data = folded.encode("utf-8", "surrogatepass")
         found = self._small_spans(data) if self._small else []
-        blocks = memoryview(data[: len(data) // _BLOCK * _BLOCK]).cast("I")
+        blocks = memoryview(data[: len(data) & -_BLOCK]).cast("I")
         if not self._blocks.isdisjoint(blocks):
             found += self._block_spans(data, blocks, cut=cut and CUT in text)
         if hex_only:

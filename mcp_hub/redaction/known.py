@@ -52,9 +52,15 @@ class KnownSecrets:
         """
         if not self._values or len(text) < MIN_SECRET:
             return text
+        if self._forms.absent(text) and text.isprintable() and self._is_simple(text):
+            return text
         if self._spans(text, cut=cut) or (has_escapes(text) and any(map(self._spans, levels(text)))):
             return _masked(text, self._all_spans(text, cut=cut))
         return text
+
+    def _is_simple(self, text: str) -> bool:
+        """Whether there are neither escapes nor groups of hexadecimal digits in a text of one line."""
+        return not has_escapes(text) and (len(text) < _MIN_GROUPS or self._groups.search(text) is None)
 
     def _all_spans(self, text: str, *, cut: bool) -> list[Span]:
         """Where in a text they are, whatever escapes they are in."""

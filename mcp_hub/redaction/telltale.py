@@ -122,7 +122,7 @@ def hide_telltales(text: str) -> str:
     text = hide_shapes(text)
     if _ANYTHING.search(text) is None:
         return text
-    if "://" in text or "%3" in text:
+    if ("@" in text and "://" in text) or "%40" in text:
         text = _USERINFO.sub(lambda found: f"{found[1] or found[2]}{MASK}{'@' if found[1] else ''}", text)
     if "@tcp(" in text or "@unix(" in text:
         text = _DIALLED.sub(f":{MASK}@", text)
