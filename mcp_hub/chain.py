@@ -97,13 +97,15 @@ def make_rules(
     pinned: Mapping[str, Pinned],
     measure: Measure | None = None,
     tracer: MakesTracer | None = None,
+    in_program: bool = False,
 ) -> Rules:
     """All rules of a configuration, from the outermost to the innermost.
 
     `record` gets a record of every call, `labels` name callers in it, `used` is for Flow;
     `listed(route)` is a tool as its server lists it, `scrape` is for Fallback,
     `run_function` and `long_results` are for ShapeResult, `pinned` is for Pins, `measure` for Trace;
-    `tracer` is for Spans, None where no call is traced.
+    `tracer` is for Spans, None where no call is traced; `in_program`: the hub is that of a program, whose calls may
+    bring presets.
     """
     servers = {server.id: server for server in config.servers}
     browsers = [server.id for server in config.servers if server.browser]
@@ -113,12 +115,20 @@ def make_rules(
     guard, breaker = UrlGuard(config.guard, browsers), Breaker(servers)
     presentation = Presentation(servers)
     redaction = Redaction(secrets_of(config))
-    trace = Trace(record, redaction, arguments=config.call_log.arguments, labels=labels, measure=measure)
+    preset = Preset(servers, of_calls=in_program)
+    trace = Trace(
+        record,
+        redaction,
+        arguments=config.call_log.arguments,
+        labels=labels,
+        measure=measure,
+        shown=preset.shown,
+    )
     spans: Spans | None = None
     if tracer is not None:
         from mcp_hub.policy.spans import Spans
 
-        spans = Spans(tracer, redaction, labels, listed, arguments=config.tracing.arguments)
+        spans = Spans(tracer, redaction, labels, listed, arguments=config.tracing.arguments, shown=preset.shown)
     shaping = (ShapeResult(servers, long_results, run_function, listed), FilterResults(config.guard))
     chain = Chain(
         (
@@ -128,8 +138,8 @@ def make_rules(
             flow,
             Deadline(servers),
             *shaping,
-            Preset(servers),
-            Validate(servers, lambda route: _input_schema(presentation, route, listed(route))),
+            preset,
+            Validate(servers, lambda route: _input_schema(presentation, route, listed(route)), preset.hidden),
             guard,
             Fallback(config.fallback, scrape),
             Retry(servers, lambda route: _annotations(listed(route))),

@@ -14,6 +14,7 @@ from mcp_hub.chain import make_rules
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config, Server
+from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.credentials.store import StoreFailed
 from mcp_hub.credentials.tokens import SignIns
 from mcp_hub.errors import ConfigError
@@ -30,6 +31,7 @@ from mcp_hub.policy.flow import Used
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.trace import Labels
 from mcp_hub.private_files import PendingWrites
+from mcp_hub.redaction import LEARNED, MAX_HELD
 from mcp_hub.relay import Relay
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.clients import Clients
@@ -80,6 +82,8 @@ class Generations:
         self._token_writes = PendingWrites(StoreFailed)
         self._renewing = asyncio.Lock()
         self._watching_pins: asyncio.Task[None] | None = None
+        self._retired: dict[str, None] = {}
+        """Secrets of former configurations, the oldest first."""
         self._tracing: Tracing | None = None
         """That of the generation in force."""
         self.now = self._make(1, config, selection, {})
@@ -119,6 +123,7 @@ class Generations:
                     self._retiring.upstream(upstream)
                 raise
             self.now = coming
+            self._retire_secrets(former.config, config)
             for server in config.servers:
                 upstream, before = coming.upstreams[server.id], former.upstreams.get(server.id)
                 if upstream is before:
@@ -133,6 +138,14 @@ class Generations:
                     self._retiring.upstream(upstream)
             self._retiring.generation(former, coming)
             return coming
+
+    def _retire_secrets(self, former: Config, config: Config) -> None:
+        """Servers that were given a secret may say it after it has left the configuration."""
+        now = frozenset(secrets_of(config))
+        self._retired = {secret: None for secret in (*self._retired, *secrets_of(former)) if secret not in now}
+        while len(self._retired) > MAX_HELD:
+            del self._retired[next(iter(self._retired))]
+        LEARNED.hold(self, self._retired)
 
     async def close(self) -> None:
         """Stop every upstream, also those of former generations, all at the same time. Never raises."""
@@ -210,6 +223,7 @@ class Generations:
             pinned=pinned,
             measure=lasting.metrics.record,
             tracer=generation.tracing.tracer if generation.tracing is not None else None,
+            in_program=lasting.functions is not None,
         )
         return generation
 

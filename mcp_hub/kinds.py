@@ -9,6 +9,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+TELL_PRESETS: Final = "--tell-presets"
+"""Has a process of local tools tell the hub, and nobody else, what the presets of its functions are."""
+PRESETS: Final = "notifications/mcp-hub/presets"
+"""The notification by which it does: `values`, a list of texts."""
 LEFT_OUT_KEY: Final = "mcp-hub/left-out"
 """In the `_meta` of a list: texts about what its server could not offer, such as a file that does not import."""
 DUPLICATES_KEY: Final = "mcp-hub/duplicates"

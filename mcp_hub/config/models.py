@@ -82,7 +82,9 @@ RULES_OF_LISTS = frozenset({
     "idle", "health", "pins", "screen", "labels",
 })  # fmt: skip
 """What the hub does with the lists of a server, not what the server lists."""
-_OF_THE_HUB = frozenset({"namespace", "required", "lazy", "keep_catalog", "disabled_reason", "allow_over_network"})
+_OF_THE_HUB = frozenset(
+    {"namespace", "required", "lazy", "keep_catalog", "disabled_reason", "allow_over_network", "secrets"}
+)
 """What else of an entry never reaches the server."""
 
 
@@ -154,7 +156,7 @@ class Server(Frozen):
     native: SecretStr | None = None
     """Of `builtin: native`: the REST endpoints it serves as tools, as JSON."""
     secrets: tuple[SecretStr, ...] = ()
-    """What of them must not be shown."""
+    """What else must not be shown: of the REST endpoints, and the presets a program has set for its tools."""
     skills: tuple[Any, ...] = ()
     """Of `builtin: skills`, which needs no process: each a `Skill`, a class that only those with skills import."""
     browser: bool = False

@@ -59,7 +59,7 @@ def _is_a_schema(value: dict[str, Any] | None) -> dict[str, Any] | None:
 class ToolRules(Frozen):
     """What is special about some tools of one upstream; None and empty: nothing."""
 
-    NOT_SHOWN: ClassVar[frozenset[str]] = frozenset({"preset"})
+    NOT_SHOWN: ClassVar[frozenset[str]] = frozenset({"preset", "in_program"})
 
     name: str | None = None
     """The name clients see instead, before the namespace is put in front."""
@@ -79,6 +79,10 @@ class ToolRules(Frozen):
     postprocess: tuple[PostProcess, ...] = ()
     retry: bool | None = None
     """Whether a call may be repeated though it may have been executed; None: as the tool's annotations say."""
+    input_schema: dict[str, Any] | None = None
+    """Of a program that wrote it by hand: what is listed in the place of the tool's own. Never in a file."""
+    in_program: Any = None
+    """What a program of the user's does with arguments and results, an `InProgram`. Never in a file."""
 
 
 class Filter(Frozen):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from mcp_hub.config.models import Config, Listen, Server
-from mcp_hub.redaction import is_secret_key
+from mcp_hub.redaction import is_secret_key, preset_texts
 
 _ORDINARY: Final = re.compile(r"[A-Za-z]{1,12}|[0-9.:]{1,12}")
 """Under a name that promises no secret: `production`, `warning`, `127.0.0.1`."""
 _PUBLIC_HEADERS: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
-_MAX_DEPTH: Final = 32
 
 
 def secrets_of(config: Config) -> Iterator[str]:
@@ -50,7 +49,9 @@ def secrets_of_server(server: Server) -> Iterator[str]:
     for secret in server.secrets:
         yield secret.get_secret_value()
     for rules in server.tools.values():
-        yield from _preset(rules.preset, 0)
+        for text in preset_texts(rules.preset):
+            yield text
+            yield from _in_url(text)
     yield from _in_url(server.url)
     for before, word in zip(("", *server.args), server.args, strict=False):
         if before.startswith("-") and is_secret_key(before) and not word.startswith("-"):
@@ -75,19 +76,6 @@ def _named(name: str, value: str) -> Iterator[str]:
     if is_secret_key(name) or _ORDINARY.fullmatch(value) is None:
         yield value
     yield from _in_url(value)
-
-
-def _preset(value: Any, depth: int, name: str = "") -> Iterator[str]:
-    if isinstance(value, str):
-        yield from _named(name, value)
-    elif isinstance(value, int | float) and not isinstance(value, bool) and is_secret_key(name):
-        yield str(value)
-    elif isinstance(value, dict) and depth < _MAX_DEPTH:
-        for key, item in value.items():
-            yield from _preset(item, depth + 1, str(key))
-    elif isinstance(value, list | tuple) and depth < _MAX_DEPTH:
-        for item in value:
-            yield from _preset(item, depth + 1, name)
 
 
 def _in_url(text: str | None) -> Iterator[str]:

@@ -5,13 +5,16 @@ The child of `tools_dir`, the built-in servers and the library all use this one.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import logging
+import traceback
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import docstring_parser
@@ -21,8 +24,8 @@ from mcp_hub.local import execution
 from mcp_hub.local.arguments import Arguments, WrongArguments, hints_of, parameters_of
 from mcp_hub.local.extension import Extension
 from mcp_hub.local.registry import Mark
-from mcp_hub.local.response import ToolResponse
-from mcp_hub.local.results import ToolRefused, as_response
+from mcp_hub.local.response import ToolResponse, response_of
+from mcp_hub.local.results import ERROR_KEY, ToolRefused, ToolResult, as_response, failure_of, result_of
 from mcp_hub.local.returns import output_schema
 from mcp_hub.titles import without_titles
 
@@ -44,6 +47,8 @@ class Bound:
     arguments: Mapping[str, Any]
     positional: list[Any]
     keywords: dict[str, Any]
+    refused: Json | None = None
+    """The error result of arguments that do not fit: nothing is called."""
 
 
 class LocalTool:
@@ -131,8 +136,7 @@ class LocalTool:
         """
         given = {name: value for name, value in arguments.items() if name not in self.preset}
         if len(given) != len(arguments):
-            names = ", ".join(sorted(self.preset.keys() & arguments.keys()))
-            log.warning("%s: what was sent for %s is dropped: it is preset", self.name, names)
+            log.warning("%s: %d arguments sent are dropped: they are preset", self.name, len(arguments) - len(given))
         added: Json = {}
         if self._extension is not None:
             added = self._extension.checked(self.name, given) if check else {}
@@ -162,25 +166,66 @@ class LocalTool:
         process = self.mark.postprocess
         if process is None:
             return chunk
-        block = tool_call.get()
-        if block is None or block.get("name") != self.name:
-            block = {"type": "tool_use", "id": call.id, "name": self.name, "input": dict(call.arguments)}
-        changed = await postprocessed(process, block, as_response(chunk))
+        if isinstance(chunk, ToolResult) and chunk.is_error:
+            made = await postprocessed_result(process, self._block(call), chunk.to_wire())
+            return ToolResult(made["content"], made.get("structuredContent"), made.get("_meta"), is_error=True)
+        changed = await postprocessed(process, self._block(call), as_response(chunk))
         return chunk if changed is None else changed
+
+    async def failed(self, call: Bound, error: BaseException | Json) -> Json:
+        """The error result of a call that raised or was refused, as the post-processor leaves its text."""
+        result = failure_of(self.name, error) if isinstance(error, BaseException) else error
+        if self.mark.postprocess is None or isinstance(error, Withheld):
+            return result
+        try:
+            return await postprocessed_result(self.mark.postprocess, self._block(call), result)
+        except Withheld as withheld:
+            return failure_of(self.name, withheld)
+
+    def _block(self, call: Bound) -> Mapping[str, Any]:
+        block = tool_call.get()
+        if block is not None and block.get("name") == self.name:
+            return block
+        return {"type": "tool_use", "id": call.id, "name": self.name, "input": dict(call.arguments)}
+
+
+class Withheld(ToolRefused):
+    """A post-processor failed. Nothing of what it was given is said, and so not what it raised either."""
+
+    def __init__(self, tool: str, process: Callable[..., Any], error: BaseException) -> None:
+        *_, (frame, line) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
+        where = f" at {Path(frame.f_code.co_filename).name}:{line}" if frame is not None else ""
+        said = f"its post-processing by {name_of(process)!r} failed: {type(error).__name__}{where}"
+        super().__init__("tool_error", f"The result of {tool!r} is withheld: {said}")
 
 
 async def postprocessed(process: Callable[..., Any], block: Mapping[str, Any], chunk: ToolResponse) -> Any:
-    """What a post-processor returns, a ToolResponse or None for no change. Raises ToolRefused if it fails."""
+    """What a post-processor returns, a ToolResponse or None for no change. Raises Withheld if it fails."""
     try:
         changed = process(block, chunk)
         if inspect.isawaitable(changed):
             changed = await changed
         if changed is not None and not isinstance(changed, ToolResponse):
             raise TypeError(f"it returned {type(changed).__name__}, not a ToolResponse or None")
-    except Exception as error:
-        text = f"The result of {block['name']!r} is withheld: its post-processing by {name_of(process)!r} failed: "
-        raise ToolRefused("tool_error", text + (str(error) or type(error).__name__)) from error
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # also sys.exit, which must not end more than the call
+        raise Withheld(str(block["name"]), process, error) from None
     return changed
+
+
+async def postprocessed_result(process: Callable[..., Any], block: Mapping[str, Any], result: Json) -> Json:
+    """What a post-processor makes of a result of the wire: an error stays one, with its code. Raises Withheld."""
+    changed = await postprocessed(process, block, response_of(result))
+    if changed is None:
+        return result
+    made: Json = result_of(str(block["name"]), changed)
+    if result.get("isError") is True:
+        facts = (result.get("_meta") or {}).get(ERROR_KEY)
+        made = {**made, "isError": True}
+        if facts is not None:
+            made["_meta"] = {**made.get("_meta", {}), ERROR_KEY: facts}
+    return made
 
 
 def without_properties(schema: Mapping[str, Any], names: Mapping[str, Any]) -> Json:

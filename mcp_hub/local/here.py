@@ -12,14 +12,16 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mcp_hub.local.functions import LocalTool
-from mcp_hub.local.results import ToolResult
+from mcp_hub.local.results import ToolResult, failure_of
 from mcp_hub.local.running import Running
-from mcp_hub.local.server import Answer, LocalServer
+from mcp_hub.local.server import Answer, LocalServer, nothing
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import LinkLost, Receiver, RequestId
+
+T = TypeVar("T")
 
 DIRECT: Final = "mcp-hub/direct"
 """In `_meta` of a call: it comes from the same process, whose `Direct` has this key."""
@@ -119,7 +121,8 @@ class FunctionServer(LocalServer):
             self._of[running] = direct
 
         def work() -> Coroutine[Any, Any, None]:
-            return self._on_loop(running, answer, running.tool.chunks(running.call))
+            refused = running.call.refused is not None
+            return self._on_loop(running, answer, nothing() if refused else running.tool.chunks(running.call))
 
         if direct is not None and direct.loop is None and running.tool.is_async:
             # Its caller waits for it: perhaps in the very loop that other functions run on.
@@ -133,7 +136,7 @@ class FunctionServer(LocalServer):
         except RuntimeError as error:  # the loop has ended, and with it whoever waited
             working.close()
             self._of.pop(running, None)
-            self._finished(running, answer, error)
+            self._finished(running, answer, error, failure_of(running.tool.name, error))
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         with self._changing:
@@ -141,6 +144,10 @@ class FunctionServer(LocalServer):
                 self._serving = True
                 threading.Thread(target=_live, args=(self._loop,), name="mcp-hub functions", daemon=True).start()
         return self._loop
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` gives on the loop of the functions."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._own_loop()))
 
     def close(self) -> None:
         """End the async functions that run on a loop of its own; what runs elsewhere is its caller's."""
@@ -157,18 +164,18 @@ class FunctionServer(LocalServer):
                     if direct is not None:
                         _tell(direct, chunk, more)
         except BaseException as error:  # also sys.exit, which would end the loop
-            self._finished(running, answer, error)
+            self._finished(running, answer, error, await self._failure(running, error))
         else:
-            self._finished(running, answer)
+            self._finished(running, answer, None, await self._refusal(running))
         finally:
             self._of.pop(running, None)
 
-    def _outcome(self, running: Running, error: BaseException | None) -> dict[str, Any]:
+    def _outcome(self, running: Running, error: BaseException | None, failure: dict[str, Any] | None) -> dict[str, Any]:
         direct = self._of.get(running)
-        result = super()._outcome(running, error)
+        result = super()._outcome(running, error, failure)
         if direct is not None:
             direct.error = error
-        if direct is not None and error is None:
+        if direct is not None and failure is None:
             direct.value = running.last
             if result.get("isError") and not isinstance(direct.value, ToolResult):
                 # Nothing JSON can say, but its caller gets the value itself.

@@ -12,18 +12,21 @@ from typing import Any
 
 from mcp_hub.local.functions import LocalTool, name_of
 from mcp_hub.local.registry import Mark, mark_of
+from mcp_hub.redaction import preset_texts
 
 Report = Callable[[str], None]
 Duplicate = dict[str, str]
 """`name`, and the files: `kept`, `dropped`."""
 
 
-def load(directory: Path, report: Report, duplicates: list[Duplicate] | None = None) -> dict[str, LocalTool]:
+def load(
+    directory: Path, report: Report, duplicates: list[Duplicate] | None = None, presets: list[str] | None = None
+) -> dict[str, LocalTool]:
     """The tools of every `*.py` in `directory` and `directory/builtin`, by name, in the order of the files.
 
     Files whose name begins with `_` are left to be imported by the others. `report` gets one line for everything
     that is left out: a file that does not import, a function no schema can be made of. A name that is taken is added
-    to `duplicates`.
+    to `duplicates`, what is preset for a function to `presets`, also where its file does not import.
     """
     tools: dict[str, LocalTool] = {}
     places: dict[str, Path] = {}
@@ -33,7 +36,7 @@ def load(directory: Path, report: Report, duplicates: list[Duplicate] | None = N
             sys.path.insert(0, str(folder))
             for path in sorted(folder.glob("*.py")):
                 if not path.name.startswith("_"):
-                    for tool in _tools_of(path, report):
+                    for tool in _tools_of(path, report, [] if presets is None else presets):
                         if (first := places.setdefault(tool.name, path)) is path and tool.name not in tools:
                             tools[tool.name] = tool
                         else:
@@ -41,7 +44,7 @@ def load(directory: Path, report: Report, duplicates: list[Duplicate] | None = N
     return tools
 
 
-def _tools_of(path: Path, report: Report) -> Iterator[LocalTool]:
+def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalTool]:
     name = f"mcp_hub_tools_{path.parent.name}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -53,6 +56,8 @@ def _tools_of(path: Path, report: Report) -> Iterator[LocalTool]:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
+        marks = [mark for value in vars(module).values() if (mark := mark_of(value)) is not None]
+        presets += [text for mark in marks for text in preset_texts(mark.preset)]
         report(f"{path}{_line(error, path)}: does not import: {type(error).__name__}: {error}")
         return
     for value in list(vars(module).values()):
@@ -60,7 +65,9 @@ def _tools_of(path: Path, report: Report) -> Iterator[LocalTool]:
         if mark is None or _home(value, mark) != name:
             continue  # imported from another file, which lists it itself
         try:
-            yield LocalTool(value, mark)
+            tool = LocalTool(value, mark)
+            presets += preset_texts(tool.preset)
+            yield tool
         except (TypeError, ValueError) as error:
             report(f"{path}: {mark.name or name_of(value)} is left out: {error}")
 

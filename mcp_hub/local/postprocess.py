@@ -12,8 +12,10 @@ import inspect
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub.wire.streams import claim
@@ -83,26 +85,42 @@ def step(name: str, threads: Threads) -> Callable[..., Any]:
 
     from pydantic import TypeAdapter
 
-    from mcp_hub.local.results import ToolResult
+    from mcp_hub.local.results import ToolRefused, ToolResult
 
     as_json: TypeAdapter[Any] = TypeAdapter(Any)
 
     async def run(call: Json, result: Json, options: Json) -> Any:
         """Change a result."""
-        changed = await threads.run(lambda: _changed(name, call, result, options))
+        try:
+            changed = await threads.run(lambda: _changed(name, call, result, options))
+        except _Raised as raised:
+            raise ToolRefused("tool_error", str(raised)) from None
         if isinstance(changed, str):
             changed = {"content": [{"type": "text", "text": changed}]}
         if changed is not None and not isinstance(changed, dict):
             raise TypeError(f"it returned {type(changed).__name__}, not a result, a text or None")
+        try:
+            plain = as_json.dump_python(changed, mode="json")
+        except Exception:
+            raise TypeError("it returned something that is not JSON") from None
         # Not as a text as well: that would be twice the size, and the hub reads at most `max_frame`.
-        return ToolResult([], structured={"result": as_json.dump_python(changed, mode="json")})
+        return ToolResult([], structured={"result": plain})
 
     return run
 
 
+class _Raised(Exception):
+    """The function raised. What it said may quote the result, so only the kind of the error and its place are told."""
+
+
 def _changed(name: str, call: Json, result: Json, options: Json) -> Any:
-    changed = found(name)(call, result, **options)
-    return asyncio.run(_awaited(changed)) if inspect.isawaitable(changed) else changed
+    function = found(name)
+    try:
+        changed = function(call, result, **options)
+        return asyncio.run(_awaited(changed)) if inspect.isawaitable(changed) else changed
+    except BaseException as error:  # also sys.exit
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        raise _Raised(f"{type(error).__name__} at {Path(frame.f_code.co_filename).name}:{line}") from None
 
 
 async def _awaited(value: Any) -> Any:

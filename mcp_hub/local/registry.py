@@ -28,7 +28,7 @@ class Mark:
     json_schema: Mapping[str, Any] | None = None
     """Stands for what the signature says: `{"type": "function", "function": {"name", "parameters", ...}}`, or the
     schema of the arguments itself."""
-    preset: Mapping[str, Any] = field(default_factory=dict)
+    preset: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Arguments that callers neither see nor set."""
     postprocess: Callable[..., Any] | None = None
     """Gets the call and each ToolResponse, and returns another one, or None for the same; sync or async."""
@@ -91,6 +91,12 @@ def tool(
         return target
 
     return decorate if function is None else decorate(function)
+
+
+def kept_of(candidate: object) -> dict[str, Any]:
+    """`preset` and `postprocess` of a marked function: they hold wherever it is registered again."""
+    mark = mark_of(candidate)
+    return {"preset": mark.preset, "postprocess": mark.postprocess} if mark is not None else {}
 
 
 def mark_of(candidate: object) -> Mark | None:

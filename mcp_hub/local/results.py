@@ -11,6 +11,8 @@ from mcp_hub.errors import CallError
 from mcp_hub.local.response import ToolResponse, response_of
 from mcp_hub.wire.frames import encode
 
+ERROR_KEY: Final = "mcp-hub/error"
+"""In `_meta` of an error result: its code and what else errors.py says."""
 _AS_JSON: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 
@@ -101,7 +103,7 @@ def failed(code: str, tool: str, text: str, rule: str | None = None) -> dict[str
     """An error result with a code, in the shape of errors.py."""
     retryable = any(kind.code == code and kind.retryable for kind in CallError.__subclasses__())
     facts = {"code": code, "server": None, "tool": tool, "retryable": retryable} | ({"rule": rule} if rule else {})
-    return {"content": [_text(text)], "isError": True, "_meta": {"mcp-hub/error": facts}}
+    return {"content": [_text(text)], "isError": True, "_meta": {ERROR_KEY: facts}}
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -20,11 +20,12 @@ from typing import Any, Final
 
 from mcp_hub import era as eras
 from mcp_hub.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, ProtocolError
-from mcp_hub.kinds import DUPLICATES_KEY, LEFT_OUT_KEY
+from mcp_hub.kinds import DUPLICATES_KEY, LEFT_OUT_KEY, PRESETS
 from mcp_hub.local import execution
-from mcp_hub.local.functions import LocalTool, WrongArguments
+from mcp_hub.local.functions import Bound, LocalTool, WrongArguments
 from mcp_hub.local.results import failed, failure_of, result_of
 from mcp_hub.local.running import Running
+from mcp_hub.redaction import MAX_HELD, Redaction
 from mcp_hub.version import VERSION
 from mcp_hub.wire.frames import FrameError, Message, decode, encode
 from mcp_hub.wire.lines import LineReader, Oversized
@@ -45,7 +46,7 @@ class Answer:
 
 
 class LocalServer:
-    """Serves `tools` on two descriptors until the input ends."""
+    """Serves `tools` on two descriptors until the input ends. `redaction` takes secrets out of errors."""
 
     def __init__(
         self,
@@ -56,10 +57,12 @@ class LocalServer:
         *,
         name: str = "mcp-hub local tools",
         duplicates: list[dict[str, str]] | None = None,
+        redaction: Redaction | None = None,
     ) -> None:
         self._info = {"name": name, "version": VERSION}
         self._tools = tools
         said = {LEFT_OUT_KEY: left_out, DUPLICATES_KEY: duplicates}
+        self._redaction = redaction
         self._meta = {key: found for key, found in said.items() if found}
         self._stdin = stdin
         self._stdout = stdout
@@ -85,6 +88,11 @@ class LocalServer:
         while data := os.read(self._stdin, _CHUNK):
             for line in reader.feed(data):
                 self._take(line)
+
+    def tell_presets(self, values: list[str]) -> None:
+        """Tell the hub which texts are presets of functions, so that it can keep them out of what it writes."""
+        if values:
+            self._send({"method": PRESETS, "params": {"values": values[-MAX_HELD:]}})
 
     def finish(self, closing: Coroutine[Any, Any, None], seconds: float) -> None:
         """After `serve`: run `closing` on the loop of the async functions, for so long. What it raises is printed."""
@@ -164,15 +172,18 @@ class LocalServer:
         try:
             bound = tool.bind(arguments, id=str(request_id))
         except WrongArguments as error:
-            self._answer(request_id, "tools/call", failed("invalid_parameters", tool.name, str(error)), modern)
-            return
+            bound = Bound(
+                str(request_id), arguments, [], {}, refused=failed("invalid_parameters", tool.name, str(error))
+            )
         running = self._running[request_id] = Running(tool, bound, params, self._send)
         self._begin(running, Answer(request_id, modern), params)
 
     def _begin(self, running: Running, answer: Answer, params: dict[str, Any]) -> None:
-        """Start a call with arguments that fit. `params` are those of the request."""
+        """Start a call. `params` are those of the request."""
         tool, bound = running.tool, running.call
-        if tool.is_async:
+        if bound.refused is not None:
+            self._go_on(running, answer, nothing())
+        elif tool.is_async:
             self._go_on(running, answer, execution.chunks(lambda: tool.start(bound), asynchronous=True))
         else:
             self._pool.submit(contextvars.copy_context().run, self._in_thread, running, answer)
@@ -189,7 +200,9 @@ class LocalServer:
         try:
             rest = execution.in_thread(lambda: tool.start(call), emit)
         except BaseException as error:  # also sys.exit, which ends the call and not the thread alone
-            self._finished(running, answer, error)
+            whole = tool.mark.postprocess is None
+            failure = failure_of(tool.name, error) if whole else asyncio.run(self._failure(running, error))
+            self._finished(running, answer, error, failure)
             return
         if rest is None:
             self._finished(running, answer)
@@ -205,19 +218,38 @@ class LocalServer:
                 async for chunk, more in stream:
                     running.heard(await running.tool.finished(running.call, chunk), more)
         except BaseException as error:  # also sys.exit, which would end the loop of all async functions
-            self._finished(running, answer, error)
+            self._finished(running, answer, error, await self._failure(running, error))
         else:
-            self._finished(running, answer)
+            self._finished(running, answer, None, await self._refusal(running))
 
-    def _finished(self, running: Running, answer: Answer, error: BaseException | None = None) -> None:
+    async def _failure(self, running: Running, error: BaseException) -> dict[str, Any]:
+        """The error result of what a function raised."""
+        if running.cancelled:
+            return failure_of(running.tool.name, error)  # which nobody will see
+        return await running.tool.failed(running.call, error)
+
+    async def _refusal(self, running: Running) -> dict[str, Any] | None:
+        """The error result of arguments that do not fit, None where they do."""
+        refused = running.call.refused
+        return None if refused is None else await running.tool.failed(running.call, refused)
+
+    def _finished(
+        self,
+        running: Running,
+        answer: Answer,
+        error: BaseException | None = None,
+        failure: dict[str, Any] | None = None,
+    ) -> None:
+        """Answer a call: with `failure`, the error result that `error` has become, or with what was heard last."""
         if self._running.get(answer.id) is not running or self._running.pop(answer.id, None) is None:
             return  # cancelled: nobody waits for it
-        self._answer(answer.id, "tools/call", self._outcome(running, error), answer.modern)
+        if failure is not None and self._redaction is not None:
+            failure = self._redaction.known(failure)
+        self._answer(answer.id, "tools/call", self._outcome(running, error, failure), answer.modern)
 
-    def _outcome(self, running: Running, error: BaseException | None) -> dict[str, Any]:
+    def _outcome(self, running: Running, error: BaseException | None, failure: dict[str, Any] | None) -> dict[str, Any]:
         """What a call has come to, as a result."""
-        name = running.tool.name
-        return result_of(name, running.last) if error is None else failure_of(name, error)
+        return result_of(running.tool.name, running.last) if failure is None else failure
 
     def _answer(self, request_id: RequestId, method: str, result: dict[str, Any], modern: bool) -> None:
         shaped = eras.result_for("modern" if modern else "handshake", "handshake", method, result)
@@ -237,3 +269,9 @@ class LocalServer:
                     rest = rest[os.write(self._stdout, rest) :]
                 except OSError:
                     return  # the hub is gone; the end of the input follows
+
+
+async def nothing() -> AsyncGenerator[tuple[Any, bool]]:
+    """The chunks of a call that is not carried out."""
+    return
+    yield

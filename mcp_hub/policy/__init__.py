@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -59,6 +59,8 @@ class Call(msgspec.Struct, eq=False):
     """What answered in the upstream's place."""
     refused_by: str | None = None
     """The rule that did not let the call through."""
+    preset: Mapping[str, Any] | None = None
+    """Arguments that a program sets where it has registered the tool. None: the call does not come from there."""
 
     @property
     def kind(self) -> Kind:

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
+from mcp_hub.policy.preset import EACH
+from mcp_hub.policy.preset import Path as Hidden
 from mcp_hub.policy.schemas import Compiled
 from mcp_hub.text import printable
 
@@ -24,6 +26,8 @@ _MEMBERS: Final = 10
 
 _SOMEWHERE: Final = "something in them is not valid, and they are too large to say where"
 
+_PRESET: Final = "an argument that the hub sets itself does not fit the tool, which is for the hub's owner to mend"
+
 _WORDS: Final = {
     "string": "a text",
     "integer": "a whole number",
@@ -37,8 +41,8 @@ _OF_ALL_MEMBERS: Final = frozenset({"minItems", "contains", "minContains"})
 _OF_KIND: Final = frozenset({"type", "const", "enum"})
 
 
-def misfits(compiled: Compiled, arguments: Any, hidden: Collection[str]) -> list[str]:
-    """The problems, at most `SHOWN` of them; no value of an argument in `hidden` is quoted.
+def misfits(compiled: Compiled, arguments: Any, hidden: Collection[Hidden]) -> list[str]:
+    """The problems, at most `SHOWN` of them; an argument at one of the `hidden` paths is neither named nor quoted.
 
     Empty if nothing is certainly wrong.
     """
@@ -58,7 +62,7 @@ def misfits(compiled: Compiled, arguments: Any, hidden: Collection[str]) -> list
             texts.update(dict.fromkeys(_texts(error, compiled, value, places, hidden)))
     for at in list(dict.fromkeys(tuple(error.instance_path) for error in refused))[:_LOOKED_AT]:
         if not any(at == one[: len(at)] for one in told):
-            texts[f"{_named(at)} is not valid"] = None
+            texts[_PRESET if _is_hidden(at, hidden) else f"{_named(at)} is not valid"] = None
     if not texts:
         return []
     found = list(texts)
@@ -98,14 +102,20 @@ def _undecided(error: Any) -> bool:
 
 
 def _texts(
-    error: Any, compiled: Compiled, arguments: Any, places: Collection[Path], hidden: Collection[str]
+    error: Any, compiled: Compiled, arguments: Any, places: Collection[Path], hidden: Collection[Hidden]
 ) -> Iterator[str]:
     keyword, kind, at = _keyword(error), error.kind, tuple(error.instance_path)
+    if _is_hidden(at, hidden):
+        yield _PRESET
+        return
     name, value = _named(at), _value(arguments, at)
-    shown = "" if at and at[0] in hidden else _shown(value)
-    if keyword == "required":
+    shown = _shown(value)
+    if keyword == "required" and _is_hidden((*at, str(kind.property)), hidden):
+        yield _PRESET
+    elif keyword == "required":
         missing = str(kind.property)
-        yield f"{_named((*at, missing))} is missing{_meant(missing, value, _around(error, compiled.expected))}"
+        given = [one for one in islice(value, _LOOKED_AT) if not _is_hidden((*at, one), hidden)]
+        yield f"{_named((*at, missing))} is missing{_meant(missing, given, _around(error, compiled.expected))}"
     elif keyword == "type":
         yield f"{name} must be {_types(kind.types)}, not {_type_of(value)}{shown}"
     elif _branches(error):
@@ -121,8 +131,9 @@ def _texts(
     elif keyword == "const":
         yield f"{name} must be {_values([kind.expected_value])}"
     elif keyword in ("additionalProperties", "unevaluatedProperties"):
-        strange = ", ".join(printable(repr(str(one)), 80) for one in list(kind.unexpected)[:SHOWN])
-        yield f"{name if at else 'the tool'} does not take {strange}"
+        strange = [str(one) for one in kind.unexpected if not _is_hidden((*at, str(one)), hidden)]
+        listed = ", ".join(printable(repr(one), 80) for one in strange[:SHOWN])
+        yield f"{name if at else 'the tool'} does not take {listed}" if strange else _PRESET
     elif keyword in _LIMITS:
         yield f"{name} must {_LIMITS[keyword]} {printable(str(kind.limit), _SHOWN_LENGTH)}{shown and ', not' + shown}"
     elif keyword == "multipleOf":
@@ -132,6 +143,17 @@ def _texts(
         yield f"{name} must match {printable(str(kind.pattern), 100)!r}"
     else:
         yield f"{name} is not valid ({keyword})"
+
+
+def _is_hidden(at: Path, hidden: Collection[Hidden]) -> bool:
+    """Whether a place is one of these, or lies below one."""
+    return any(
+        len(at) >= len(path)
+        and all(
+            isinstance(step, int) if wanted == EACH else step == wanted for step, wanted in zip(at, path, strict=False)
+        )
+        for path in hidden
+    )
 
 
 def _nearest(error: Any) -> list[Any]:
@@ -224,22 +246,22 @@ def _around(error: Any, schema: Any) -> Any:
     return found
 
 
-def _meant(missing: str, given: Any, schema: Any) -> str:
+def _meant(missing: str, given: Iterable[str], schema: Any) -> str:
     """The misspelt name that was given in the place of a missing one."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     known = properties if isinstance(properties, dict) else {}
-    strange = {name.lower(): name for name in islice(given, _LOOKED_AT) if name not in known}
+    strange = {name.lower(): name for name in given if name not in known}
     near = difflib.get_close_matches(missing.lower(), list(strange), n=1, cutoff=0.6)
     return f" (is {printable(strange[near[0]], 80)!r} meant for it?)" if near else ""
 
 
-def _expected(schema: Json, hidden: Collection[str]) -> list[str]:
+def _expected(schema: Json, hidden: Collection[Hidden]) -> list[str]:
     """One text that names all arguments with their types."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
         return []
     needed = set(required) if isinstance(required, list) else set()
-    names = sorted((name for name in properties if name not in hidden), key=lambda name: name not in needed)
+    names = sorted((name for name in properties if (name,) not in hidden), key=lambda name: name not in needed)
     if not names:
         return ["it takes no arguments"]
     listed = [

@@ -52,6 +52,8 @@ class Presentation:
             words["_meta"] = {**(meta if isinstance(meta, dict) else {}), SOURCE_KEY: origin}
         listed = item.wire.get("inputSchema")
         schema = self.schema(item.route, listed) if isinstance(listed, dict) else listed
+        if rules.input_schema is not None:
+            schema = rules.input_schema
         if rules.name is None and not words and schema is listed:
             return item
         wire = {**item.wire, **words} if schema is listed else {**item.wire, **words, "inputSchema": schema}

@@ -20,6 +20,9 @@ EACH: Final = "[]"
 MAX_DEPTH: Final = 32
 """References followed, one inside the other, on the way to a property."""
 
+MAX_PATHS: Final = 10_000
+"""Tools whose paths are remembered, as many as those whose rules are."""
+
 Path = tuple[str, ...]
 
 _STEP: Final = re.compile(r"\\(.)|(\[\])|(\.)|([^\\.\[]+|\[)")
@@ -40,11 +43,21 @@ def path_of(written: str) -> Path:
     return tuple(steps + ([name] if name or not steps else []))
 
 
-class Preset:
-    """Hides preset arguments where tools are listed and sets them where tools are called."""
+def written(name: str) -> str:
+    """The name of an argument as the path of it: `path_of(written(name)) == (name,)`."""
+    return re.sub(r"([\\.\[\]])", r"\\\1", name)
 
-    def __init__(self, servers: Mapping[str, Server]) -> None:
+
+class Preset:
+    """Hides preset arguments where tools are listed and sets them where tools are called.
+
+    `of_calls`: calls may bring presets of their own, those of a program that has registered the tool.
+    """
+
+    def __init__(self, servers: Mapping[str, Server], *, of_calls: bool = False) -> None:
         self._rules = RulesOfTools(servers)
+        self._paths: dict[Route, tuple[Path, ...]] = {}
+        self._of_calls = of_calls
         self._declared: dict[Route, frozenset[str]] = {}
         """The arguments a tool with presets lists, so that none of them is taken for a spelling of another."""
 
@@ -67,19 +80,45 @@ class Preset:
 
     def concerns(self, route: Route) -> bool:
         """Tools with presets."""
-        return route.kind is TOOLS and bool(self._rules(route).preset)
+        return route.kind is TOOLS and (self._of_calls or bool(self._rules(route).preset))
+
+    def hidden(self, call: Call) -> tuple[Path, ...]:
+        """Where the arguments are that the caller neither sees nor sets."""
+        of_call = tuple((name,) for name in call.preset or ())
+        written = self._rules(call.route).preset
+        if not written:
+            return of_call
+        paths = self._paths.get(call.route)
+        if paths is None:
+            if len(self._paths) >= MAX_PATHS:
+                self._paths.clear()
+            paths = self._paths[call.route] = tuple(map(path_of, written))
+        return (*paths, *of_call)
+
+    def shown(self, call: Call, arguments: Any) -> Any:
+        """The arguments a caller sent, for records and spans: without those that are preset."""
+        hidden = self.hidden(call)
+        if hidden:
+            declared = self._declared.get(call.route, frozenset())
+            for path in hidden:
+                arguments = without_value(arguments, path, declared)
+        return arguments
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """The call with the configured values, whatever the caller sent there."""
-        preset = self._rules(call.route).preset if call.method == TOOLS.act_method else None
-        if not preset:
+        hidden = self.hidden(call) if call.method == TOOLS.act_method else ()
+        if not hidden:
             return await call_next(call)
         arguments = call.params.get("arguments")
         merged: Any = arguments if isinstance(arguments, dict) else {}
         declared = self._declared.get(call.route, frozenset())
-        for written, value in preset.items():
-            merged, dropped = with_value(merged, path_of(written), value, declared)
-            call.notes.append(f"preset: {written} is set" + ("; the value sent was dropped" if dropped else ""))
+        values = (*self._rules(call.route).preset.values(), *(call.preset or {}).values())
+        lost = 0
+        for path, value in zip(hidden, values, strict=True):
+            merged, dropped = with_value(merged, path, value, declared)
+            lost += dropped
+        # Neither the names nor the values: notes are read by more people than the configuration.
+        call.notes.append(f"preset: {len(hidden)} set" + (f"; {lost} sent by the caller dropped" if lost else ""))
         call.params = {**call.params, "arguments": merged}
         return await call_next(call)
 
@@ -107,6 +146,23 @@ def with_value(arguments: Any, path: Path, value: Any, declared: frozenset[str] 
     inner, lost = with_value(kept.get(step), rest, value)
     kept.pop(step, None)
     return {**kept, step: inner}, dropped or lost
+
+
+def without_value(arguments: Any, path: Path, declared: frozenset[str] = frozenset()) -> Any:
+    """A copy of `arguments` without what `with_value` would replace at `path`; themselves where there is nothing."""
+    step, rest = path[0], path[1:]
+    if step == EACH:
+        if not isinstance(arguments, list) or not rest:
+            return arguments
+        return [without_value(one, rest) for one in arguments]
+    if not isinstance(arguments, dict):
+        return arguments
+    folded = _folded(step)
+    gone = {name for name in arguments if name == step or (name not in declared and _folded(name) == folded)}
+    if not gone:
+        return arguments
+    kept = {name: one for name, one in arguments.items() if name not in gone}
+    return {**kept, step: without_value(arguments[step], rest)} if rest and step in gone else kept
 
 
 def _folded(name: str) -> str:

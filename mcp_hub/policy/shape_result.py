@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -13,7 +13,7 @@ from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.rules import PostProcess
 from mcp_hub.era import knows_resource_links
-from mcp_hub.errors import CallError, ProtocolError, ResultTooLarge, ToolFailed
+from mcp_hub.errors import CallError, ProtocolError, ResultTooLarge, ToolFailed, UpstreamAnswered
 from mcp_hub.kinds import TOOLS
 from mcp_hub.long_results import META_KEY, LongResults
 from mcp_hub.policy import Call, Json, Next
@@ -34,8 +34,23 @@ WHOLE: Final = 4
 _KEY: Final = len('"structuredContent":,')
 
 
+class InProgram(Protocol):
+    """What a program of the user's has registered for a tool, where the hub is served to clients."""
+
+    def check(self, arguments: Json) -> None:
+        """Raises InvalidParameters for arguments that the program does not take."""
+        ...
+
+    async def process(self, call: Json, result: Json) -> Json:
+        """What it makes of a result. Raises ToolFailed where that fails, which says nothing of the result."""
+        ...
+
+
 class ShapeResult:
-    """Runs the steps of the configuration, then shortens what is above `max_result_bytes`; the rest can be read."""
+    """Runs the steps of the configuration, then shortens what is above `max_result_bytes`; the rest can be read.
+
+    Errors go through the steps too, as error results. Whatever a step makes of the text, an error keeps its code.
+    """
 
     def __init__(
         self,
@@ -68,21 +83,61 @@ class ShapeResult:
         return self._rules(route).max_result_bytes or self._servers[route.upstream].max_result_bytes
 
     def _changes(self, route: Route) -> bool:
-        return any(step.step != "truncate" for step in self._steps(route))
+        program = self._rules(route).in_program is not None
+        return program or any(step.step != "truncate" for step in self._steps(route))
 
     def concerns(self, route: Route) -> bool:
         """Tools with steps, or with a limit."""
-        return route.kind is TOOLS and (bool(self._steps(route)) or self._limit(route) is not None)
+        if route.kind is not TOOLS:
+            return False
+        return bool(self._steps(route)) or self._limit(route) is not None or self._rules(route).in_program is not None
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises ToolFailed for a step that failed, ResultTooLarge for what cannot be shortened."""
-        result = await call_next(call)
-        if call.method != TOOLS.act_method or result.get("resultType", "complete") != "complete":
+        if call.method != TOOLS.act_method:
+            return await call_next(call)
+        program: InProgram | None = self._rules(call.route).in_program if call.preset is None else None
+        try:
+            if program is not None:
+                program.check(call.params.get("arguments") or {})
+            result = await call_next(call)
+        except (CallError, UpstreamAnswered) as error:
+            raise await self._error(call, program, error) from None
+        if result.get("resultType", "complete") != "complete":
             return result  # what is not complete is a question, and goes to the caller as it is
-        for step in self._steps(call.route):
-            result = await self._processed(step, call, result)
+        result = await self._through(call, program, result)
         limit = self._limit(call.route)
         return result if limit is None else self._bounded(call, result, limit)
+
+    async def _through(self, call: Call, program: InProgram | None, result: Json) -> Json:
+        """What the steps make of a result, one after the other. Raises ToolFailed."""
+        for step in self._steps(call.route):
+            result = await self._processed(step, call, result)
+        if program is not None:
+            result = await program.process(_facts(call), result)
+        return result
+
+    async def _error(
+        self, call: Call, program: InProgram | None, error: CallError | UpstreamAnswered
+    ) -> CallError | UpstreamAnswered:
+        """The same error with the text the steps leave of it, or the one of a step that failed."""
+        content = [{"type": "text", "text": error.message}]
+        if isinstance(error, UpstreamAnswered) and error.data is not None:
+            content.append({"type": "text", "text": encode(error.data).decode("utf-8", "replace")})
+        result: Json = {"content": content, "isError": True}
+        if isinstance(error, CallError):
+            result["_meta"] = {"mcp-hub/error": error.data(call.exposed)}
+        try:
+            changed = await self._through(call, program, result)
+        except ToolFailed as failed:
+            return failed
+        if changed.get("content") == content:
+            return error
+        said = "\n".join(block["text"] for block in changed["content"] if isinstance(block.get("text"), str))
+        if isinstance(error, UpstreamAnswered):
+            return UpstreamAnswered({"code": error.code, "message": said})
+        error.message, error.args = said, (said,)
+        return error
 
     async def _processed(self, step: PostProcess, call: Call, result: Json) -> Json:
         try:
@@ -90,11 +145,13 @@ class ShapeResult:
             if changed is not None and not is_result(changed):
                 raise StepFailed("it returned something that is no result of a call")
         except (StepFailed, CallError, ProtocolError) as error:
+            # Of an error that is not of the step's own making, such as a process that died, only the code is safe.
+            said = str(error) if isinstance(error, StepFailed | ToolFailed) else getattr(error, "code", "")
             if step.on_error == "keep":
-                log.warning("%s: post-processing by %s failed, the result stays: %s", call.exposed, step.step, error)
+                log.warning("%s: post-processing by %s failed, the result stays: %s", call.exposed, step.step, said)
                 call.notes.append(f"postprocess: {step.step} failed, the result stays")
                 return result
-            text = f"The result of {call.exposed!r} is withheld: its post-processing by {step.step!r} failed: {error}"
+            text = f"The result of {call.exposed!r} is withheld: its post-processing by {step.step!r} failed: {said}"
             raise ToolFailed(text, server=call.route.upstream) from None
         if changed is None:
             return result
@@ -104,12 +161,7 @@ class ShapeResult:
     async def _run(self, step: PostProcess, call: Call, result: Json) -> Json | None:
         if step.step in STEPS:
             return STEPS[step.step](result, step.arguments)
-        facts = {
-            "name": call.route.name,
-            "server": call.route.upstream,
-            "arguments": call.params.get("arguments") or {},
-        }
-        return await self._run_function(step.step, facts, result, step.arguments)
+        return await self._run_function(step.step, _facts(call), result, step.arguments)
 
     def _bounded(self, call: Call, result: Json, limit: int) -> Json:
         size = len(encode(result))
@@ -163,6 +215,15 @@ class ShapeResult:
             f"(setting: servers.{route.upstream}.max_result_bytes); all of it: {uri}/1, by resources/read"
         )
         raise ResultTooLarge(text, server=route.upstream)
+
+
+def _facts(call: Call) -> Json:
+    """What the user's functions are told of a call."""
+    return {
+        "name": call.route.name,
+        "server": call.route.upstream,
+        "arguments": call.params.get("arguments") or {},
+    }
 
 
 def _fits(schema: Json, value: Any) -> bool:

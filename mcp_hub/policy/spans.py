@@ -12,7 +12,7 @@ from mcp_hub.catalog import Item, Route
 from mcp_hub.errors import CallCancelled
 from mcp_hub.kinds import PROMPTS, TOOLS
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.trace import MAX_TEXT, Labels, outcome
+from mcp_hub.policy.trace import MAX_TEXT, Labels, Shown, outcome
 from mcp_hub.redaction import Redaction
 
 log = logging.getLogger("mcp_hub.policy")
@@ -66,7 +66,9 @@ class Spans:
         listed: Callable[[Route], Json | None],
         *,
         arguments: bool = True,
+        shown: Shown = lambda call, arguments: arguments,
     ) -> None:
+        self._shown = shown
         self._tracer = tracer
         self._redaction = redaction
         self._labels = labels
@@ -164,7 +166,7 @@ class Spans:
         if listed is not None and isinstance(description := listed.get("description"), str):
             found["gen_ai.tool.description"] = self._text(description, MAX_DESCRIPTION)
         if self._arguments:
-            arguments = call.params.get("arguments", {})
+            arguments = self._shown(call, call.params.get("arguments", {}))
             said = self._redaction.value(arguments, BUDGET)
             found["agentscope.function.input"] = _json({"name": self._text(call.exposed), "arguments": said})
             if call.method == TOOLS.act_method:

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import random
 import time
+import traceback
 from collections.abc import Callable, Hashable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from itertools import count, islice
 from typing import Any, Final
@@ -46,6 +48,8 @@ MAX_TEXT: Final = 300
 """Characters of a name, a note or an error in a record."""
 ON_THE_LOOP: Final = 16 * 1024
 """Characters of an error in which the loop itself looks for secrets: a hostile text of that size takes it 10 ms."""
+MAX_TRACEBACK: Final = 16 * 1024
+"""Characters of an unexpected exception that are logged, from its end."""
 MAX_REMEMBERED: Final = 4096
 """Names of tools, callers and clients whose form in a record is remembered."""
 _SAMPLED: Final = 100
@@ -72,6 +76,8 @@ _REFUSALS: Final = frozenset({"access", "group", "flow", "validate", "guard", "b
 
 Outcome = tuple[str, str | None, str | int | None, str | None]
 """Verdict, policy, code, text."""
+Shown = Callable[[Call, Any], Any]
+"""The arguments of a call as records and spans may show them: without those that are preset."""
 Measure = Callable[[str, str, str, str, str | int | None, float], None]
 """Told of server, method, tool, verdict, code and seconds of each call."""
 
@@ -111,9 +117,10 @@ class Trace:
     """The outermost policy: `write` gets a record of each call when it ends, `measure` (of Metrics) what it
     came to. None: nothing is recorded, nothing measured.
 
-    It also is where the known secrets are taken out of errors, an upstream's own included, and where an exception
-    that nobody expected becomes InternalError. `bytes_in` and `bytes_out` are estimates from a sample of the
-    arguments and the result: to measure them they would have to be written as JSON once more.
+    It also is where the known secrets are taken out of errors, an upstream's own included, and of what it tells
+    during a call, and where an exception that nobody expected becomes InternalError. `bytes_in` and `bytes_out` are
+    estimates from a sample of the arguments and the result: to measure them they would have to be written as JSON
+    once more.
 
     The record is made in the loop's next round, when the answer is on its way: nobody waits for it.
     """
@@ -126,6 +133,7 @@ class Trace:
         arguments: bool = True,
         labels: Labels | None = None,
         measure: Measure | None = None,
+        shown: Shown = lambda call, arguments: arguments,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -140,6 +148,7 @@ class Trace:
         self._names: dict[str, str] = {}
         self._names_without = LEARNED.known
         self._measure = measure or _unmeasured
+        self._shown = shown
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Nothing changes in a list."""
@@ -148,6 +157,10 @@ class Trace:
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises ProtocolError, CallError, TimeoutError and CancelledError, nothing else."""
         started, asked = self._clock(), call.params
+        if call.on_progress is not None:
+            call.on_progress = partial(_cleaned, self._redaction, call.on_progress)
+        if call.on_message is not None:
+            call.on_message = partial(_cleaned, self._redaction, call.on_message)
         try:
             result = await call_next(call)
             if result.get("isError") is True:
@@ -166,13 +179,16 @@ class Trace:
             self._ended(call, asked, started, error)
             raise
         except Exception as error:
-            log.exception("a %s request failed inside the hub", call.method)
+            said = "".join(traceback.format_exception(error))
+            log.error(
+                "a %s request failed inside the hub\n%s", call.method, self._redaction.text(said[-MAX_TRACEBACK:])
+            )
             call.notes.append(f"failed inside the hub: {type(error).__name__}")
             internal = InternalError(
                 "The hub failed to carry out the request; its log says why.", server=call.route.upstream
             )
             self._ended(call, asked, started, internal)
-            raise internal from error
+            raise internal from None
         self._ended(call, asked, started, None, result)
         return result
 
@@ -270,7 +286,7 @@ class Trace:
     def _of_call(self, call: Call, asked: Json, duration: float, found: Outcome, result: Json | None) -> Json:
         verdict, policy, code, text = found
         id = self._text(call.label) if call.label is not None else self._labels.next_call()
-        arguments = asked.get("arguments")
+        arguments = self._shown(call, asked.get("arguments"))
         record = {
             **self._head(id, call.method, call.exposed, call.era, call.caller, call.envelope),
             "upstream": call.route.upstream,
@@ -349,6 +365,11 @@ def approximate_size(value: Any) -> int:
         else:
             size += 4
     return size
+
+
+def _cleaned(redaction: Redaction, tell: Callable[[Json], None], told: Json) -> None:
+    """Passes on what a server tells meanwhile, without known secrets."""
+    tell(redaction.known(told))
 
 
 def _unmeasured(*_: object) -> None:

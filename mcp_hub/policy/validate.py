@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
@@ -12,22 +12,30 @@ from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.misfits import misfits
 from mcp_hub.policy.patterns import RulesOfTools
-from mcp_hub.policy.preset import path_of
+from mcp_hub.policy.preset import Path
 from mcp_hub.policy.schemas import Schemas
 
 
 class Validate:
     """Checks arguments against the tool's own schema, `schema(route)`; they are never altered.
 
+    `hidden(call)` are the paths of arguments that are preset: errors name none of them.
+
     `lenient` passes what the server could read as valid, `strict` only what is. Local and built-in tools are strict
     unless the configuration says otherwise.
     """
 
-    def __init__(self, servers: Mapping[str, Server], schema: Callable[[Route], Json | None]) -> None:
+    def __init__(
+        self,
+        servers: Mapping[str, Server],
+        schema: Callable[[Route], Json | None],
+        hidden: Callable[[Call], Collection[Path]] = lambda call: (),
+    ) -> None:
         self._modes: dict[str, Validation] = {id: _mode_of(server) for id, server in servers.items()}
         self._rules = RulesOfTools(servers)
         self._schema = schema
         self._schemas = Schemas()
+        self._hidden = hidden
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Nothing changes in a list."""
@@ -59,8 +67,7 @@ class Validate:
         try:
             if compiled.accepts(arguments):
                 return
-            hidden = frozenset(path_of(written)[0] for written in self._rules(call.route).preset)
-            problems = misfits(compiled, arguments, hidden)
+            problems = misfits(compiled, arguments, self._hidden(call))
         except (ValueError, RecursionError):  # too large, too deep, or texts that are not Unicode
             call.notes.append("validate: the arguments cannot be checked")
             return

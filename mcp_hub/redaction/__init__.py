@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 from mcp_hub.redaction.forms import CUT, MIN_SECRET
-from mcp_hub.redaction.known import LEARNED, KnownSecrets
+from mcp_hub.redaction.known import LEARNED, MAX_HELD, KnownSecrets
 from mcp_hub.redaction.telltale import MASK, hide_telltales, is_secret_key
 
-__all__ = ["LEARNED", "MASK", "MIN_SECRET", "KnownSecrets", "Redaction", "is_secret_key", "is_short"]
+__all__ = [
+    "LEARNED",
+    "MASK",
+    "MAX_HELD",
+    "MIN_SECRET",
+    "KnownSecrets",
+    "Redaction",
+    "is_secret_key",
+    "is_short",
+    "preset_texts",
+]
 
 BUDGET: Final = 2048
 """Bytes of JSON a copy of a call's arguments takes at most."""
@@ -18,6 +28,7 @@ MAX_STRING: Final = 200
 """Characters of one string in a copy."""
 MAX_ITEMS: Final = 32
 MAX_DEPTH: Final = 8
+_MAX_PRESET_DEPTH: Final = 32
 MAX_ERROR: Final = 1024 * 1024
 """Characters of an error that are looked through for known secrets; a larger one passes as it is."""
 
@@ -156,6 +167,23 @@ class Redaction:
             shown = _shortened(shown, limit, whole) if limit else "…"
             cost = len(encode_basestring_ascii(shown))
         return shown, cost
+
+
+def preset_texts(value: Any, depth: int = 0) -> Iterator[str]:
+    """Every text and number in a preset argument: none of it is its caller's business, whatever its name."""
+    if hasattr(value, "get_secret_value"):
+        value = value.get_secret_value()
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bytes):
+        yield value.decode("utf-8", "replace")
+    elif isinstance(value, bool) or value is None:
+        return
+    elif isinstance(value, int | float) or hasattr(value, "__fspath__"):
+        yield str(value)
+    elif isinstance(value, Mapping | list | tuple | set | frozenset) and depth < _MAX_PRESET_DEPTH:
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from preset_texts(item, depth + 1)
 
 
 def _shortened(text: str, limit: int, whole: int) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from mcp_hub.redaction.escapes import has_escapes, levels, unescaped_with_places
 from mcp_hub.redaction.forms import MIN_SECRET, PIECE, Forms, Span, squeezed
@@ -13,6 +14,8 @@ from mcp_hub.redaction.telltale import MASK
 
 MAX_LEARNED: Final = 256
 """Tokens live for minutes or hours, and there are two for each server that has some."""
+MAX_HELD: Final = 1024
+"""Values that one owner can have kept: more than the tools of any directory have presets."""
 
 _SPELLING: Final = 12
 """Characters an encoded or escaped character takes, usually at most."""
@@ -85,10 +88,14 @@ class KnownSecrets:
 
 
 class LearnedSecrets:
-    """Secrets that come up while the hub runs: tokens it is given. Can be used from any thread."""
+    """Secrets that come up while the hub runs: tokens it is given, presets of functions in other processes.
+
+    Can be used from any thread.
+    """
 
     def __init__(self) -> None:
         self._values: tuple[str, ...] = ()
+        self._held: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
         self.known = KnownSecrets(())
         """What has been learned up to now."""
 
@@ -97,7 +104,17 @@ class LearnedSecrets:
         new = tuple(value for value in values if value and value not in self._values)
         if new:
             self._values = (*self._values, *new)[-MAX_LEARNED:]
-            self.known = KnownSecrets(self._values)
+            self._renew()
+
+    def hold(self, owner: object, values: Iterable[str]) -> None:
+        """Keep the last `MAX_HELD` of these values as long as `owner` lives, in the place of those it had before."""
+        held = tuple(dict.fromkeys(values))[-MAX_HELD:]
+        if held != self._held.get(owner, ()):
+            self._held[owner] = held
+            self._renew()
+
+    def _renew(self) -> None:
+        self.known = KnownSecrets((*self._values, *(value for held in list(self._held.values()) for value in held)))
 
 
 LEARNED: Final = LearnedSecrets()

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from mcp_hub.errors import CallError, CircuitOpen, DeadlineExceeded, ServerUnavailable, StateLost, UnknownName
 from mcp_hub.local.functions import LocalTool
-from mcp_hub.local.registry import Mark
+from mcp_hub.local.registry import Mark, kept_of
 from mcp_hub.toolkit import kwargs_format, texts
 from mcp_hub.toolkit.by_server import words
 from mcp_hub.toolkit.hub import Hub
@@ -85,8 +85,9 @@ class ByName:
     def _put(
         self, name: str, desc: str | None, kwargs: Json, func: Any, returns: Any, tags: Tags, schema: Json | None
     ) -> None:
-        labels = _listed(tags)
-        mark = Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=schema)
+        labels, kept = _listed(tags), kept_of(func)
+        kwargs = {one: said for one, said in kwargs.items() if one not in kept.get("preset", {})}
+        mark = Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=schema, **kept)
         try:
             tool = LocalTool(func, mark)
         except TypeError:
@@ -94,7 +95,9 @@ class ByName:
                 raise
             # Types that JSON has no schema for are the function's own business here.
             written = kwargs_format.to_schema(kwargs, func)
-            tool = LocalTool(func, Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=written))
+            tool = LocalTool(
+                func, Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=written, **kept)
+            )
         self.hub.put_function(tool)
         self._places.pop(name, None)
         self._note(name, desc, kwargs, func, returns, labels)

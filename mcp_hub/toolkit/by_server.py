@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mcp_hub.config import config_of
 from mcp_hub.config.models import Config, Server
-from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import (
     INVALID_PARAMS,
     CallError,
@@ -24,7 +23,6 @@ from mcp_hub.errors import (
     UpstreamAnswered,
 )
 from mcp_hub.policy.fallback import META_KEY as FALLBACK_KEY
-from mcp_hub.redaction import Redaction
 from mcp_hub.text import printable
 from mcp_hub.toolkit import texts
 from mcp_hub.toolkit.hub import Hub
@@ -165,7 +163,7 @@ class ByServer:
             self._steps.error("Tool Blacklisted", f"Tool '{tool_name}' on server '{server_name}' is blacklisted.")
             return answer | {"error": f"Tool '{tool_name}' on server '{server_name}' is blacklisted."}
         self._use_browser(server_name)
-        shown = Redaction(secrets_of(self.hub.config)).value(arguments or {})
+        shown = self.hub.redaction.value(arguments or {})
         started = f"Connecting to server '{server_name}' to call tool '{tool_name}'"
         self._steps.info("Tool Call Start", started, {"arguments": shown})
         outcome = await self.hub.act(server_name, tool_name, arguments or {})

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, Literal
+from weakref import WeakKeyDictionary
 
+from mcp_hub.config.models import Config
 from mcp_hub.errors import CallError
 from mcp_hub.local.response import response_of
+from mcp_hub.toolkit.edits import secrets_among, with_secrets
 from mcp_hub.toolkit.hub import Hub
 from mcp_hub.toolkit.objects import McpObject, objects
 
@@ -41,8 +45,12 @@ class MCPToolFunction:
         Raises CallError for what the hub refused or could not do, UpstreamAnswered for an error of the protocol,
         TimeoutError after `execution_timeout` seconds.
         """
+        return await self.called(kwargs)
+
+    async def called(self, arguments: Json, preset: Mapping[str, Any] | None = None) -> Any:
+        """The same; `preset` are arguments of whoever has registered it, which nothing that is written has."""
         async with asyncio.timeout(self.execution_timeout):
-            result = await self.client.call(self.name, kwargs)
+            result = await self.client.call(self.name, arguments, preset)
         return response_of(result) if self.wrap_tool_result else result
 
 
@@ -57,12 +65,26 @@ class MCPClientBase:
         self._hub: Hub | None = None
         self._own = True
         self._tools: list[McpObject] | None = None
+        self._presets: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
         self._check()
 
     def _check(self) -> None:
         """Raises ConfigError for an entry that is none."""
         self._hub = Hub()
         self._hub.add_server_unstarted(self.name, self.entry, literal=True)
+        self._hub.edit_unstarted(self._with_presets)
+
+    def hold(self, owner: object, presets: Iterable[str]) -> None:
+        """Keep what a toolkit has preset out of all that its own hub writes, as long as the toolkit lives."""
+        texts = tuple(presets)
+        if texts != self._presets.get(owner, ()):
+            self._presets[owner] = texts
+            if self._own:
+                self.hub.change_sync(self._with_presets)
+
+    def _with_presets(self, config: Config) -> Config:
+        texts = [text for held in list(self._presets.values()) for text in held]
+        return with_secrets(config, self.name, secrets_among(texts)) if texts else config
 
     @property
     def hub(self) -> Hub:
@@ -95,9 +117,9 @@ class MCPClientBase:
                 return MCPToolFunction(self, tool, wrap_tool_result, execution_timeout)
         raise ValueError(f"Tool '{func_name}' not found in the MCP server")
 
-    async def call(self, tool: str, arguments: Json) -> McpObject:
+    async def call(self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None) -> McpObject:
         """The result of one call. Raises CallError, UpstreamAnswered."""
-        outcome = await self.hub.act(self.name, tool, arguments)
+        outcome = await self.hub.act(self.name, tool, arguments, preset=preset)
         if outcome.error is not None:
             raise outcome.error
         return McpObject(outcome.result or {})
@@ -156,10 +178,10 @@ class StatefulClientBase(MCPClientBase):
         self._require_connection()
         return await super().get_callable_function(func_name, wrap_tool_result, execution_timeout)
 
-    async def call(self, tool: str, arguments: Json) -> McpObject:
+    async def call(self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None) -> McpObject:
         """The result of one call. Raises RuntimeError after `close`."""
         self._require_connection()
-        return await super().call(tool, arguments)
+        return await super().call(tool, arguments, preset)
 
     def _require_connection(self) -> None:
         if not self.is_connected:

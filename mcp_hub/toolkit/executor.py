@@ -8,9 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, UnknownName
-from mcp_hub.redaction import Redaction
 from mcp_hub.toolkit import texts
 from mcp_hub.toolkit.by_server import words
 from mcp_hub.toolkit.by_set import card_named
@@ -84,14 +82,14 @@ class ToolExecutor:
 
     def _told(self, parameters: Mapping[str, Any], called: tuple[ToolMessage, float]) -> ToolMessage:
         message, seconds = called
-        redaction = Redaction(secrets_of(self._hub.config))
+        redaction = self._hub.redaction
         failed = message.error is not None
         self._logger.info(
             "tool %s: arguments %s, %s %s, %.3f s",
             message.tool_name,
             redaction.value(dict(parameters)),
             "error" if failed else "result",
-            message.error if failed else redaction.value(_plain(message.output)),
+            redaction.text(message.error or "") if failed else redaction.value(_plain(message.output)),
             seconds,
         )
         return message

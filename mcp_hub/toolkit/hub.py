@@ -9,17 +9,28 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from mcp_hub.config import config_of, default_path, load_config
 from mcp_hub.config.models import Config, Server
-from mcp_hub.errors import CallError, ConfigError, to_wire
+from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.errors import CallError, to_wire
 from mcp_hub.kinds import TOOLS
 from mcp_hub.local.functions import LocalTool
 from mcp_hub.local.here import Direct
 from mcp_hub.local.registry import mark_of
 from mcp_hub.local.registry import tool as mark
 from mcp_hub.metrics import IMetricsCollector
+from mcp_hub.redaction import Redaction, preset_texts
+from mcp_hub.toolkit.edits import (
+    FUNCTIONS,
+    secrets_among,
+    server_of,
+    with_functions,
+    with_functions_of,
+    with_server,
+    without_server,
+)
 from mcp_hub.toolkit.hub_groups import HubGroups
 from mcp_hub.toolkit.portal import Portal
 from mcp_hub.toolkit.running import Outcome, Running, ServerTools, ToolCard
@@ -30,9 +41,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Cards = list[ToolCard]
 Listed = list[ServerTools]
-
-FUNCTIONS: Final = "local"
-"""Id of the server whose tools are functions of the program; with underscores behind it where there is one already."""
 
 
 class HasHub(Protocol):
@@ -64,6 +72,7 @@ class Hub:
         tracer_provider: Any = None,
     ) -> None:
         self._running = Running(_config(config), collectors, tracer_provider)
+        self._redaction: tuple[Config, Redaction] | None = None
         self._portal = Portal(self._running.close, self._running.begin_anew)
         # Whoever loses it without closing it loses its servers too.
         weakref.finalize(self, self._portal.end).atexit = False
@@ -80,6 +89,14 @@ class Hub:
     def config(self) -> Config:
         """The configuration in force."""
         return self._running.config
+
+    @property
+    def redaction(self) -> Redaction:
+        """Takes the secrets of the configuration in force out of what is written."""
+        config = self.config
+        if self._redaction is None or self._redaction[0] is not config:
+            self._redaction = (config, Redaction(secrets_of(config)))
+        return self._redaction[1]
 
     @cached_property
     def groups(self) -> HubGroups:
@@ -172,14 +189,18 @@ class Hub:
         on_progress: Callable[[Json], None] | None = None,
         on_chunk: Callable[[Any, bool], None] | None = None,
         in_hub: bool = False,
+        preset: Mapping[str, Any] | None = None,
     ) -> Outcome:
         """`call` for facades: the outcome has the error as it was raised, and what a function itself returned.
 
         `on_chunk(chunk, more)` is called in the running loop with each chunk of a function, and whether others may
         follow. `in_hub` says that the caller runs by `run`, in the loop of the hub, where no function may.
+        `preset` are arguments of the facade's own, which nothing that is written or told has.
         """
         direct = Direct(None if in_hub else asyncio.get_running_loop(), on_chunk=on_chunk)
-        act = partial(self._running.act, server, tool, arguments or {}, on_progress=on_progress, direct=direct)
+        act = partial(
+            self._running.act, server, tool, arguments or {}, on_progress=on_progress, direct=direct, preset=preset
+        )
         return await self._portal.wait(act)
 
     def act_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> Outcome:
@@ -198,15 +219,15 @@ class Hub:
         A hub that runs has tried to connect to it on return. `literal` expands no variables. Raises ConfigError for
         an entry that is not right or a name that is taken; then nothing has changed.
         """
-        await self._portal.wait(partial(self._running.change, partial(_with, _server(name, entry, literal))))
+        await self._portal.wait(partial(self._running.change, partial(with_server, server_of(name, entry, literal))))
 
     def add_server_sync(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
         """`add_server` for code without a loop."""
-        self._portal.run(partial(self._running.change, partial(_with, _server(name, entry, literal))))
+        self._portal.run(partial(self._running.change, partial(with_server, server_of(name, entry, literal))))
 
     def add_server_unstarted(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
         """`add_server` for a hub that nothing has been asked of yet; nothing is started. Raises ConfigError."""
-        self.edit_unstarted(partial(_with, _server(name, entry, literal)))
+        self.edit_unstarted(partial(with_server, server_of(name, entry, literal)))
 
     def edit_unstarted(self, edit: Callable[[Config], Config]) -> None:
         """`edit` for a hub that nothing has been asked of yet. Raises ConfigError."""
@@ -214,11 +235,11 @@ class Hub:
 
     async def remove_server(self, name: str) -> None:
         """Remove a server with all its tools; it ends when its last call has. Raises ConfigError if there is none."""
-        await self._portal.wait(partial(self._running.change, partial(_without, name)))
+        await self._portal.wait(partial(self._running.change, partial(without_server, name)))
 
     def remove_server_sync(self, name: str) -> None:
         """`remove_server` for code without a loop."""
-        self._portal.run(partial(self._running.change, partial(_without, name)))
+        self._portal.run(partial(self._running.change, partial(without_server, name)))
 
     async def edit(self, edit: Callable[[Config], Config]) -> None:
         """Go over to what `edit` makes of the configuration in force. Raises ConfigError; then nothing has changed."""
@@ -227,7 +248,7 @@ class Hub:
     async def renew(self, config: Config | Mapping[str, Any] | str | Path) -> None:
         """Go over to another configuration; nothing that runs fails. Functions stay. Raises ConfigError."""
         renewed = _config(config)
-        await self._portal.wait(partial(self._running.change, lambda before: _with_functions_of(before, renewed)))
+        await self._portal.wait(partial(self._running.change, lambda before: with_functions_of(before, renewed)))
 
     def change_sync(self, edit: Callable[[Config], Config]) -> None:
         """Go over to what `edit` makes of the configuration in force. Raises ConfigError; then nothing has changed."""
@@ -249,7 +270,7 @@ class Hub:
         """
 
         def offer(target: F) -> F:
-            marked: F = mark(**said)(target)
+            marked: F = target if not said and mark_of(target) is not None else mark(**said)(target)
             self.put_function(LocalTool(marked, mark_of(marked)))
             return marked
 
@@ -260,12 +281,17 @@ class Hub:
         self._running.functions.put(tool)
 
         async def put() -> str:
-            await self._running.change(_with_functions)
+            texts = [text for one in self._running.functions.tools.values() for text in preset_texts(one.preset)]
+            await self._running.change(partial(with_functions, secrets_among(texts)))
             id = self.functions or FUNCTIONS
             await self._running.functions_changed(id)
             return id
 
         return self._portal.run(put)
+
+    async def process(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` gives in the loop that functions of the program run on, where it may block."""
+        return await self._running.functions.run(work)
 
     def remove_function(self, name: str) -> None:
         """Offer it no longer; nothing if there is none."""
@@ -299,7 +325,7 @@ class Hub:
                 config: Config, theirs: Config = theirs.config, blacklist: tuple[tuple[str, str], ...] = blacklist
             ) -> Config:
                 for server in theirs.servers:
-                    config = config if server.functions is not None else _with(server, config)
+                    config = config if server.functions is not None else with_server(server, config)
                 return config.model_copy(update={"blacklist": (*config.blacklist, *blacklist)})
 
             self._portal.run(partial(self._running.change, edit))
@@ -331,40 +357,6 @@ def _config(config: Config | Mapping[str, Any] | str | Path | None) -> Config:
     if isinstance(config, Config):
         return config
     return load_config(config) if isinstance(config, str | Path) else config_of(config)
-
-
-def _server(name: str, entry: Mapping[str, Any] | Server, literal: bool) -> Server:
-    if isinstance(entry, Server):
-        return entry
-    return config_of({"servers": {name: dict(entry)}}, literal=literal).servers[0]
-
-
-def _with(server: Server, config: Config) -> Config:
-    if any(known.id == server.id for known in config.servers):
-        raise ConfigError(f"there is a server {server.id!r} already; remove it first or choose another name")
-    return config.model_copy(update={"servers": (*config.servers, server)})
-
-
-def _without(name: str, config: Config) -> Config:
-    left = tuple(server for server in config.servers if server.id != name)
-    if len(left) == len(config.servers):
-        known = ", ".join(server.id for server in config.servers) or "none"
-        raise ConfigError(f"there is no server {name!r}; there are: {known}")
-    return config.model_copy(update={"servers": left})
-
-
-def _with_functions(config: Config) -> Config:
-    if any(server.functions is not None for server in config.servers):
-        return config
-    id = FUNCTIONS
-    while any(server.id == id for server in config.servers):
-        id += "_"
-    server = Server(id=id, transport="stdio", functions=id, namespace="", era="handshake", keep_catalog=False)
-    return _with(server, config)
-
-
-def _with_functions_of(before: Config, config: Config) -> Config:
-    return _with_functions(config) if any(server.functions for server in before.servers) else config
 
 
 def _cards(listed: Listed) -> Cards:

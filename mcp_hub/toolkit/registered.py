@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from mcp_hub.errors import InvalidParameters, ToolFailed
 from mcp_hub.local.extension import Extension
-from mcp_hub.local.functions import LocalTool, by_hand, without_properties
+from mcp_hub.local.functions import (
+    LocalTool,
+    Withheld,
+    WrongArguments,
+    by_hand,
+    postprocessed_result,
+    without_properties,
+)
 from mcp_hub.local.registry import Mark
-from mcp_hub.toolkit.clients import MCPToolFunction
+from mcp_hub.redaction import preset_texts
+from mcp_hub.toolkit.clients import MCPClientBase, MCPToolFunction
 from mcp_hub.toolkit.tool_groups import BASIC
 
 if TYPE_CHECKING:
@@ -18,6 +27,8 @@ if TYPE_CHECKING:
     from mcp_hub.toolkit.streams import ToolStream
 
 Json = dict[str, Any]
+Process = Callable[[Coroutine[Any, Any, Json]], Awaitable[Json]]
+"""What the work gives in the loop of the program's functions."""
 Source = Literal["function", "mcp_server", "function_group"]
 
 
@@ -31,7 +42,7 @@ class RegisteredToolFunction:
     original_func: Callable[..., Any]
     json_schema: Json
     """As models are told of it, without what an extended model adds."""
-    preset_kwargs: Json
+    preset_kwargs: Json = field(repr=False)
     original_name: str | None = None
     """Before it was renamed."""
     extended_model: type[BaseModel] | None = None
@@ -41,6 +52,8 @@ class RegisteredToolFunction:
     """Takes the block of a call."""
     local: LocalTool | None = field(default=None, repr=False)
     """How the hub has it, if it is a function."""
+    by_hand: bool = False
+    """Whether its schema was written by hand."""
 
     @property
     def remote(self) -> MCPToolFunction | None:
@@ -104,4 +117,56 @@ def of_remote(function: MCPToolFunction, mark: Mark) -> RegisteredToolFunction:
         dict(mark.preset),
         mcp_name=function.mcp_name,
         postprocess_func=mark.postprocess,
+        by_hand=mark.json_schema is not None,
     )
+
+
+def hold_presets(owner: object, tools: Iterable[RegisteredToolFunction]) -> None:
+    """Have the hubs of MCP clients keep the presets of their tools out of what they write, while `owner` lives."""
+    held: dict[MCPClientBase, list[str]] = {}
+    for tool in tools:
+        if tool.remote is not None:
+            held.setdefault(tool.remote.client, []).extend(preset_texts(tool.preset_kwargs))
+    for client, texts in held.items():
+        client.hold(owner, texts)
+
+
+def registered_again(
+    tools: Iterable[RegisteredToolFunction],
+) -> list[tuple[RegisteredToolFunction, RegisteredToolFunction]]:
+    """(a tool, the one before it that is the same tool of the same server), of each that has been registered twice."""
+    first: dict[tuple[str, str], RegisteredToolFunction] = {}
+    again = []
+    for tool in tools:
+        if tool.remote is not None:
+            known = first.setdefault((tool.remote.client.name, tool.remote.name), tool)
+            again += [] if known is tool else [(tool, known)]
+    return again
+
+
+class Served:
+    """What a toolkit has registered for a tool of an MCP server, where its hub serves it: an `InProgram`."""
+
+    def __init__(self, tool: RegisteredToolFunction, process: Process) -> None:
+        self._name = tool.name
+        self._extension = None if tool.extended_model is None else Extension(tool.extended_model)
+        self._postprocess = tool.postprocess_func
+        self._process = process
+
+    def check(self, arguments: Json) -> None:
+        """Raises InvalidParameters for what the extended model does not take."""
+        if self._extension is not None:
+            try:
+                self._extension.checked(self._name, arguments)
+            except WrongArguments as error:
+                raise InvalidParameters(str(error), executed=False) from None
+
+    async def process(self, call: Json, result: Json) -> Json:
+        """The result as the post-processor leaves it, in the loop of the program's functions. Raises ToolFailed."""
+        if self._postprocess is None:
+            return result
+        block = {"type": "tool_use", "id": "", "name": self._name, "input": call["arguments"]}
+        try:
+            return await self._process(postprocessed_result(self._postprocess, block, result))
+        except Withheld as withheld:
+            raise ToolFailed(withheld.message) from None

@@ -187,14 +187,19 @@ class Running:
         *,
         on_progress: Callable[[Json], None] | None = None,
         direct: Direct | None = None,
+        preset: Mapping[str, Any] | None = None,
     ) -> Outcome:
-        """One call, as any client's. Raises nothing but what ends the hub itself: the outcome has the error."""
+        """One call, as any client's. Raises nothing but what ends the hub itself: the outcome has the error.
+
+        `preset` are arguments of whoever has registered the tool.
+        """
         call: Call | None = None
         try:
             hub = await self.hub()
             route, exposed = await self._route(hub, server, tool)
             params: Json = {"name": tool, "arguments": dict(arguments)}
             call = Call(TOOLS.act_method, exposed, route, params, "handshake", _ENVELOPE, on_progress=on_progress)
+            call.preset = preset
             if direct is None or hub.upstreams[server].server.functions is None:
                 return Outcome(call, await hub.act(call), None)
             with self.functions.called(direct) as key:

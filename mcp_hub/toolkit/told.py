@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Collection, Sequence
+from typing import Any, Final
 
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.rules import Filter, ToolRules
 from mcp_hub.config.rules import ToolGroup as GroupSettings
-from mcp_hub.toolkit.registered import RegisteredToolFunction
+from mcp_hub.policy.preset import written
+from mcp_hub.titles import without_titles
+from mcp_hub.toolkit.clients import MCPToolFunction
+from mcp_hub.toolkit.hub import Hub
+from mcp_hub.toolkit.registered import RegisteredToolFunction, Served
 from mcp_hub.toolkit.tool_groups import ToolGroup
+
+_ADDED: Final = frozenset({"properties", "required", "$defs"})
+"""What of a model's schema is added to a tool's."""
 
 Tools = Sequence[RegisteredToolFunction]
 
@@ -19,17 +27,23 @@ def with_tools(
     tools: Tools,
     groups: Sequence[ToolGroup],
     before: Collection[str],
-    functions: str | None,
+    hub: Hub,
     clients: Collection[str],
 ) -> Config:
     """The configuration with the toolkit's groups in the place of those it had `before`.
 
-    `functions` is the id of the server that has its functions, `clients` are those of its MCP clients.
+    `hub` has its functions, `clients` are those of its MCP clients that are there too.
     """
-    settings = tuple(_settings(group, tools, functions) for group in groups)
+    settings = tuple(_settings(group, tools, hub.functions) for group in groups)
     others = tuple(group for group in config.groups if group.name not in before)
-    servers = tuple(_ruled(server, tools) if server.id in clients else server for server in config.servers)
+    servers = tuple(_ruled(server, tools, hub) if server.id in clients else server for server in config.servers)
     return config.model_copy(update={"groups": (*others, *settings), "servers": servers})
+
+
+def with_own_names(config: Config, clients: Collection[str]) -> Config:
+    """The configuration with the tools of these servers under the names the toolkit has for them."""
+    servers = [s.model_copy(update={"namespace": ""}) if s.id in clients else s for s in config.servers]
+    return config.model_copy(update={"servers": tuple(servers)})
 
 
 def _settings(group: ToolGroup, tools: Tools, functions: str | None) -> GroupSettings:
@@ -44,14 +58,35 @@ def _settings(group: ToolGroup, tools: Tools, functions: str | None) -> GroupSet
     )
 
 
-def _ruled(server: Server, tools: Tools) -> Server:
-    """What is not registered is not there, presets are preset."""
-    rules, names = dict(server.tools), []
+def _ruled(server: Server, tools: Tools, hub: Hub) -> Server:
+    """What is not registered is not there; what is looks as it was registered, with its presets.
+
+    A server has each tool once: of several registrations of one, clients are served the first.
+    """
+    rules, names = dict(server.tools), list[str]()
     for tool in tools:
-        if tool.remote is None or tool.mcp_name != server.id:
+        if tool.remote is None or tool.mcp_name != server.id or glob.escape(tool.remote.name) in names:
             continue
         name = glob.escape(tool.remote.name)
         names.append(name)
-        rules[name] = ToolRules(preset=tool.preset_kwargs) if tool.preset_kwargs else ToolRules()
+        rules[name] = _rules_of(tool, tool.remote, hub)
     filters = {**server.filters, "tools": Filter(allow=tuple(names))}
     return server.model_copy(update={"filters": filters, "tools": rules})
+
+
+def _rules_of(tool: RegisteredToolFunction, remote: MCPToolFunction, hub: Hub) -> ToolRules:
+    said: dict[str, Any] = {}
+    if tool.name != remote.name:
+        said["name"] = tool.name
+    if tool.json_schema["function"].get("description", "") != (remote.description or ""):
+        said["description"] = tool.json_schema["function"].get("description", "")
+    if tool.preset_kwargs:
+        said["preset"] = {written(name): value for name, value in tool.preset_kwargs.items()}
+    if tool.extended_model is not None:
+        schema = tool.extended_model.model_json_schema(by_alias=True)
+        said["extend_schema"] = {key: one for key, one in without_titles(schema).items() if key in _ADDED}
+    if tool.by_hand:
+        said["input_schema"] = tool.extended_json_schema["function"]["parameters"]
+    if tool.postprocess_func is not None or tool.extended_model is not None:
+        said["in_program"] = Served(tool, hub.process)
+    return ToolRules(**said)

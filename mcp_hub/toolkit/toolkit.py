@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from mcp_hub.config.models import Config
 from mcp_hub.local.extension import Extension
 from mcp_hub.local.namesakes import Strategy, placed
-from mcp_hub.local.registry import Mark
+from mcp_hub.local.registry import Mark, kept_of
 from mcp_hub.local.response import ToolResponse
 from mcp_hub.toolkit.clients import MCPClientBase, MCPToolFunction
 from mcp_hub.toolkit.hub import Hub
-from mcp_hub.toolkit.registered import RegisteredToolFunction, of_function, of_remote
+from mcp_hub.toolkit.registered import RegisteredToolFunction, hold_presets, of_function, of_remote, registered_again
 from mcp_hub.toolkit.skills import WithSkills
 from mcp_hub.toolkit.streams import ToolStream, response
-from mcp_hub.toolkit.told import with_tools
+from mcp_hub.toolkit.told import with_own_names, with_tools
 from mcp_hub.toolkit.tool_calls import called
 from mcp_hub.toolkit.tool_groups import BASIC, ToolGroups
 
@@ -95,8 +95,12 @@ class Toolkit(WithSkills):
     def serve(
         self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None
     ) -> None:
-        """Serve its tools, those of its MCP clients and its groups over MCP, as `Hub.serve` does."""
+        """Serve its tools and its groups over MCP as `Hub.serve` does, under the names it knows them by."""
         self.hub = self._hub
+        mine = {client.name for client in self._clients()}
+        self._hub.change_sync(lambda config: with_own_names(config, mine))
+        for tool, first in registered_again(self.tools.values()):
+            log.warning("'%s' is served as '%s' alone: both are one tool of '%s'", tool.name, first.name, tool.mcp_name)
         self._hub.serve(transport, host=host, port=port)
 
     # --- groups ------------------------------------------------------------------------------------------------
@@ -169,12 +173,13 @@ class Toolkit(WithSkills):
         """
         if group_name != BASIC and group_name not in self.groups:
             raise ValueError(f"Tool group '{group_name}' not found.")
+        kept = kept_of(tool_func)
         mark = Mark(
             name=func_name,
             description=func_description,
             json_schema=json_schema,
-            preset=dict(preset_kwargs or {}),
-            postprocess=postprocess_func,
+            preset={**kept.get("preset", {}), **(preset_kwargs or {})},
+            postprocess=postprocess_func or kept.get("postprocess"),
             include_long_description=include_long_description,
             before_long_description="\n",
             include_var_positional=include_var_positional,
@@ -246,6 +251,8 @@ class Toolkit(WithSkills):
         tool.extended_model = model
         if tool.local is not None and not self._is_meta(tool):
             self._hub.put_function(tool.local)
+        else:
+            self._tell()
 
     # --- calls -------------------------------------------------------------------------------------------------
 
@@ -379,12 +386,13 @@ class Toolkit(WithSkills):
 
     def _tell(self) -> None:
         """Have the hub know the groups, and which tools of the clients that are attached to it may be used."""
+        hold_presets(self, self.tools.values())
         mine = {client.name for client in self._clients() if client.hub is self._hub}
         if not (self.groups or self._told or mine):
             return
         told, self._told = self._told | self.groups.keys(), frozenset(self.groups)
-        tools, groups, functions = tuple(self.tools.values()), tuple(self.groups.values()), self._hub.functions
-        self._hub.change_sync(lambda config: with_tools(config, tools, groups, told, functions, mine))
+        tools, groups = tuple(self.tools.values()), tuple(self.groups.values())
+        self._hub.change_sync(lambda config: with_tools(config, tools, groups, told, self._hub, mine))
 
 
 async def _one(work: Callable[[], ToolResponse]) -> AsyncGenerator[Any, None]:

@@ -13,6 +13,7 @@ from mcp_hub.config.ancestry import VARIABLE, Ancestry
 from mcp_hub.config.child_env import child_environment, find_command
 from mcp_hub.config.models import Server
 from mcp_hub.credentials.tokens import Tokens
+from mcp_hub.kinds import TELL_PRESETS
 from mcp_hub.wire.children import Children
 from mcp_hub.wire.link import Link, LinkError
 
@@ -49,8 +50,11 @@ class Dialer:
         self._settings = settings
         self._functions = functions
 
-    def link(self, server: Server, transport: str) -> Link:
-        """A new, unopened link. `transport` is never `auto`. Raises CommandNotFound, LinkError."""
+    def link(self, server: Server, transport: str, clean: Callable[[str], str] = str) -> Link:
+        """A new, unopened link. `transport` is never `auto`; `clean` is what its process says, without secrets.
+
+        Raises CommandNotFound, LinkError.
+        """
         if server.functions is not None:
             if self._functions is None:
                 raise LinkError("its functions are those of a program this hub does not run in")
@@ -67,7 +71,7 @@ class Dialer:
             from mcp_hub.wire.sse_client import SseLink
 
             return SseLink(server, self._sign_ins(server))
-        return self._process(server)
+        return self._process(server, clean)
 
     def argv(self, server: Server) -> list[str]:
         """What is executed for a server with a process, word by word. Raises CommandNotFound."""
@@ -77,7 +81,7 @@ class Dialer:
         if server.builtin is not None:
             return [sys.executable, "-P", "-m", "mcp_hub.builtin", server.builtin]
         if server.tools_dir is not None:
-            return [sys.executable, "-P", "-m", "mcp_hub.local", str(server.tools_dir)]
+            return [sys.executable, "-P", "-m", "mcp_hub.local", str(server.tools_dir), TELL_PRESETS]
         return [find_command(server.command or "", path, server.cwd), *server.args]
 
     def signed_in_anew(self, server: Server) -> bool:
@@ -85,7 +89,7 @@ class Dialer:
         tokens = self._sign_ins(server)
         return tokens is not None and tokens.changed
 
-    def _process(self, server: Server) -> Link:
+    def _process(self, server: Server, clean: Callable[[str], str]) -> Link:
         from mcp_hub.wire.stdio import StdioLink
 
         env = child_environment(server, self._environ, Path.home())
@@ -109,4 +113,5 @@ class Dialer:
             max_frame=server.max_frame,
             write_deadline=server.deadlines.write,
             warns=server.builtin is not None,
+            clean=clean,
         )

@@ -10,7 +10,9 @@ from typing import Any
 from mcp_hub.asking import COMPLETED, Json
 from mcp_hub.config.models import Server
 from mcp_hub.era import Era
+from mcp_hub.kinds import PRESETS
 from mcp_hub.log_levels import MESSAGE
+from mcp_hub.redaction import LEARNED
 from mcp_hub.upstream.agreement import Agreement
 from mcp_hub.upstream.causes import Causes, Hear
 from mcp_hub.upstream.client_sessions import entry_for
@@ -25,7 +27,10 @@ Updated = Callable[[Hashable | None, Json], None]
 
 
 class Opener:
-    """`updated(key, params)` hears of changed resources; the key is a caller's where the session is its own."""
+    """`updated(key, params)` hears of changed resources; the key is a caller's where the session is its own.
+
+    `clean` is a text of the server's without secrets.
+    """
 
     def __init__(
         self,
@@ -35,6 +40,7 @@ class Opener:
         clients: Clients,
         starts: Starts,
         updated: Updated,
+        clean: Callable[[str], str],
     ) -> None:
         self._server = server
         self._dialer = dialer
@@ -42,6 +48,7 @@ class Opener:
         self._clients = clients
         self._starts = starts
         self._updated = updated
+        self._clean = clean
 
     async def shared(self, known: Agreement | None, notified: Notified) -> Session:
         """The session of all callers. `known` is what an earlier one agreed on. Raises what `open_session` raises."""
@@ -49,7 +56,8 @@ class Opener:
         hear = partial(self._clients.hear, server=self._server.id, key=None, own=False)
         noticed = self._noticed(None, causes, hear, notified)
         offered = partial(self._clients.offered, self._server)
-        return await self._open(self._server, Side(self._info, noticed, causes, offered, self._clients.spoken), known)
+        side = Side(self._info, noticed, causes, offered, self._clients.spoken, self._clean)
+        return await self._open(self._server, side, known)
 
     async def own(
         self, known: Agreement | None, caller: Hashable | None, told: Json | None, notified: Notified
@@ -65,9 +73,8 @@ class Opener:
         causes = Causes(self._server, caller, self._clients, shared=False)
         hear = partial(self._clients.hear, server=self._server.id, key=caller, own=True)
         noticed = self._noticed(caller, causes, hear, notified)
-        return await self._open(
-            entry_for(self._server, caller), Side(self._info, noticed, causes, offered, spoken), known
-        )
+        side = Side(self._info, noticed, causes, offered, spoken, self._clean)
+        return await self._open(entry_for(self._server, caller), side, known)
 
     def _noticed(self, caller: Hashable | None, causes: Causes, hear: Hear, notified: Notified) -> Notified:
         """Takes the notifications of a session. `hear` takes log messages that no call has caused."""
@@ -77,12 +84,19 @@ class Opener:
                 self._updated(caller, params)
             elif method == COMPLETED:
                 causes.elicitations.completed(params)
+            elif method == PRESETS and self._server.tools_dir is not None:
+                self._hold(params.get("values"))
             elif method != MESSAGE:
                 notified(method, params)
             elif not causes.heard(params):
                 hear(params)
 
         return noticed
+
+    def _hold(self, values: Any) -> None:
+        """The presets of functions in a process of the hub's own: nobody else knows what must not be shown of it."""
+        if isinstance(values, list):
+            LEARNED.hold(self, (value for value in values if isinstance(value, str)))
 
     async def _open(self, server: Server, side: Side, known: Agreement | None) -> Session:
         limit = self._server.deadlines.connect

@@ -42,6 +42,8 @@ class Side(msgspec.Struct, frozen=True):
     causes: Causes
     offered: Offered
     spoken: Spoken
+    clean: Callable[[str], str] = str
+    """A text of the server's without secrets, for the log."""
 
 
 class Session:
@@ -287,7 +289,9 @@ async def _open(
         else:
             session._die(error)
 
-    peer = Peer(dialer.link(server, transport), notified=side.notified, requested=side.causes.answer, lost=lost)
+    peer = Peer(
+        dialer.link(server, transport, side.clean), notified=side.notified, requested=side.causes.answer, lost=lost
+    )
     try:
         await peer.link.open(peer)
         agreement = await agree(peer, pin, side.info, side.offered, side.spoken, known)

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -44,6 +44,7 @@ class StdioLink:
     """A Link to a child process: `argv` without a shell, its own process group, `env` as its whole environment.
 
     `warns`: it is the hub's own, and lines of its stderr that begin with WARNING are warnings of the hub's.
+    `clean` takes secrets out of what it says before that is logged.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class StdioLink:
         max_frame: int,
         write_deadline: float,
         warns: bool = False,
+        clean: Callable[[str], str] = str,
     ) -> None:
         self._upstream = upstream
         self._argv = list(argv)
@@ -67,6 +69,7 @@ class StdioLink:
         self._max_frame = max_frame
         self._write_deadline = write_deadline
         self._warns = warns
+        self._clean = clean
         self._process: _Process | None = None
         self._transport: asyncio.SubprocessTransport | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -85,7 +88,7 @@ class StdioLink:
         """Start the process. Raises LinkError when it cannot be started."""
         try:
             transport, process = await spawn(
-                lambda: _Process(self._upstream, receiver, self._max_frame, warns=self._warns),
+                lambda: _Process(self._upstream, receiver, self._max_frame, self._clean, warns=self._warns),
                 self._argv,
                 env=self._env,
                 cwd=self._cwd,
@@ -178,7 +181,9 @@ def _has_exited(pid: int) -> bool:
 class _Process(asyncio.SubprocessProtocol):
     """What the child says, taken apart as it comes."""
 
-    def __init__(self, upstream: str, receiver: Receiver, max_frame: int, *, warns: bool) -> None:
+    def __init__(
+        self, upstream: str, receiver: Receiver, max_frame: int, clean: Callable[[str], str], *, warns: bool
+    ) -> None:
         self.stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self.writable = asyncio.Event()
         self.writable.set()
@@ -191,6 +196,7 @@ class _Process(asyncio.SubprocessProtocol):
         self.muted = False
         self._upstream = upstream
         self._warns = warns
+        self._clean = clean
         self._receiver = receiver
         self._stdout = LineReader(max_frame)
         self._stderr = LineReader(STDERR_LINE)
@@ -254,16 +260,17 @@ class _Process(asyncio.SubprocessProtocol):
         self._noise += 1
         if self._noise <= NOISE_LOGGED:
             text = printable(line[:1024].decode("utf-8", "replace"), 200)
-            log.warning("%s wrote to its stdout what is no message: %s", self._upstream, text)
+            log.warning("%s wrote to its stdout what is no message: %s", self._upstream, self._clean(text))
 
     def _stderr_line(self, line: bytes | Oversized) -> None:
         raw = line.head if isinstance(line, Oversized) else line
         text = printable(raw[:2048].decode("utf-8", "replace").rstrip(), 500)
         if self._warns and text.startswith(WARNING):
-            log.warning("%s: %s", self._upstream, text.removeprefix(WARNING))
+            log.warning("%s: %s", self._upstream, self._clean(text.removeprefix(WARNING)))
         elif text:
             self.stderr.append(text)
-            log.debug("%s: %s", self._upstream, text)
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s: %s", self._upstream, self._clean(text))
 
     def pause_writing(self) -> None:
         self.writable.clear()

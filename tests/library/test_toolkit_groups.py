@@ -148,14 +148,14 @@ async def test_a_toolkit_is_served_with_its_clients_its_presets_and_its_groups(t
         assert result["content"][0]["text"] == "hub"
         told = await served.notified("notifications/progress", 3)
         assert [note["params"]["message"] for note in told] == ["h", "hu", "hub"]
-        refused = await served.call("fake__add", {"a": 2})
+        refused = await served.call("add", {"a": 2})
         assert refused["_meta"]["mcp-hub/error"]["code"] == "group_inactive"
         assert "Be quick." in await served.text("reset_equipped_tools", {"remote": True})
         await served.notified("notifications/tools/list_changed")
         tools = {tool["name"]: tool for tool in (await served.request("tools/list"))["tools"]}
-        assert list(tools) == ["reset_equipped_tools", "spell", "fake__echo", "fake__add"]
-        assert list(tools["fake__add"]["inputSchema"]["properties"]) == ["a"]
-        assert await served.text("fake__add", {"a": 2, "b": 0}) == "42"
+        assert list(tools) == ["reset_equipped_tools", "spell", "echo", "add"]
+        assert list(tools["add"]["inputSchema"]["properties"]) == ["a"]
+        assert await served.text("add", {"a": 2, "b": 0}) == "42"
         with pytest.raises(RpcError) as hidden:
-            await served.call("fake__pid")
+            await served.call("pid")
         assert hidden.value.code == -32602

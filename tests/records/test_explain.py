@@ -37,7 +37,7 @@ def test_the_explanation_comes_before_the_result(tmp_path: Path) -> None:
     assert lines["name"] == "up__add"
     assert lines["server"] == "up (stdio, handshake 2025-11-25)"
     assert lines["tool"] == "add"
-    assert lines["preset"] == "a is set; the value sent was dropped"
+    assert lines["preset"] == "1 set; 1 sent by the caller dropped"
     assert lines["access"] == lines["deadline"] == lines["limits"] == "passed"
     assert lines["upstream"] == "was asked once"
     assert re.fullmatch(r"ok after [\d.,]+ ms", lines["outcome"])

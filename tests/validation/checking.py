@@ -11,6 +11,7 @@ from mcp_hub.era import Envelope
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call
+from mcp_hub.policy.preset import Preset
 from mcp_hub.policy.validate import Validate
 
 ROUTE = Route("s", TOOLS, "t")
@@ -37,7 +38,7 @@ class Tool:
     def __init__(self, schema: Any, mode: str = "lenient", **settings: Any) -> None:
         more = {"transport": "stdio", "command": "x", "namespace": "s", "validate_arguments": mode}
         server = Server.model_validate({"id": "s", **more, **settings})
-        self.validate = Validate({"s": server}, lambda route: schema)
+        self.validate = Validate({"s": server}, lambda route: schema, Preset({"s": server}).hidden)
 
     async def call(self, arguments: Any) -> Outcome:
         asked: list[Any] = []
