@@ -1,6 +1,7 @@
-"""A directory of files that are this user's alone: 0700 and 0600, written beside and renamed, checked when read.
+"""Files that nobody else may change: those of this user alone (0700, 0600), and those that decide what is executed.
 
-What cannot be written because the disk is full or read-only for a while is tried again by `PendingWrites`.
+POSIX only: on Windows there is neither a mode nor an owner to compare. What cannot be written because the disk is full or
+read-only for a while is tried again by `PendingWrites`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import logging
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -25,6 +27,81 @@ CLOSE_WAIT: Final = 5.0
 """Seconds the end of the hub waits for a disk."""
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 """What file systems without hard links answer."""
+
+
+EXECUTED: Final = "what is executed as you"
+"""What a file of tools decides."""
+
+
+class OpenToOthers(ValueError):
+    """Somebody else than this user or root can change a file; `str()` says how, and what to do about it."""
+
+
+def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXECUTED) -> str | None:
+    """A warning about a file that its group can change, None if nobody but its owner can.
+
+    Raises OpenToOthers where anybody else can: by writing to it, or by putting another one in its place.
+    """
+    if os.name != "posix":
+        return None
+    if status.st_uid not in (os.geteuid(), 0):
+        raise OpenToOthers(
+            f"{path}: the file belongs to another user (uid {status.st_uid}) and decides {decides}; "
+            "copy it, or run the hub as its owner"
+        )
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & stat.S_IWOTH:
+        raise OpenToOthers(
+            f"{path}: every user of this machine can write to the file (mode {mode:04o}), and it decides "
+            f"{decides}; run: chmod 600 {shlex.quote(str(path))}"
+        )
+    by_group = refuse_open_directory(path.parent, decides)
+    if path.is_symlink():
+        by_group = refuse_open_directory(path.resolve().parent, decides) or by_group
+    if mode & stat.S_IWGRP:
+        return f"{path.name}: the file can be written by its group (mode {mode:04o}); chmod 600 keeps it yours"
+    return by_group
+
+
+def refuse_open_directory(directory: Path, decides: str = EXECUTED) -> str | None:
+    """The same of a directory and those above it: whoever can write there can put another file in a file's place.
+
+    In a directory with the sticky bit, such as /tmp, only the owner of a file can.
+    """
+    if os.name != "posix":
+        return None
+    directory = Path(os.path.abspath(directory))  # noqa: PTH100  # what a link leads to is looked at besides
+    warning = _looked_at(directory, decides, own=True)
+    for above in directory.parents:
+        _looked_at(above, decides, own=False)
+    real = directory.resolve()
+    if real != directory:
+        warning = refuse_open_directory(real, decides) or warning
+    return warning
+
+
+def _looked_at(directory: Path, decides: str, *, own: bool) -> str | None:
+    """`own`: its owner counts too. Those above may belong to whoever set the machine up."""
+    try:
+        status = directory.stat()
+    except OSError:
+        return None  # who reads the file will say so
+    if own and status.st_uid not in (os.geteuid(), 0):
+        raise OpenToOthers(
+            f"{directory}: the directory belongs to another user (uid {status.st_uid}), who can put files there that "
+            f"decide {decides}; copy it, or run the hub as its owner"
+        )
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & stat.S_ISVTX:
+        return None
+    if mode & stat.S_IWOTH:
+        raise OpenToOthers(
+            f"{directory}: every user of this machine can write to the directory (mode {mode:04o}), and files in it "
+            f"decide {decides}; run: chmod o-w {shlex.quote(str(directory))}"
+        )
+    if mode & stat.S_IWGRP and own:
+        return f"{directory}: the directory can be written by its group (mode {mode:04o}); chmod g-w keeps it yours"
+    return None
 
 
 class PrivateFiles:

@@ -46,7 +46,7 @@ PURE = {"errors", "era", "names", "kinds", "text", "catalog", "merge", "routing_
 
 ALLOWED = {
     "pure": set(),
-    "config": {"pure", "file_stamps"},
+    "config": {"pure", "file_stamps", "private_files"},
     "wire": {"pure", "config"},
     "private_files": set(),
     "kept": {"pure", "config", "wire", "private_files"},
@@ -54,7 +54,7 @@ ALLOWED = {
     "policy": {"pure", "config"},
     "skills": {"pure", "config", "wire"},
     "upstream": {"pure", "config", "wire", "kept", "credentials", "skills"},
-    "local": {"pure", "wire"},
+    "local": {"pure", "wire", "private_files"},
     "builtin": {"pure", "config", "wire", "local"},
     "records": {"pure"},
     "chain": {"pure", "config", "policy"},

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mcp_hub.config.entry import local_tools
+from mcp_hub.config.entry import check_tools_dir, local_tools
 from mcp_hub.config.fields import Fields
 from mcp_hub.config.findings import Findings
 from mcp_hub.config.keys import FILE_NAMES
 from mcp_hub.config.models import Server
+from mcp_hub.config.ownership import refuse_foreign_directory
 from mcp_hub.config.rules import ToolSet
 from mcp_hub.config.variables import Scope
+from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
@@ -85,11 +87,17 @@ class Beside:
             local = local_tools(tools_dir, LOCAL)
             if local.disabled_reason is not None:
                 findings.warning(("tools_dir",), f"is switched off: {local.disabled_reason}")
+            else:
+                check_tools_dir(tools_dir, ("tools_dir",), findings)
         elif "tools_dir" not in fields and self._path.name in FILE_NAMES and not self._scope.literal:
             # Not the Python files in `tools` itself: a directory of this name is likely to hold something else.
             tools_dir = self._path.parent / TOOLS
             if LOCAL not in ids and any((tools_dir / BUILTIN).glob("*.py")):
-                local = local_tools(tools_dir / BUILTIN, LOCAL)
+                try:
+                    self.found.warnings += refuse_foreign_directory(tools_dir / BUILTIN)
+                    local = local_tools(tools_dir / BUILTIN, LOCAL)
+                except ConfigError as error:
+                    self.found.left_out.append(printable(str(error), 500))
         if tools_dir is not None:
             there = {id: self._path.name for id in ids} | ({} if local is None else {LOCAL: "tools_dir"})
             self.found.folders += [tools_dir / name for name in (NATIVE, BUILTIN, MCP)]

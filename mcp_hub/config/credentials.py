@@ -10,8 +10,10 @@ from typing import Final
 from mcp_hub.config.dotenv import read_dotenv
 from mcp_hub.config.fields import Fields
 from mcp_hub.config.findings import KeyPath, dotted
+from mcp_hub.config.ownership import refuse_foreign
 from mcp_hub.config.secret_str import SecretStr
 from mcp_hub.config.variables import Unresolved
+from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
 MAX_ENV_FILE: Final = 1024 * 1024
@@ -140,12 +142,16 @@ def _env_file(path: Path, fields: Fields) -> dict[str, str]:
         if not stat.S_ISREG(path.stat().st_mode):
             raise Unresolved("is not a file")
         with path.open("rb") as file:
+            for text in refuse_foreign(path, file.fileno(), "what a server is started with"):
+                fields.warning(fields.given["env_file"].at, text)
             content = file.read(MAX_ENV_FILE + 1)
         if len(content) > MAX_ENV_FILE:
             raise Unresolved("is too large")
         values = read_dotenv(content.decode("utf-8-sig"), fields.scope)
     except UnicodeDecodeError:
         raise Unresolved("is not UTF-8 text") from None
+    except ConfigError as error:
+        raise Unresolved(f"is refused: {printable(str(error), 500)}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
         raise Unresolved(f"cannot be read: {reason}") from None

@@ -32,11 +32,13 @@ from mcp_hub.config.models import (
     Transport,
 )
 from mcp_hub.config.oauth_fields import read_oauth
+from mcp_hub.config.ownership import refuse_foreign_directory
 from mcp_hub.config.plain_secrets import ADVICE, plain_secrets
 from mcp_hub.config.quantities import parse_size
 from mcp_hub.config.rule_fields import read_rules
 from mcp_hub.config.rules import Filter, Validation
 from mcp_hub.config.variables import Scope, expand_tree, told
+from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
 BROWSERS_AT_ONCE: Final = 8
@@ -169,6 +171,8 @@ def _values(
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not tools_dir.is_dir():
         unresolved.setdefault(fields.given["tools_dir"].at, f"there is no directory {printable(str(tools_dir))}")
+    elif tools_dir is not None:
+        check_tools_dir(tools_dir, fields.given["tools_dir"].at, findings)
     return values | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -314,6 +318,15 @@ def _deadlines(fields: Fields, *, installs: bool) -> Deadlines:
     given = {name: fields.seconds(f"deadlines.{name}") for name in DEADLINES}
     values = {name: seconds for name, seconds in given.items() if seconds is not None}
     return Deadlines(**({"connect": CONNECT_DEADLINE_OF_INSTALLERS} if installs else {}) | values)
+
+
+def check_tools_dir(directory: Path, at: KeyPath, findings: Findings) -> None:
+    """An error of the file where somebody else can put functions there; each file is looked at when it is imported."""
+    try:
+        for text in refuse_foreign_directory(directory):
+            findings.warning(at, printable(text, 500))
+    except ConfigError as error:
+        findings.error(at, printable(str(error), 500))
 
 
 def local_tools(directory: Path, id: str) -> Server:

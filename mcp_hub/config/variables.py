@@ -19,6 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.config.findings import KeyPath, dotted
+from mcp_hub.config.ownership import refuse_foreign
+from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
 MAX_SECRET_FILE = 64 * 1024
@@ -172,12 +174,15 @@ def _file(text: str, scope: Scope) -> str:
         if not stat.S_ISREG(path.stat().st_mode):
             raise Unresolved(f"{shown} is not a file")
         with path.open("rb") as file:
+            refuse_foreign(path, file.fileno(), "what is in the configuration")
             content = file.read(MAX_SECRET_FILE + 1)
         if len(content) > MAX_SECRET_FILE:
             raise Unresolved(f"the file {shown} is larger than {MAX_SECRET_FILE // 1024} KiB")
         return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise Unresolved(f"the file {shown} is not UTF-8 text") from None
+    except ConfigError as error:
+        raise Unresolved(f"the file {shown} is refused: {printable(str(error), 500)}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
         raise Unresolved(f"the file {shown} cannot be read: {reason}") from None

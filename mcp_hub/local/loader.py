@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_hub.local.functions import LocalTool, name_of
+from mcp_hub.local.owned_imports import OwnedImports, look_at
 from mcp_hub.local.registry import Mark, mark_of
 from mcp_hub.redaction import preset_texts
 
@@ -31,6 +32,7 @@ def load(
     tools: dict[str, LocalTool] = {}
     places: dict[str, Path] = {}
     twice: list[Duplicate] = [] if duplicates is None else duplicates
+    OwnedImports.install((directory,))
     for folder in (directory, directory / "builtin"):
         if folder.is_dir():
             sys.path.insert(0, str(folder))
@@ -49,6 +51,11 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         report(f"{path}: cannot be imported")
+        return
+    try:
+        look_at(spec)
+    except ImportError as error:
+        report(f"{error}; the file is left out")
         return
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

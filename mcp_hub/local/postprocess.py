@@ -32,11 +32,14 @@ def main() -> None:
     """Serve until stdin ends, then leave at once, whatever still runs."""
     stdin, stdout = claim()  # before anything of the user's can print
     from mcp_hub.local.functions import LocalTool
+    from mcp_hub.local.owned_imports import OwnedImports
     from mcp_hub.local.registry import Mark
     from mcp_hub.local.server import LocalServer
 
     words = sys.argv[1:]
-    sys.path[:0] = [word.removeprefix("--path=") for word in words if word.startswith("--path=")]
+    places = [word.removeprefix("--path=") for word in words if word.startswith("--path=")]
+    sys.path[:0] = places
+    OwnedImports.install(map(Path, places))
     names = [word for word in words if not word.startswith("--")]
     threads = Threads()
     tools = {name: LocalTool(step(name, threads), Mark(name=name)) for name in names}

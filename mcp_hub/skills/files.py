@@ -7,6 +7,9 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from mcp_hub.config.ownership import refuse_foreign
+from mcp_hub.errors import ConfigError
+
 MAX_FILE: Final = 8 * 1024 * 1024
 """Bytes of a file that is passed on."""
 _STEP: Final = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -19,6 +22,10 @@ def read_file(directory: Path, file: str) -> bytes:
     with os.fdopen(descriptor, "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise OSError(f"{file} is not a file")
+        try:
+            refuse_foreign(directory.joinpath(*file.split("/")), opened.fileno(), "what models are told")
+        except ConfigError as error:
+            raise OSError(str(error)) from None
         content = opened.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
         raise ValueError(f"{file} is larger than {MAX_FILE:,} bytes")

@@ -18,6 +18,8 @@ from mcp_hub.wire.link import LinkError
 log = logging.getLogger("mcp_hub.upstream")
 
 MAX_PAGES: Final = 100
+MAX_LEFT_OUT: Final = 1000
+"""Characters of a text about a file that is left out: its path, why, and the command that mends it."""
 MAX_ITEMS: Final = 10_000
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
@@ -68,7 +70,8 @@ async def drain(ask: Ask, kind: Kind, page_deadline: float) -> Drained:
 def _left_out(answer: dict[str, Any]) -> str | None:
     meta = answer.get("_meta")
     texts = meta.get(LEFT_OUT_KEY) if isinstance(meta, dict) else None
-    return "; ".join(printable(str(text)) for text in texts) if isinstance(texts, list) and texts else None
+    shown = [printable(str(text), MAX_LEFT_OUT) for text in texts] if isinstance(texts, list) else []
+    return "; ".join(shown) or None
 
 
 def _duplicates(answer: dict[str, Any]) -> tuple[dict[str, str], ...]:
