@@ -1,7 +1,7 @@
 """Files that nobody else may change: those of this user alone (0700, 0600), and those that decide what is executed.
 
-POSIX only: on Windows there is neither a mode nor an owner to compare. What cannot be written because the disk is full or
-read-only for a while is tried again by `PendingWrites`.
+POSIX only: on Windows there is neither a mode nor an owner to compare. What cannot be written because the disk is full
+or read-only for a while is tried again by `PendingWrites`.
 """
 
 from __future__ import annotations
@@ -92,14 +92,16 @@ def _looked_at(directory: Path, decides: str, *, own: bool) -> str | None:
             f"decide {decides}; copy it, or run the hub as its owner"
         )
     mode = stat.S_IMODE(status.st_mode)
-    if mode & stat.S_ISVTX:
+    if mode & stat.S_ISVTX or not mode & (stat.S_IWOTH | stat.S_IWGRP):
         return None
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        return None  # as a container gets its configuration: nobody can write there, whatever the mode says
     if mode & stat.S_IWOTH:
         raise OpenToOthers(
             f"{directory}: every user of this machine can write to the directory (mode {mode:04o}), and files in it "
             f"decide {decides}; run: chmod o-w {shlex.quote(str(directory))}"
         )
-    if mode & stat.S_IWGRP and own:
+    if own:
         return f"{directory}: the directory can be written by its group (mode {mode:04o}); chmod g-w keeps it yours"
     return None
 

@@ -17,6 +17,7 @@ def main() -> None:
     stdin, stdout = claim()  # before anything of the user's can print
     from mcp_hub.kinds import TELL_PRESETS
     from mcp_hub.local.loader import load
+    from mcp_hub.local.owned_imports import OwnedImports
     from mcp_hub.local.server import LocalServer
     from mcp_hub.redaction import Redaction
 
@@ -25,6 +26,7 @@ def main() -> None:
         sys.exit(f"{directory} is not a directory: tools_dir must name the one with your Python files")
     left_out: list[str] = []
     duplicates: list[dict[str, str]] = []
+    OwnedImports.install((directory,))
     presets: list[str] = []
     tools = load(directory, left_out.append, duplicates, presets)
     redaction = Redaction(presets)

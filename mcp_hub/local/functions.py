@@ -215,11 +215,13 @@ async def postprocessed(process: Callable[..., Any], block: Mapping[str, Any], c
 
 
 async def postprocessed_result(process: Callable[..., Any], block: Mapping[str, Any], result: Json) -> Json:
-    """What a post-processor makes of a result of the wire: an error stays one, with its code. Raises Withheld."""
-    changed = await postprocessed(process, block, response_of(result))
-    if changed is None:
-        return result
-    made: Json = result_of(str(block["name"]), changed)
+    """What a post-processor makes of a result of the wire: an error stays one, with its code. Raises Withheld.
+
+    Of a result that it leaves as it is, what it was not shown is left out: structured content, links.
+    """
+    seen = response_of(result)
+    changed = await postprocessed(process, block, seen)
+    made: Json = result_of(str(block["name"]), seen if changed is None else changed)
     if result.get("isError") is True:
         facts = (result.get("_meta") or {}).get(ERROR_KEY)
         made = {**made, "isError": True}

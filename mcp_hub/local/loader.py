@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_hub.local.functions import LocalTool, name_of
-from mcp_hub.local.owned_imports import OwnedImports, look_at
+from mcp_hub.local.owned_imports import look_at
 from mcp_hub.local.registry import Mark, mark_of
 from mcp_hub.redaction import preset_texts
 
@@ -32,7 +32,6 @@ def load(
     tools: dict[str, LocalTool] = {}
     places: dict[str, Path] = {}
     twice: list[Duplicate] = [] if duplicates is None else duplicates
-    OwnedImports.install((directory,))
     for folder in (directory, directory / "builtin"):
         if folder.is_dir():
             sys.path.insert(0, str(folder))

@@ -122,8 +122,9 @@ class ShapeResult:
     ) -> CallError | UpstreamAnswered:
         """The same error with the text the steps leave of it, or the one of a step that failed."""
         content = [{"type": "text", "text": error.message}]
-        if isinstance(error, UpstreamAnswered) and error.data is not None:
-            content.append({"type": "text", "text": encode(error.data).decode("utf-8", "replace")})
+        if isinstance(error, UpstreamAnswered):
+            more = {key: one for key, one in error.error.items() if key not in ("code", "message")}
+            content += [{"type": "text", "text": encode(more).decode("utf-8", "replace")}] if more else []
         result: Json = {"content": content, "isError": True}
         if isinstance(error, CallError):
             result["_meta"] = {"mcp-hub/error": error.data(call.exposed)}

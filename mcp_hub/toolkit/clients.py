@@ -75,12 +75,11 @@ class MCPClientBase:
         self._hub.edit_unstarted(self._with_presets)
 
     def hold(self, owner: object, presets: Iterable[str]) -> None:
-        """Keep what a toolkit has preset out of all that its own hub writes, as long as the toolkit lives."""
+        """Keep what a toolkit has preset out of all that its hub writes, as long as the toolkit lives."""
         texts = tuple(presets)
         if texts != self._presets.get(owner, ()):
             self._presets[owner] = texts
-            if self._own:
-                self.hub.change_sync(self._with_presets)
+            self.hub.change_sync(self._with_presets)
 
     def _with_presets(self, config: Config) -> Config:
         texts = [text for held in list(self._presets.values()) for text in held]

@@ -113,7 +113,7 @@ class Upstream:
         self.watching = Watching(server, self._words, self._session_for, lambda: self._session)
         self._continuity = Continuity(server, self._words)
         self.own_lists = OwnLists(server, changed)
-        self._opener = Opener(server, dialer, info, clients, starts, self.watching.updated, self._words.clean)
+        self._opener = Opener(server, dialer, info, clients, starts, self.watching.updated, self._words)
         self._own_sessions = ClientSessions(server.id, server.max_sessions, server.idle, self._open_own)
         if not server.enabled:
             self.tried.set()

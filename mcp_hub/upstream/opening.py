@@ -21,6 +21,7 @@ from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.session import Notified, Session, Side, open_session
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.upstream.watches import UPDATED
+from mcp_hub.upstream.words import Words
 from mcp_hub.wire.link import LinkError
 
 Updated = Callable[[Hashable | None, Json], None]
@@ -29,7 +30,7 @@ Updated = Callable[[Hashable | None, Json], None]
 class Opener:
     """`updated(key, params)` hears of changed resources; the key is a caller's where the session is its own.
 
-    `clean` is a text of the server's without secrets.
+    `words` takes secrets out of what the server says.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Opener:
         clients: Clients,
         starts: Starts,
         updated: Updated,
-        clean: Callable[[str], str],
+        words: Words,
     ) -> None:
         self._server = server
         self._dialer = dialer
@@ -48,7 +49,7 @@ class Opener:
         self._clients = clients
         self._starts = starts
         self._updated = updated
-        self._clean = clean
+        self._words = words
 
     async def shared(self, known: Agreement | None, notified: Notified) -> Session:
         """The session of all callers. `known` is what an earlier one agreed on. Raises what `open_session` raises."""
@@ -56,7 +57,7 @@ class Opener:
         hear = partial(self._clients.hear, server=self._server.id, key=None, own=False)
         noticed = self._noticed(None, causes, hear, notified)
         offered = partial(self._clients.offered, self._server)
-        side = Side(self._info, noticed, causes, offered, self._clients.spoken, self._clean)
+        side = Side(self._info, noticed, causes, offered, self._clients.spoken, self._words.clean)
         return await self._open(self._server, side, known)
 
     async def own(
@@ -73,7 +74,7 @@ class Opener:
         causes = Causes(self._server, caller, self._clients, shared=False)
         hear = partial(self._clients.hear, server=self._server.id, key=caller, own=True)
         noticed = self._noticed(caller, causes, hear, notified)
-        side = Side(self._info, noticed, causes, offered, spoken, self._clean)
+        side = Side(self._info, noticed, causes, offered, spoken, self._words.clean)
         return await self._open(entry_for(self._server, caller), side, known)
 
     def _noticed(self, caller: Hashable | None, causes: Causes, hear: Hear, notified: Notified) -> Notified:
@@ -89,7 +90,7 @@ class Opener:
             elif method != MESSAGE:
                 notified(method, params)
             elif not causes.heard(params):
-                hear(params)
+                hear(self._words.known(params))
 
         return noticed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.config.secret_values import secrets_of_server
@@ -49,6 +49,11 @@ class Words:
     def clean(self, text: str) -> str:
         """A text of the server's without the secrets of its entry."""
         return self._redaction.text(text)
+
+    def known(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A message of the server's for its clients, without known secrets."""
+        cleaned: dict[str, Any] = self._redaction.known(message)
+        return cleaned
 
     def unavailable(self, reason: str | None) -> ServerUnavailable:
         """The error of a call that finds no connection."""

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,6 +42,16 @@ def test_a_configuration_in_a_directory_that_others_can_write_is_refused(home: P
     assert read_config(config).config.servers
     home.chmod(0o775)
     assert "written by its group" in read_config(config).warnings[0]
+
+
+def test_a_directory_on_a_read_only_file_system_is_nobodys_to_write(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a volume of a container is, whose mode says 0777."""
+    home.chmod(0o777)
+    read_only = SimpleNamespace(f_flag=os.ST_RDONLY)
+    monkeypatch.setattr(os, "statvfs", lambda directory: read_only)
+    assert read_config(home / "servers.json").config.servers
 
 
 def test_the_directories_above_and_where_a_link_leads_count_too(home: Path, tmp_path: Path) -> None:

@@ -68,6 +68,8 @@ for line in sys.stdin:
         send({"id": request["id"], "result": {"tools": [tool], **cache}})
     elif method == "tools/call":
         send(answer(request["id"], params))
+        if params.get("arguments", {}).get("how") == "tell":
+            send({"method": "notifications/message", "params": {"level": "error", "data": f"after it: {seen}"}})
     elif method in ("ping", "logging/setLevel"):
         send({"id": request["id"], "result": {}})
     else:

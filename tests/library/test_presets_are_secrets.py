@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from mcp_hub import Hub, StdIOStatefulClient, ToolExecutor, Toolkit, ToolManager, ToolResponse, tool
 from tests.fakes.client import PATIENCE
-from tests.library.toolkits import block, parameters
+from tests.library.toolkits import add, block, parameters
 
 pytestmark = pytest.mark.anyio
 
@@ -111,6 +111,24 @@ async def test_two_toolkits_share_a_client_each_with_its_own_presets(said: Said)
 def marked(word: str, key: str, depth: int) -> str:
     """Fail."""
     raise ValueError(f"{word} with {key} at {depth}")
+
+
+async def test_one_tool_registered_twice_has_the_presets_of_each_registration(said: Said) -> None:
+    client = StdIOStatefulClient("repeating", command=sys.executable, args=[REPEATING])
+    await client.connect()
+    async with Toolkit(config={"servers": {}}) as toolkit:
+        for number in (1, 2):
+            preset = {"say": {"key": f"k{number}", "options": {"token": f"{CANARY}-{number}"}}}
+            await toolkit.register_mcp_client(client, preset_kwargs_mapping=preset, namesake_strategy="rename")
+        toolkit.register_tool_function(add, preset_kwargs={"b": 12345678})
+        assert parameters(toolkit, "say_2") == parameters(toolkit, "say")
+        said.texts.append(await called(toolkit, "say", how="ok"))
+        answer = await called(toolkit, "say_2", how="error")
+        assert "k1" in answer  # too short to be looked for in what a server says
+        assert "k2" in answer
+        said.texts.append(answer)
+        await client.close()
+    said.assert_clean()
 
 
 async def test_the_presets_of_functions(said: Said) -> None:

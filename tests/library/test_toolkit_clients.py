@@ -122,7 +122,7 @@ async def test_the_tools_of_a_client_are_registered_filtered_and_preset(
     assert parameters(toolkit, "add")["properties"] == {"a": {"type": "number"}}
     assert await text(toolkit, "echo", text="x") == "echo: x"
     assert await text(toolkit, "add", a=2, b=1) == "add: 42"
-    assert (await text(toolkit, "fail")).startswith("Error: ")
+    assert (await text(toolkit, "fail")).startswith("fail: Error: ")
     assert "FunctionNotFoundError" in await text(toolkit, "pid")
     await toolkit.register_mcp_client(client, enable_funcs=["echo"], namesake_strategy="rename")
     assert (toolkit.tools["echo_2"].mcp_name, toolkit.tools["echo_2"].source) == ("one", "mcp_server")

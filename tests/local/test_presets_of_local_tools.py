@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.client import HUB, PATIENCE, spawned, write_config
+from tests.fakes.client import HUB, PATIENCE, hub, spawned, write_config
 from tests.network.visitor import network_hub, visiting
 from tests.observe.collector import collecting
+from tests.reload.test_going_over_to_another_configuration import changed
 
 pytestmark = pytest.mark.anyio
 
@@ -107,7 +108,7 @@ async def test_no_preset_is_in_anything_the_hub_says_or_writes(tmp_path: Path, m
                     answers.append(str(error))
             assert await client.text("local__raises", {"how": "ok"}) == f"{CANARY}-a"  # what a tool returns stays
             told = await client.notified("notifications/progress", 2)
-            logged = await client.notified("notifications/message")
+            logged = await client.notified("notifications/message", 1 if modern else 2)
         spans = str(collector.spans)
     assert "bad ***" in str(answers)
     assert b"bad ***" in client.stderr
@@ -120,6 +121,19 @@ async def test_no_preset_is_in_anything_the_hub_says_or_writes(tmp_path: Path, m
     assert len(misfits) == 2
     assert not [text for text in misfits if "key" in text or "options" in text]
     assert_clean(tmp_path, client.stderr, str(answers), str(told), str(logged), spans)
+
+
+async def test_a_preset_that_is_replaced_while_the_hub_runs_stays_a_secret(tmp_path: Path) -> None:
+    async with hub(tmp_path, servers(), watch=False) as client:
+        await client.call("up__say", {"how": "ok"})
+        entries = servers()
+        entries["up"]["preset"] = {"say": {"key": f"{CANARY}-new"}}
+        await changed(client, tmp_path, entries, watch=False)
+        answer = await client.call("up__say", {"how": "error"})
+    said = answer["content"][0]["text"]
+    assert "token" in said  # which the server was sent before
+    assert CANARY not in said
+    assert CANARY not in client.stderr.decode()
 
 
 async def test_no_preset_is_in_the_metrics_or_the_status_of_a_hub(tmp_path: Path) -> None:
