@@ -6,6 +6,7 @@ Pure. A principal is a text wherever callers are told apart; two that see differ
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextvars import ContextVar
 from typing import Final
 
 
@@ -26,6 +27,9 @@ class Principal(str):
 
 
 ANONYMOUS: Final = Principal("")
+
+PEER: Final[ContextVar[str | None]] = ContextVar("peer", default=None)
+"""The address that the request of this task came from; None where it came over no network."""
 
 
 def principal_of(caller: Hashable | None) -> Principal:

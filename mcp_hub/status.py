@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from mcp_hub.hub import Hub
@@ -29,6 +30,8 @@ class Status:
         self._began = time.monotonic()
         self.serving: list[str] = ["stdio"]
         self.more: Json = {}
+        self.refusals: Callable[[], dict[str, int]] = dict
+        """Counts of what the listener refused before anybody was let in, by cause; over stdio there are none."""
 
     def facts(self) -> Json:
         """Everything, as it is now. Times are seconds."""
@@ -45,6 +48,7 @@ class Status:
             "exposed": {kind.name: len(hub.catalog.names(kind)) for kind in KINDS},
             "calls": hub.generation.calls.count,
             "metrics": hub.metrics.facts(),
+            "refusals": self.refusals(),
             "tasks": len(asyncio.all_tasks()),
             "servers": [self._of(upstream) for upstream in hub.upstreams.values()],
         }

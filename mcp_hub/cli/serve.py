@@ -137,6 +137,7 @@ async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) 
         ):
             quotas = Quotas(listen)
             app = App(Dispatcher(hub, quotas), listen, sse=options.sse, verifier=verifier, quotas=quotas)
+            status.refusals = app.refusals.facts
             reloading.listening = Listening(app, listen, lambda config: _listen(config, options))
 
             def ready(bases: list[str]) -> None:

@@ -53,6 +53,9 @@ def _print_hub(facts: Json) -> None:
     counted = facts.get("metrics", {}).get("calls", [])
     if total := sum(one["count"] for one in counted):
         print(f"  {total} calls ended, {sum(one['count'] for one in counted if one['code'] != 'ok')} of them not ok")
+    if refusals := facts.get("refusals"):
+        causes = ", ".join(f"{printable(cause)} {count}" for cause, count in refusals.items())
+        print(f"  {sum(refusals.values())} refused before anybody was let in: {causes}")
     if facts.get("refused"):
         print("  the file as it is now is NOT in force:")
         for line in str(facts["refused"]).splitlines():

@@ -170,6 +170,15 @@ def _names(principals: dict[str, NamedPrincipal]) -> dict[str, NamedPrincipal]:
     return principals
 
 
+def _networks(proxies: tuple[str, ...]) -> tuple[str, ...]:
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy, strict=False)
+        except ValueError:
+            raise ValueError(f"{proxy!r} is no address or network, such as 10.0.0.5 or 10.0.0.0/24") from None
+    return proxies
+
+
 class Listen(Frozen):
     """The network side of `serve --sse` and `serve --http`."""
 
@@ -187,6 +196,8 @@ class Listen(Frozen):
     """More values of `Host` to accept, `name` or `name:port`; loopback names are always accepted on loopback."""
     allowed_origins: tuple[str, ...] = ()
     """More values of `Origin` to accept, `scheme://host[:port]`."""
+    trusted_proxies: Annotated[tuple[str, ...], After(_networks)] = ()
+    """Addresses or networks of reverse proxies whose word on where requests come from is believed, for records."""
     max_body: Size = 4 * 1024 * 1024
     limits: CallerLimits = CallerLimits()
     """Of each principal."""

@@ -43,6 +43,7 @@ def read_listen(fields: Fields, findings: Findings) -> Listen | None:
         "public_host": inner.parsed("public_host", _public_hosts),
         "allowed_hosts": inner.texts("allowed_hosts"),
         "allowed_origins": inner.texts("allowed_origins"),
+        "trusted_proxies": inner.texts("trusted_proxies"),
         "max_body": inner.parsed("max_body", parse_size),
     }
     for name, model in (("verify", Verify), ("limits", CallerLimits)):

@@ -38,7 +38,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.kinds import RESOURCES, TOOLS
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.principals import Principal
+from mcp_hub.principals import PEER, Principal
 from mcp_hub.redaction import LEARNED, Redaction, is_short
 
 log = logging.getLogger("mcp_hub.policy")
@@ -213,6 +213,16 @@ class Trace:
         facts = {"code": error.code, "policy": "quota", "reason": error.message}
         self._refused(method, exposed, era, caller, envelope, facts)
 
+    def refused_stranger(self, facts: Json) -> None:
+        """Record what a listener has refused before it knew any caller."""
+        if self._write is None:
+            return
+        try:
+            clean = {key: self._text(value) if isinstance(value, str) else value for key, value in facts.items()}
+            self._write({"event": "refused", "time": self._time(), **clean})
+        except Exception:
+            log.exception("a refusal could not be recorded")
+
     def _refused(
         self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
     ) -> None:
@@ -253,6 +263,7 @@ class Trace:
             "id": id,
             "caller": self._name(self._labels.caller(caller)),
             "client": self._name(client) if isinstance(client, str) else None,
+            "peer": PEER.get(),
             "era": era,
             "method": method,
             "name": self._name(exposed),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mcp_hub.config.models import Listen
 from mcp_hub.errors import INTERNAL_ERROR, ProtocolError
 from mcp_hub.openmetrics import CONTENT_TYPE
-from mcp_hub.principals import Principal
+from mcp_hub.principals import PEER, Principal
 from mcp_hub.serve.admission import Admission
 from mcp_hub.serve.answers import BROKEN
 from mcp_hub.serve.http import ClientGone, Reply, Request
@@ -19,6 +19,7 @@ from mcp_hub.serve.jsonrpc import failure
 from mcp_hub.serve.metrics import metrics_page
 from mcp_hub.serve.protected_resource import MCP, WELL_KNOWN, ProtectedResource
 from mcp_hub.serve.quotas import Quotas
+from mcp_hub.serve.refusals import Refusals
 from mcp_hub.serve.security import Gate, Refusal
 from mcp_hub.serve.sse import MESSAGES, SseConnections
 from mcp_hub.serve.streamable import Streamable
@@ -74,6 +75,11 @@ class App:
         if self._resource is not None:
             self._open |= {WELL_KNOWN: self._metadata, WELL_KNOWN + MCP: self._metadata}
         self._draining = False
+        self.refusals = Refusals(lambda facts: dispatcher.hub.rules.trace.refused_stranger(facts))
+
+    def trusts(self, peer: str) -> bool:
+        """Whether connections from `peer` are those of a trusted proxy."""
+        return self._gate.trusts(peer)
 
     @property
     def routes(self) -> list[str]:
@@ -92,14 +98,20 @@ class App:
                 await reply.json(500, failure(ProtocolError(INTERNAL_ERROR, BROKEN)))
 
     async def _route(self, request: Request, reply: Reply) -> None:
-        if request.head.passed is not self._gate:
-            refusal = self._gate.refusal(request.headers, request.port)
+        head = request.head
+        if head.passed is not self._gate:
+            head.peer = self._gate.peer(request.peer, request.headers)
+            refusal = self._gate.refusal(request.headers, request.port, head.authority)
             if refusal is not None:
-                await _turn_away(reply, refusal)
+                await self._turn_away(request, reply, refusal)
                 return
-            request.head.passed = self._gate
+            head.passed = self._gate
+            if not self._gate.authenticates:
+                request.let_in()
+        PEER.set(head.peer)
         path = request.path.removesuffix("/")
         if path not in self._open and path not in self._routes:
+            self._note(request, "path", 404)
             await reply.text(404, "Not Found")
         elif self._is_preflight(request, reply):
             await reply.whole(204, headers=CORS)
@@ -110,11 +122,24 @@ class App:
         else:
             principal = await self._admission.admit(request.headers, request.port)
             if isinstance(principal, Refusal):
-                await _turn_away(reply, principal)
-            elif self._draining:  # since it was asked who it is
+                await self._turn_away(request, reply, principal)
+                return
+            request.let_in()
+            if self._draining:  # since it was asked who it is
                 await _stopping(reply)
             else:
                 await self._routes[path](request, reply, principal)
+
+    def _note(self, request: Request, cause: str, status: int, said: str | None = None) -> None:
+        """Count and record a request that is refused before anybody was let in."""
+        self.refusals.note(cause, request.head.peer, status, said)
+
+    async def _turn_away(self, request: Request, reply: Reply, refusal: Refusal) -> None:
+        self._note(request, refusal.cause, refusal.status, refusal.said)
+        lines = [(b"www-authenticate", refusal.challenge)] if refusal.challenge is not None else []
+        if refusal.retry_after is not None:
+            lines.append((b"retry-after", b"%d" % refusal.retry_after))
+        await reply.text(refusal.status, refusal.text, lines)
 
     def _is_preflight(self, request: Request, reply: Reply) -> bool:
         """Whether a browser only asks if it may; every reply to an accepted Origin says that it may read it."""
@@ -138,7 +163,7 @@ class App:
 
     async def _metrics(self, request: Request, reply: Reply, principal: Principal) -> None:
         if await _is_read(request, reply):
-            page = metrics_page(self._dispatcher, principal)
+            page = metrics_page(self._dispatcher, principal, self.refusals.facts())
             await reply.whole(200, page, CONTENT_TYPE, [(b"cache-control", b"no-store")])
 
     async def _metadata(self, request: Request, reply: Reply) -> None:
@@ -173,13 +198,6 @@ class App:
         self.streamable.handshake.sessions.close_all()
         if self.sse is not None:
             self.sse.close_all()
-
-
-async def _turn_away(reply: Reply, refusal: Refusal) -> None:
-    lines = [(b"www-authenticate", refusal.challenge)] if refusal.challenge is not None else []
-    if refusal.retry_after is not None:
-        lines.append((b"retry-after", b"%d" % refusal.retry_after))
-    await reply.text(refusal.status, refusal.text, lines)
 
 
 async def _stopping(reply: Reply) -> None:

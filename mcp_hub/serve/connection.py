@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 import httptools
 
 from mcp_hub.serve.deadline import Deadline
-from mcp_hub.serve.heads import BadTarget, Head, HeaderLines, start
+from mcp_hub.serve.half_closed import HalfClosed
+from mcp_hub.serve.heads import MAX_HEAD, RETRY, BadHead, HeaderLines, Heads, last_answer
 from mcp_hub.serve.http import Reply, Request
+from mcp_hub.serve.places import Place, peer_of
 from mcp_hub.serve.sending import Sending
 
 if TYPE_CHECKING:
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mcp_hub.serve")
 
-MAX_HEAD: Final = 64 * 1024
-"""Bytes of request line and headers."""
 HEAD_DEADLINE: Final = 15.0
 """Seconds from the start of a connection or request until its headers are complete."""
 MAX_SPILL: Final = 64 * 1024 * 1024
@@ -33,34 +33,24 @@ KEEP_CONNECTION: Final = 75.0
 """Seconds an idle connection is kept; longer than clients keep theirs, so that none is closed under a request."""
 PIECE: Final = 16 * 1024
 """Bytes that are parsed at once: as many as hold requests that are sent ahead and wait, parsed, for their turn."""
-MAX_KNOWN: Final = 8 * 1024
-"""Bytes of a head that an idle connection keeps."""
 
 NOTHING, HEAD, BODY = range(3)
 """What of a request is being read."""
 
-_BAD: Final = b"Invalid HTTP request received."
-_TOO_LONG: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\n\r\n"
-_TOO_MANY: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-)
-
-
-def _bad() -> bytes:
-    lines = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(_BAD)
-    return start(400) + lines + _BAD
+_CAUSES: Final = {400: "bad_request", 408: "head_too_slow", 431: "head_too_large"}
 
 
 class Connection(Sending):
     """The server's half; `listener` has what all connections share."""
 
     __slots__ = (
-        *("_deadline", "_keeps", "_head", "_head_size", "_last", "_last_words", "_length", "_length_at", "_lines"),
+        *("_deadline", "_keeps", "_heads", "_head_size", "_last", "_last_words", "_lines"),
         *("_listener", "_parser", "_reading", "_reply", "_request", "_rest", "_spill", "_stopped", "_void", "_target"),
-        *("_trickles", "_waiting", "_answering", "port"),
+        *("_trickles", "_waiting", "_answering", "_half_closed", "_place", "peer", "port"),
     )
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, place: Place | None = None) -> None:
+        """`place` is that of a connection which has begun with a TLS handshake."""
         super().__init__(listener.loop)
         self._listener = listener
         self._parser = httptools.HttpRequestParser(self)
@@ -72,14 +62,11 @@ class Connection(Sending):
         self._head_size = self._spill = 0
         self._target = b""
         self._lines: HeaderLines = []
-        self._length: int | None = None
-        self._length_at = 0
+        self._heads = Heads()
         self._keeps = True
         """Whether a request may follow the one that is read."""
         self._void = 0
         """Bytes of this piece, until something is found in them."""
-        self._head: Head | None = None
-        """Of the last request: the next one says the same, nearly always."""
         self._request: Request | None = None
         """Whose body is being read, or was the last to be."""
         self._rest: bytes | memoryview = b""
@@ -94,7 +81,11 @@ class Connection(Sending):
         self._answering: Request | None = None
         self._reply: Reply | None = None
         self._waiting: deque[tuple[Request, Reply]] = deque()
+        self._place = place
+        self.peer = "" if place is None else place.peer
         self.port: int | None = None
+        self._half_closed: HalfClosed | None = None
+        """The client has ended its half, and waits for answers."""
 
     # --- the transport -----------------------------------------------------------------------------------------
 
@@ -103,12 +94,23 @@ class Connection(Sending):
         self._transport = transport
         address = transport.get_extra_info("sockname")
         self.port = int(address[1]) if isinstance(address, tuple) else None
-        if not self._listener.joined(self):
+        if self._place is not None:
+            self._place.holder = self
+        else:
+            self.peer = peer_of(transport)
+            self._place = self._listener.arrived(self, self.peer)
+        if self._place is None:
             self._last = True
-            transport.write(_TOO_MANY)
+            transport.write(last_answer(503, RETRY))
             transport.close()
             return
-        self._begin_to_wait()
+        self._begin_to_wait(self._loop.time() - self._place.since)  # a handshake took some of it
+
+    def let_in(self) -> None:
+        """A request was let in: this is no stranger any more."""
+        place = self._place
+        if place is not None and place.stranger:
+            self._listener.places.let_in(place)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whoever answers is told; what waits is not begun."""
@@ -123,10 +125,30 @@ class Connection(Sending):
         if answering is not None:
             answering.lose()
         self.resume_writing()
-        self._listener.left(self)
+        if self._place is not None:
+            self._listener.left(self._place)
 
-    def eof_received(self) -> None:
-        """A client that says it has ended has gone: the transport is closed."""
+    def eof_received(self) -> bool:
+        """The client sends no more. What it has asked for is answered; where that is nothing, the connection ends.
+
+        A client that has gone looks the same until something is written to it. A stream is not told apart: a client
+        that ends its half while one is open has gone. TLS has no half of a connection, HTTP/1.0 no sign of life.
+        """
+        self._last = True
+        reply, broken = self._reply, self._request if self._reading == BODY else None
+        if self._reading != NOTHING and self._waiting and self._waiting[-1][0] is broken:
+            self._waiting.pop()
+        if reply is None or reply.started or self._answering is broken or self._rest:
+            return False
+        if self._transport.get_extra_info("ssl_object") is not None or self._parser.get_http_version() != "1.1":
+            return False
+        self._half_closed = HalfClosed(self._transport, self._deadline)
+        self._look()
+        return True
+
+    def _look(self) -> None:
+        if self._half_closed is not None:
+            self._half_closed.look(unanswered=self._reply is not None and not self._reply.started)
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, or keep it until there is a turn for it."""
@@ -187,17 +209,17 @@ class Connection(Sending):
             self._head_size += len(piece)
             self._begin_to_wait()
             if self._head_size > MAX_HEAD:
-                self._refuse(_TOO_LONG)
+                self._refuse(431)
         elif self._void:
             self._head_size += self._void  # no body, but what stands between its chunks or behind the last
             if self._head_size > MAX_HEAD:
-                self._refuse(_TOO_LONG)
+                self._refuse(431)
 
-    def _begin_to_wait(self) -> None:
-        """What has begun has to go on in time."""
+    def _begin_to_wait(self, after: float = 0.0) -> None:
+        """What has begun, `after` seconds before now, has to go on in time."""
         if not self._trickles:
             self._trickles = True
-            self._deadline.set(HEAD_DEADLINE)
+            self._deadline.set(max(0.0, HEAD_DEADLINE - after))
 
     def on_message_begin(self) -> None:
         """The parser has found the start of a request."""
@@ -227,30 +249,17 @@ class Connection(Sending):
         version = parser.get_http_version()
         chunks = version not in ("1.0", "0.9")
         self._keeps = keep = chunks and parser.should_keep_alive()
-        head = self._said(parser.get_method())
+        lines, self._lines = self._lines, []
+        head, length = self._heads.head(parser.get_method(), self._target, lines)
+        if head.in_chunks and not chunks:
+            raise BadHead("HTTP/1.0 has no transfer codings", cause="transfer_encoding")
         expects = chunks and b"100-continue" in [value.lower() for value in head.raw(b"expect")]
-        self._request = request = Request(self, head, self._length, expects=expects)
+        self._request = request = Request(self, head, length, expects=expects)
         reply = Reply(self, bodiless=head.method == "HEAD", keep=keep, chunks=chunks)
         if self._reply is None:
             self._begin(request, reply)
         else:
             self._waiting.append((request, reply))
-
-    def _said(self, method: bytes) -> Head:
-        """The head of the request that begins. Raises BadTarget."""
-        lines, at = self._lines, self._length_at
-        if at >= len(lines) or lines[at][0] != b"content-length":
-            at = next((n for n, (name, _) in enumerate(lines) if name == b"content-length"), -1)
-        self._length = None
-        if at >= 0:
-            self._length, self._length_at = int(lines.pop(at)[1]), at  # the parser has seen that it is a number
-        known = self._head
-        if known is None or known.lines != lines or known.target != self._target or known.method != method.decode():
-            known = Head(method.decode("ascii"), self._target, lines)
-            small = sum(len(name) + len(value) for name, value in lines) <= MAX_KNOWN
-            self._head = known if small else None
-        self._lines = []
-        return known
 
     def on_body(self, piece: bytes) -> None:
         """A part of the body."""
@@ -288,7 +297,7 @@ class Connection(Sending):
         method = self._parser.get_method()
         lines = [line for line in self._lines if line[0] != b"upgrade"]
         if method == b"CONNECT" or len(lines) == len(self._lines):
-            self._refuse(_bad())
+            self._refuse(400)
             return b""
         target, version = self._target, self._parser.get_http_version().encode()
         self._parser = httptools.HttpRequestParser(self)
@@ -299,12 +308,18 @@ class Connection(Sending):
     def _break_off(self, error: httptools.HttpParserError) -> None:
         if self._last and self._reading == NOTHING:
             return  # behind the last request
-        if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(error.__context__, BadTarget):
-            log.error("a request could not be taken", exc_info=error.__context__)
-        self._refuse(_bad())
+        found = error.__context__
+        if isinstance(found, BadHead):
+            self._refuse(found.status, found.cause)
+            return
+        if isinstance(error, httptools.HttpParserCallbackError):
+            log.error("a request could not be taken", exc_info=found)
+        self._refuse(400)
 
-    def _refuse(self, last_words: bytes) -> None:
+    def _refuse(self, status: int, cause: str | None = None) -> None:
         """What comes is no request: what came before is answered, then this is said and the connection ends."""
+        self._listener.refusals.note(cause or _CAUSES[status], self.peer, status)
+        last_words = last_answer(status)
         broken = self._request if self._reading == BODY else None
         self._last = True
         self._rest = b""
@@ -360,7 +375,14 @@ class Connection(Sending):
 
     def _late(self) -> None:
         """Idle for long, or too slow."""
-        self._transport.close()
+        if self._half_closed is not None:
+            self._look()
+        elif self._trickles and self._reading == HEAD:
+            self._refuse(408)
+        else:
+            if self._trickles and self._reading == NOTHING:
+                self._listener.refusals.note("head_too_slow", self.peer)
+            self._transport.close()
 
     def shut(self) -> None:
         """Close when nothing is being answered, or as soon as that is."""

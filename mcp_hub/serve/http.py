@@ -50,6 +50,8 @@ class Wire(Protocol):
 
     port: int | None
     """Of the listener's own socket, never from the client's words."""
+    peer: str
+    """The address on the other side of the socket."""
     paused: bool
     """Whether so much waits to be sent that nothing should be added."""
 
@@ -67,6 +69,9 @@ class Wire(Protocol):
 
     def abort(self) -> None:
         """Drop the connection with what is in its buffers."""
+
+    def let_in(self) -> None:
+        """A request of the connection was let in."""
 
 
 class Request:
@@ -108,6 +113,15 @@ class Request:
     def port(self) -> int | None:
         """Of the listener's own socket."""
         return self._wire.port
+
+    @property
+    def peer(self) -> str:
+        """The address on the other side of the socket."""
+        return self._wire.peer
+
+    def let_in(self) -> None:
+        """Whoever sends it is known, or need not be."""
+        self._wire.let_in()
 
     def values(self, name: bytes) -> list[str]:
         """Every line of one header (name in lower case), in order."""

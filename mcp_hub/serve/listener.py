@@ -9,6 +9,8 @@ from typing import Final
 
 from mcp_hub.serve.connection import Connection
 from mcp_hub.serve.http import Reply, Request
+from mcp_hub.serve.places import Holder, Place, Places
+from mcp_hub.serve.refusals import Refusals
 
 log = logging.getLogger("mcp_hub.serve")
 
@@ -20,34 +22,49 @@ Handler = Callable[[Request, Reply], Awaitable[None]]
 
 
 class Listener:
-    """`most`: connections at the same time; one more is refused. Made in the loop that it serves in."""
+    """`most`: connections at the same time. Made in the loop that it serves in.
 
-    def __init__(self, handler: Handler, most: int) -> None:
+    `exempt`: addresses, of trusted proxies, that may have as many strangers as there are places.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        most: int,
+        *,
+        refusals: Refusals | None = None,
+        exempt: Callable[[str], bool] = lambda peer: False,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.connections: set[Connection] = set()
+        self.refusals = refusals or Refusals()
+        self.places = Places(most, self.refusals, exempt, self.loop.time)
+        self.open: set[Place] = set()
+        """Of the connections whose descriptors are open."""
         self.ending = False
         """Whether a connection ends with its answer."""
         self._handler = handler
-        self._most = most
         self.tasks: set[asyncio.Task[None]] = set()
-        """What is being answered."""
+        """What is being answered, and TLS handshakes."""
         self._empty: asyncio.Future[None] | None = None
 
     def __call__(self) -> Connection:
-        """The protocol of a new connection."""
+        """The protocol of a new connection without TLS."""
         return Connection(self)
 
     # --- told by connections -----------------------------------------------------------------------------------
 
-    def joined(self, connection: Connection) -> bool:
-        """A connection is there; False if that is one too many."""
-        self.connections.add(connection)
-        return len(self.connections) <= self._most and not self.ending
+    def arrived(self, holder: Holder, peer: str) -> Place | None:
+        """The place of a connection that was accepted; None if that is one too many."""
+        place = None if self.ending else self.places.take(holder, peer)
+        if place is not None:
+            self.open.add(place)
+        return place
 
-    def left(self, connection: Connection) -> None:
-        """It is not any more."""
-        self.connections.discard(connection)
-        if not self.connections and self._empty is not None and not self._empty.done():
+    def left(self, place: Place) -> None:
+        """Its connection has ended."""
+        self.places.leave(place)
+        self.open.discard(place)
+        if not self.open and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
     def answer(self, request: Request, reply: Reply) -> None:
@@ -71,17 +88,17 @@ class Listener:
     async def shut(self, grace: float) -> None:
         """Close each connection once its answer is written and read; for those that do not read, `grace` seconds."""
         self.ending = True
-        for connection in tuple(self.connections):
-            connection.shut()
-        if self.connections:
+        for place in tuple(self.open):
+            place.holder.shut()
+        if self.open:
             self._empty = self.loop.create_future()
             await asyncio.wait({self._empty}, timeout=grace)
 
     async def cut(self) -> None:
         """Drop whoever is there, and cancel what is being answered."""
         self.ending = True
-        for connection in tuple(self.connections):
-            connection.abort()
+        for place in tuple(self.open):
+            place.holder.abort()
         tasks = self.tasks.copy()
         for task in tasks:
             task.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from mcp_hub.catalog import Route
@@ -10,14 +10,18 @@ from mcp_hub.kinds import TOOLS
 from mcp_hub.openmetrics import Family, bound, exposition
 from mcp_hub.policy.breaker_states import State as Breaker
 from mcp_hub.principals import Principal
+from mcp_hub.serve.refusals import CAUSES
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
     from mcp_hub.serve.dispatcher import Dispatcher
 
 
-def metrics_page(dispatcher: Dispatcher, principal: Principal) -> bytes:
-    """Everything; of servers and tools that the profile of the principal does not show, nothing."""
+def metrics_page(dispatcher: Dispatcher, principal: Principal, refusals: Mapping[str, int]) -> bytes:
+    """Everything; of servers and tools that the profile of the principal does not show, nothing.
+
+    `refusals` are counts by cause.
+    """
     hub = dispatcher.hub
     shown = _shown(dispatcher, principal)
     info = Family("mcp_hub", "info", "What this is.")
@@ -30,7 +34,11 @@ def metrics_page(dispatcher: Dispatcher, principal: Principal) -> bytes:
         requests.add(sum(len(caller.in_flight) for caller in dispatcher.callers))
         generation = Family("mcp_hub_generation", "gauge", "Configurations that have been in force, with this one.")
         generation.add(hub.generation.number)
-        families += [clients, requests, generation]
+        text = "Requests and connections refused before anybody was let in, by cause."
+        refused = Family("mcp_hub_refusals", "counter", text)
+        for cause in CAUSES:  # all of them, so that the first one is an increase
+            refused.add(refusals.get(cause, 0), {"cause": cause}, "_total")
+        families += [clients, requests, generation, refused]
     return exposition(families)
 
 

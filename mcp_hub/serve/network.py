@@ -18,7 +18,7 @@ from mcp_hub.serve.tls import tls_context
 
 BACKLOG: Final = 1024
 MAX_CONNECTIONS: Final = 10_000
-"""As many as there can be sessions; one more is answered 503 at once."""
+"""As many as there can be sessions. One more takes the place of a stranger, or is answered 503 at once."""
 KEPT_DESCRIPTORS: Final = 256
 """Descriptors that connections leave for servers, files and the loop itself."""
 END_GRACE: Final = 2.75
@@ -46,13 +46,17 @@ async def serve_network(
     try:
         # Imported here: stdio does not need the parser.
         from mcp_hub.serve.listener import Listener
+        from mcp_hub.serve.tls_server import TlsServer
 
-        listener = Listener(app, connections_possible())
-        servers: list[asyncio.Server] = []
+        listener = Listener(app, connections_possible(), refusals=app.refusals, exempt=app.trusts)
+        servers: list[asyncio.Server | TlsServer] = []
         loop = asyncio.get_running_loop()
         try:
             for each in sockets:
-                servers.append(await loop.create_server(listener, sock=each, ssl=context, backlog=BACKLOG))
+                if context is None:
+                    servers.append(await loop.create_server(listener, sock=each, backlog=BACKLOG))
+                else:
+                    servers.append(TlsServer(listener, context, each))
             ready([_url(each, "http" if context is None else "https") for each in sockets])
             await stop.wait()
             for server in servers:
@@ -63,6 +67,7 @@ async def serve_network(
             for server in servers:
                 server.close()
             await listener.cut()  # whoever did not read until now
+            app.refusals.close()
     finally:
         for each in sockets:
             each.close()

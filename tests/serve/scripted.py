@@ -40,7 +40,11 @@ class ScriptedDispatcher:
         """Lets every `wait` finish."""
         self.closing = asyncio.Event()
         tools = {"regional": {"name": "regional", "inputSchema": REGIONAL}}
-        self.hub = SimpleNamespace(entry=lambda kind, name, caller: tools.get(name))
+        self.refused: list[dict[str, Any]] = []
+        """Facts of the records about requests that nobody was let in with."""
+        trace = SimpleNamespace(refused_stranger=self.refused.append)
+        rules = SimpleNamespace(trace=trace)
+        self.hub = SimpleNamespace(entry=lambda kind, name, caller: tools.get(name), rules=rules)
 
     def over_network(self) -> None:
         """There are no servers behind it."""
