@@ -257,17 +257,19 @@ class Trace:
     ) -> Json:
         info = envelope.client_info if envelope is not None else None
         client = info.get("name") if isinstance(info, dict) else None
-        return {
+        head = {
             "event": "call",
             "time": self._time(),
             "id": id,
             "caller": self._name(self._labels.caller(caller)),
             "client": self._name(client) if isinstance(client, str) else None,
-            "peer": PEER.get(),
             "era": era,
             "method": method,
             "name": self._name(exposed),
         }
+        if (peer := PEER.get()) is not None:
+            head["peer"] = peer
+        return head
 
     def _time(self) -> str:
         now = self._now()

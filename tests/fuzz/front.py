@@ -103,6 +103,7 @@ class Answer:
     """What the app has sent, as the wire of one exchange; a client that leaves as soon as a stream has begun."""
 
     port = 8808
+    peer = "127.0.0.1"
     paused = False
 
     def __init__(self) -> None:
@@ -136,6 +137,9 @@ class Answer:
     def answered(self, *, keep: bool) -> None:
         assert not self.ended, "two answers to one request"
         self.ended = True
+
+    def let_in(self) -> None:
+        """It has a place of its own."""
 
     def abort(self) -> None:
         self.leaves()

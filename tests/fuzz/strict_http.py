@@ -13,6 +13,8 @@ _REQUEST = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([01])\r\n" % _TOKEN)
 _ANSWER = re.compile(rb"HTTP/1\.([01]) ([1-5]\d\d)(?: [\t\x20-\x7e]*)?\r\n")
 _FIELD = re.compile(rb"(%s):[ \t]*([\t\x20-\x7e\x80-\xff]*)\r\n" % _TOKEN)
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\0]*)?\r\n")
+_WHOLE = re.compile(rb"http(s)?://([^/?#]*)")
+MAX_HEAD = 65_536
 _BODILESS = (204, 304)
 
 
@@ -35,11 +37,25 @@ def requests(text: bytes) -> list[bytes]:
             at += 1  # blank lines before a request are passed over, by everybody
         line = _REQUEST.match(text, at)
         read = fields(text, line.end()) if line is not None else None
-        body = sized_body(text, read[1], read[0]) if read is not None else None
+        if line is None or read is None or not _is_head(line, read[0], read[1] - at):
+            return found
+        body = sized_body(text, read[1], read[0])
         if body is None:
             return found
         data, at = body
         found.append(data)
+
+
+def _is_head(line: re.Match[bytes], head: Fields, size: int) -> bool:
+    """Whether a head is short enough, says one host in one way, and has a coding only where its version knows them."""
+    hosts = [value.lower() for value in _all(head, b"host")]
+    whole = _WHOLE.match(line[2].lower())
+    port = b":443" if whole is not None and whole[1] else b":80"
+    return (
+        size <= MAX_HEAD
+        and (whole is None or [whole[2].removesuffix(port)] == [host.removesuffix(port) for host in hosts])
+        and not (line[3] == b"0" and _all(head, b"transfer-encoding"))
+    )
 
 
 def answer(text: bytes, at: int, *, ended: bool) -> Answer | None:

@@ -46,6 +46,9 @@ TYPE = "Content-Type: application/json"
         ["Content-Length: -1"],
         ["Content-Length: 99999999999999999999999999"],
         ["Transfer-Encoding: chunked, identity"],
+        ["Transfer-Encoding: gzip"],
+        ["Transfer-Encoding: identity"],
+        ["Transfer-Encoding: chunked, chunked"],
         ["Transfer-Encoding: identity, chunked, chunked", "Content-Length: 2"],
         ["Transfer-Encoding : chunked", "Content-Length: 2"],
         ["Content-Length : 2"],
@@ -59,6 +62,27 @@ async def test_a_request_whose_end_two_readers_see_in_two_places_ends_its_connec
 ) -> None:
     async with raw(front, [TYPE, *head], b"{}" + b"0\r\n\r\n" + hidden(front)) as connection:
         assert (await connection.head()).status == 400
+        assert await connection.ended()
+    assert front.called() == []
+
+
+@pytest.mark.parametrize(
+    ("head", "version", "status"),
+    [
+        (["Transfer-Encoding: gzip, chunked"], "1.1", 501),
+        (["Transfer-Encoding: identity", "Transfer-Encoding: chunked"], "1.1", 501),
+        (["Transfer-Encoding: chunked"], "1.0", 400),
+    ],
+)
+async def test_a_coding_that_some_readers_pass_over_ends_the_connection(
+    front: Front, head: list[str], version: str, status: int
+) -> None:
+    text = hidden(front).replace(b"HTTP/1.1", f"HTTP/{version}".encode(), 1)
+    coded = text.replace(b"Content-Length: ", "".join(f"{line}\r\n" for line in head).encode() + b"X-Length: ", 1)
+    start, _, body = coded.partition(b"\r\n\r\n")
+    async with connected(front) as connection:  # type: ignore[arg-type]
+        connection.send(start + b"\r\n\r\n%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n" + hidden(front))
+        assert (await connection.head()).status == status
         assert await connection.ended()
     assert front.called() == []
 
@@ -99,3 +123,36 @@ async def test_no_way_to_write_the_path_goes_by_the_checks_of_the_host(front: Fr
         connection.send(request(front, "POST", target, MODERN_LINES, body, host="evil.example"))  # type: ignore[arg-type]
         assert (await connection.head()).status in (400, 421)
     assert front.called() == []
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "HTTP"])
+@pytest.mark.parametrize(
+    ("said", "host", "called"),
+    [
+        ("127.0.0.1:{port}", "127.0.0.1:{port}", 1),
+        ("localhost", "LOCALHOST", 1),
+        ("evil.example", "127.0.0.1:{port}", 0),
+        ("127.0.0.1:{port}", "localhost:{port}", 0),
+        ("127.0.0.1:{port}", "127.0.0.1", 0),
+        ("127.0.0.1:{port}", "evil.example", 0),
+        ("user@127.0.0.1:{port}", "127.0.0.1:{port}", 0),
+    ],
+)
+async def test_a_url_names_the_same_host_as_the_host_header(
+    front: Front, scheme: str, said: str, host: str, called: int
+) -> None:
+    said, host = said.format(port=front.port), host.format(port=front.port)
+    async with connected(front) as connection:  # type: ignore[arg-type]
+        body = call(meta=META).encode()
+        connection.send(request(front, "POST", f"{scheme}://{said}/mcp", MODERN_LINES, body, host=host))  # type: ignore[arg-type]
+        assert (await connection.head()).status in ((200,) if called else (400, 421))
+    assert len(front.called()) == called
+
+
+@pytest.mark.parametrize("default", ["http://localhost:80", "https://localhost:443"])
+async def test_a_port_that_goes_without_saying_makes_no_other_host(front: Front, default: str) -> None:
+    async with connected(front) as connection:  # type: ignore[arg-type]
+        for url in (default, default.rpartition(":")[0]):
+            for host in ("localhost", default.partition("://")[2]):
+                connection.send(request(front, "POST", f"{url}/mcp", MODERN_LINES, call(meta=META).encode(), host=host))  # type: ignore[arg-type]
+                assert (await connection.response()).status == 200

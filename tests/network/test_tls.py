@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -145,3 +147,19 @@ async def test_a_setting_that_does_not_fit_is_told_of(tmp_path: Path, tls: Any, 
     async with spawned([*HUB, "serve", "--http", "--config", str(config)]) as client:
         assert await client.exited() == 2
         await client.until(lambda: line in client.stderr)
+
+
+@pytest.mark.parametrize("over_tls", [True, False], ids=["TLS", "plain"])
+async def test_hundreds_of_silent_connections_do_not_take_the_descriptors(tmp_path: Path, over_tls: bool) -> None:
+    tls = certificate(tmp_path)
+    listen = {"token": TOKENS["alice"], **({"tls": tls} if over_tls else {})}
+    narrow = ("sh", "-c", 'ulimit -n 512 && exec "$@"', "sh")
+    async with network_hub(tmp_path / "hub", {"up": fake()}, listen, before=narrow) as (_, base):
+        trusting = ssl.create_default_context(cafile=tls["cert"])
+        host, port = base.rpartition("/")[2].split(":")
+        with contextlib.ExitStack() as silent:
+            for _ in range(600):
+                silent.enter_context(socket.create_connection((host, int(port)), PATIENCE))
+            for _ in range(3):
+                async with visiting(base, "modern", TOKENS["alice"], verify=trusting) as visitor:
+                    assert await visitor.text("up__echo", {"text": "hello"}) == "hello"

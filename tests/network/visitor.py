@@ -21,12 +21,17 @@ ACCEPT = {"accept": "application/json", "content-type": "application/json"}
 
 @contextlib.asynccontextmanager
 async def network_hub(
-    directory: Path, servers: dict[str, Any], listen: dict[str, Any], *options: str, **root: Any
+    directory: Path,
+    servers: dict[str, Any],
+    listen: dict[str, Any],
+    *options: str,
+    before: tuple[str, ...] = (),
+    **root: Any,
 ) -> AsyncIterator[tuple[StdioClient, str]]:
-    """The process and its base URL, as it announces it."""
+    """The process and its base URL, as it announces it. `before` are words in front of its command."""
     directory.mkdir(exist_ok=True)
     config = write_config(directory, servers, listen={"port": 0, **listen}, **root)
-    async with spawned([*HUB, "serve", "--sse", "--config", str(config), *options]) as process:
+    async with spawned([*before, *HUB, "serve", "--sse", "--config", str(config), *options]) as process:
         await process.until(lambda: b"Serving" in process.stderr or process.process.returncode is not None)
         found = re.search(rb"(https?://[^ /]+:\d+)/mcp", process.stderr)
         assert found is not None, process.stderr.decode()

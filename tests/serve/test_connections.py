@@ -103,15 +103,6 @@ async def test_what_is_no_request_ends_a_stream_that_is_open() -> None:
                 await asyncio.sleep(0)
 
 
-async def test_a_client_that_ends_its_half_has_gone() -> None:
-    async with serving() as served, connected(served) as connection:
-        connection.send(request(served, "POST", "/mcp", await initialized(served), call("hang")))
-        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
-        connection.writer.write_eof()
-        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
-        assert await rest(connection) == b""
-
-
 async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "KEEP_CONNECTION", 0.05)
     async with serving() as served, connected(served) as connection:
@@ -184,6 +175,88 @@ async def test_a_head_beyond_its_bound_is_refused_however_it_comes() -> None:
         assert (await connection.response()).status == 200
         assert (await connection.head()).status == 431
         assert await connection.ended()
+
+
+def sized(size: int, body: bytes = b"") -> bytes:
+    """A request whose head has so many bytes, in lines of about 1000."""
+    length = f"Content-Length: {len(body)}\r\n" if body else ""
+    lines, left = [], size - len(get(head=length))
+    while left:
+        line = left if left < 2000 else 1000
+        lines.append(f"X-Filler: {'x' * (line - len('X-Filler: ') - 2)}\r\n")
+        left -= line
+    return get(head=length + "".join(lines)) + body
+
+
+@pytest.mark.parametrize("piece", [1 << 20, 16_384, 5000, 777])
+@pytest.mark.parametrize("body", [b"", b"{}"])
+@pytest.mark.parametrize("before", [b"", b"first", b"behind the first"], ids=["alone", "second", "in one piece"])
+async def test_the_bound_of_a_head_holds_to_the_byte(piece: int, body: bytes, before: bytes) -> None:
+    for size, status in ((connections.MAX_HEAD, 200), (connections.MAX_HEAD + 1, 431)):
+        async with serving() as served, connected(served) as connection:
+            data = sized(size, body)
+            assert data.index(b"\r\n\r\n") + 4 == size
+            if before == b"first":
+                connection.send(get())
+                assert (await connection.response()).status == 200
+            elif before:
+                data = get() + data
+            for at in range(0, len(data), piece):
+                connection.send(data[at : at + piece])
+                await connection.writer.drain()
+                await asyncio.sleep(0)
+            if before not in (b"", b"first"):
+                assert (await connection.response()).status == 200
+            assert (await connection.head()).status == status
+
+
+async def test_a_head_of_98_kb_is_refused() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(sized(98_000))
+        assert (await connection.head()).status == 431
+        assert await connection.ended()
+
+
+async def test_a_head_that_does_not_come_to_its_end_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_DEADLINE", 0.05)
+    async with serving() as served, connected(served) as connection:
+        connection.send(get()[:-4])
+        assert (await connection.head()).status == 408
+        assert await connection.ended()
+        assert served.app.refusals.counts == {"head_too_slow": 1}
+
+
+CHUNKED = b"2\r\n{}\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "version", "status"),
+    [
+        (["gzip, chunked"], "1.1", 501),
+        (["identity", "chunked"], "1.1", 501),
+        (["identity, chunked"], "1.1", 501),
+        (["gzip"], "1.1", 400),
+        (["identity"], "1.1", 400),
+        (["chunked, gzip"], "1.1", 400),
+        (["chunked", "chunked"], "1.1", 400),
+        (["chunked"], "1.0", 400),
+        (["gzip, chunked"], "1.0", 501),
+        (["chunked"], "1.1", 415),
+        (["\tCHUNKED "], "1.1", 415),
+    ],
+)
+@pytest.mark.parametrize("known", [False, True], ids=["first", "second"])
+async def test_only_one_transfer_coding_is_taken(lines: list[str], version: str, status: int, known: bool) -> None:
+    async with serving() as served, connected(served) as connection:
+        if known:  # the head of a request that is like the one before is not made again
+            connection.send(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKED)
+            assert (await connection.response()).status == 415
+        head = "".join(f"Transfer-Encoding: {line}\r\n" for line in lines)
+        connection.send(f"POST /mcp HTTP/{version}\r\nHost: localhost\r\n{head}\r\n".encode() + CHUNKED + get())
+        assert (await connection.response()).status == status
+        if status != 415:
+            assert await rest(connection) == b""
+            assert served.app.refusals.counts["transfer_encoding"] + served.app.refusals.counts["bad_request"] == 1
 
 
 # --- bodies ------------------------------------------------------------------------------------------------------

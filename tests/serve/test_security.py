@@ -121,6 +121,31 @@ def test_a_repeated_origin_is_refused_with_the_name_of_the_setting() -> None:
     assert "listen.allowed_origins" in refusal.text
 
 
+SITES: list[tuple[list[bytes], bytes | None, int]] = [
+    ([], None, 0),
+    ([b"none"], None, 0),
+    ([b"same-origin"], None, 0),
+    ([b"Same-Origin "], None, 0),
+    ([b"cross-site"], None, 403),
+    ([b"same-site"], None, 403),
+    ([b"same-origin", b"cross-site"], None, 403),
+    ([b""], None, 403),
+    ([b"cross-site"], b"https://app.example", 0),
+    ([b"same-site"], b"http://localhost:8808", 0),
+    ([b"cross-site"], b"https://evil.example", 403),
+    ([b"same-origin"], b"null", 403),
+]
+
+
+@pytest.mark.parametrize(("sites", "origin", "status"), SITES)
+def test_a_request_that_a_page_of_another_site_causes_needs_an_origin_that_is_accepted(
+    sites: list[bytes], origin: bytes | None, status: int
+) -> None:
+    lines = [(b"host", b"localhost"), *((b"sec-fetch-site", site) for site in sites)]
+    lines += [(b"origin", origin)] if origin is not None else []
+    assert verdict(Listen(allowed_origins=("https://app.example",)), *lines) == status
+
+
 @pytest.mark.parametrize("name", [b"forwarded", b"x-forwarded-for", b"x-forwarded-host"])
 def test_a_forwarded_request_needs_a_listener_with_a_token(name: bytes) -> None:
     lines = ((b"host", b"localhost"), (name, b"192.0.2.1"))
@@ -180,6 +205,15 @@ LISTENERS: list[tuple[dict[str, Any], str | None]] = [
     ({"token": ""}, "32"),
     ({"token": TOKEN + "\n"}, "visible"),
     ({"token": "ü" * 32}, "visible"),
+    ({"allowed_origins": ["null"]}, "allowed_origins"),
+    ({"allowed_origins": ["https://app.example", " NULL"]}, "allowed_origins"),
+    ({"allowed_origins": ["null"], "token": TOKEN}, None),
+    ({"allowed_origins": ["https://app.example"]}, None),
+    ({"allowed_hosts": ["mine.example"]}, "allowed_hosts"),
+    ({"allowed_hosts": ["localhost", "mine.example:8808"]}, "allowed_hosts"),
+    ({"allowed_hosts": ["mine.example:*"]}, "allowed_hosts"),
+    ({"allowed_hosts": ["mine.example"], "token": TOKEN}, None),
+    ({"allowed_hosts": ["localhost:8808", "127.0.0.1:*", "[::1]:80", "127.0.0.53"]}, None),
 ]
 
 

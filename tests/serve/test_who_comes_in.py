@@ -29,6 +29,8 @@ CASES: dict[str, tuple[str | None, list[tuple[str, str]], int]] = {
     "Forwarded": ("own", [("Forwarded", "for=192.0.2.1"), JSON], 403),
     "X-Forwarded-For": ("own", [("X-Forwarded-For", "127.0.0.1"), JSON], 403),
     "X-Forwarded-Host": ("own", [("X-Forwarded-Host", "localhost"), JSON], 403),
+    "a page of another site": ("own", [("Sec-Fetch-Site", "cross-site"), JSON], 403),
+    "a page of the same site": ("own", [("Sec-Fetch-Site", "same-site"), JSON], 403),
     "a form": ("own", [("Content-Type", "application/x-www-form-urlencoded")], 415),
     "plain text": ("own", [("Content-Type", "text/plain")], 415),
     "no Content-Type": ("own", [], 415),

@@ -28,6 +28,7 @@ ORIGINS = (
         b"https://page.example.evil",
     ),
 )
+SITES = (b"none", b"same-origin", b"same-site", b"cross-site", b"Same-Origin", b"same-origin ", b"none, none", b"")
 NAMES = (
     b"host",
     b"origin",
@@ -37,6 +38,7 @@ NAMES = (
     b"x-forwarded-host",
     b"x-other",
     b"cookie",
+    b"sec-fetch-site",
 )
 TOKENS = (*HOSTS, *ORIGINS, b"Bearer ", b"Bearer " + TOKEN.encode(), TOKEN.encode(), b"bearer  ", b"Basic ")
 SEEDS = (b"\x00\x02\x00\x00\x01\x00", b"\x01\x02\x00\x05\x02\x00", b"\x02\x03\x00\x06\x01\x09\x02\x00")
@@ -60,6 +62,8 @@ def target(data: bytes) -> None:
             if name == b"host"
             else ORIGINS
             if name == b"origin"
+            else SITES
+            if name == b"sec-fetch-site"
             else (b"Bearer " + TOKEN.encode(), b"Bearer x", b"")
         )
         lines.append((name, supply.one_of(known) if supply.below(4) else supply.piece()))
@@ -80,6 +84,7 @@ def _may_ask(listen: Listen, lines: list[tuple[bytes, bytes]]) -> bool:
     """The rules, written down a second time and by lists of what is good only."""
     hosts = [value.lower() for name, value in lines if name == b"host"]
     origins = [value.lower() for name, value in lines if name == b"origin"]
+    sites = [value for name, value in lines if name == b"sec-fetch-site"]
     forwarded = any(name == b"forwarded" or name.startswith(b"x-forwarded-") for name, _ in lines)
     names = _LOOPBACK | {name.encode() for name in listen.public_host}
     pages = {b"http://%s:%d" % (name, PORT) for name in _LOOPBACK}
@@ -90,6 +95,7 @@ def _may_ask(listen: Listen, lines: list[tuple[bytes, bytes]]) -> bool:
         and any(hosts[0] == name or _is_port(hosts[0].removeprefix(name + b":"), hosts[0]) for name in names)
         and (not origins or (len(origins) == 1 and origins[0] in pages))
         and not (forwarded and listen.token is None)
+        and (bool(origins) or all(site.strip(b" \t").lower() in (b"none", b"same-origin") for site in sites))
     )
 
 

@@ -26,6 +26,7 @@ HEAD = (
 )
 SIZED = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(BODY) + BODY + b"\r\n0\r\n\r\n"
+LONG = b"X: " + b"x" * 32_760 + b"\r\n"
 TOKENS = (
     *(b"Content-Length: 5\r\n", b"Content-Length: 0\r\n", b"content-length:5\r\n", b"Content-Length : 5\r\n"),
     *(b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: identity\r\n", b"Transfer-Encoding:\tchunked\r\n"),
@@ -33,6 +34,9 @@ TOKENS = (
     *(b"Expect: 100-continue\r\n", b"Upgrade: websocket\r\nConnection: upgrade\r\n", b"Host: evil.example\r\n"),
     *(b" folded\r\n", b"Trailer: x\r\n", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n"),
     *(b"0\r\n\r\n", b"5\r\n", b"5;x=y\r\n", b"0x5\r\n", b"+5\r\n", b"\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b"\xff"),
+    *(b"Transfer-Encoding: gzip, chunked\r\n", b"gzip, ", b"identity, ", b"identity\r\nTransfer-Encoding: "),
+    *(b"http://localhost", b"http://LOCALHOST:80", b"https://evil.example", b"http://localhost:81", LONG),
+    *(b"Sec-Fetch-Site: cross-site\r\n",),
     *(b"GET ", b"HTTP/1.0", b"HTTP/1.1", SIZED, CHUNKED, BODY),
 )
 SEEDS = (
@@ -40,6 +44,12 @@ SEEDS = (
     b"\x00" + CHUNKED,
     b"\x02\x00\x30\x01\x10" + SIZED + CHUNKED,
     b"\x00" + HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SIZED,
+    b"\x00" + HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n%x\r\n" % len(BODY) + BODY + b"\r\n0\r\n\r\n" + SIZED,
+    b"\x00" + CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0") + SIZED,
+    b"\x00" + SIZED.replace(b"/mcp", b"http://evil.example/mcp", 1),
+    b"\x00" + SIZED.replace(b"/mcp", b"http://localhost/mcp", 1),
+    b"\x00" + SIZED.replace(b"Host:", LONG * 2 + b"Host:", 1) + SIZED,
+    b"\x02\x00\x30\x01\x10" + SIZED.replace(b"Host:", LONG + b"Host:", 1) + SIZED,
     b"\x01\x00\x20" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n5;x\r\nabcde\r\n0\r\nTrailer: 1\r\n\r\n" + SIZED,
 )
 PATIENCE = 60.0
