@@ -143,12 +143,7 @@ class Connection(Sending):
         if self._transport.get_extra_info("ssl_object") is not None or self._parser.get_http_version() != "1.1":
             return False
         self._half_closed = HalfClosed(self._transport, self._deadline)
-        self._look()
         return True
-
-    def _look(self) -> None:
-        if self._half_closed is not None:
-            self._half_closed.look(unanswered=self._reply is not None and not self._reply.started)
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, or keep it until there is a turn for it."""
@@ -376,7 +371,7 @@ class Connection(Sending):
     def _late(self) -> None:
         """Idle for long, or too slow."""
         if self._half_closed is not None:
-            self._look()
+            self._half_closed.look(unanswered=self._reply is not None and not self._reply.started)
         elif self._trickles and self._reading == HEAD:
             self._refuse(408)
         else:

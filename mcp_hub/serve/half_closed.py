@@ -9,9 +9,10 @@ from typing import Final
 from mcp_hub.serve.deadline import Deadline
 
 FIRST_LOOK: Final = 0.01
-"""Seconds until the first look; each further one is twice as long after the one before."""
+"""Seconds until the first look, in which most answers are given; from the second on each is twice as long after the one
+before."""
 LAST_LOOK: Final = 15.0
-"""The longest time between two looks. From then on each writes a sign of life, as streams do."""
+"""The longest time between two looks. Those, and the first one, write a sign of life, as streams do."""
 _SIGN_OF_LIFE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 """Means nothing in front of an answer, and clients pass over it; the system of a client that has gone objects to it."""
 
@@ -28,6 +29,7 @@ class HalfClosed:
         self._transport = transport
         self._deadline = deadline
         self._after = FIRST_LOOK
+        deadline.set(FIRST_LOOK)
 
     def look(self, *, unanswered: bool) -> None:
         """`unanswered`: no answer has begun, so that a sign of life can be written."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import socket
 import ssl
@@ -25,8 +24,7 @@ log = logging.getLogger("mcp_hub.serve")
 AT_ONCE: Final = 64
 """Connections that are accepted until others have their turn."""
 AGAIN_AFTER: Final = 1.0
-"""Seconds until the next attempt where the system has no descriptor or memory left."""
-_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Seconds until the next attempt where the system has no descriptor or memory left, as the loops wait."""
 
 
 class TlsServer:
@@ -52,13 +50,12 @@ class TlsServer:
         while True:
             try:
                 accepted, address = await loop.sock_accept(self._listening)
-            except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    log.warning("no connection can be accepted for a moment: %s", error.strerror)
-                    await asyncio.sleep(AGAIN_AFTER)
-                elif self._listening.fileno() < 0:
-                    return
+            except ConnectionError:
                 continue  # its client has left already
+            except OSError as error:
+                log.warning("no connection is accepted for %g s: %s", AGAIN_AFTER, error.strerror)
+                await asyncio.sleep(AGAIN_AFTER)
+                continue
             Handshake(self._listener, self._context, accepted, str(address[0])).begin()
             count += 1
             if count % AT_ONCE == 0:
@@ -88,7 +85,7 @@ class Handshake:
     async def _shake_hands(self, place: Place) -> None:
         listener = self._listener
         try:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the loops do this only for what they have accepted themselves
                 self._accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await listener.loop.connect_accepted_socket(
                 lambda: Connection(listener, place),

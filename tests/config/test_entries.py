@@ -235,7 +235,7 @@ def test_a_directory_named_tools_means_nothing_by_itself(tmp_path: Path) -> None
         (
             "listen: 7",
             "listen: must be a mapping with host, port, token, principals, verify, tls, public_host, allowed_hosts, "
-            "allowed_origins, max_body, limits",
+            "allowed_origins, trusted_proxies, max_body, limits",
         ),
         (
             "listen: {public_host: 'https://hub.example'}",
