@@ -377,7 +377,10 @@ class Connection(Sending):
         else:
             if self._trickles and self._reading == NOTHING:
                 self._listener.refusals.note("head_too_slow", self.peer)
-            self._transport.close()
+            if self._place is not None and self._place.stranger:
+                self._transport.abort()  # the end of TLS would wait for the client's
+            else:
+                self._transport.close()
 
     def shut(self) -> None:
         """Close when nothing is being answered, or as soon as that is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -121,6 +122,27 @@ async def test_a_connection_that_stays_silent_ends_at_its_deadline(
         assert await stranger.ended()
         cause = "tls" if listen.tls is not None else "head_too_slow"
         assert served.dispatcher.refused == [{"peer": "127.0.0.1", "cause": cause, "status": None}]
+
+
+async def test_a_client_that_is_silent_behind_its_handshake_ends_at_the_same_deadline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_DEADLINE", 0.5)
+    tls = certificate(tmp_path)
+
+    def everything_said(port: int) -> None:
+        """Shake hands, then read without TLS, so that nothing is answered to the end of the other side."""
+        context = ssl.create_default_context(cafile=tls["cert"])
+        with (
+            socket.create_connection(("127.0.0.1", port), HANG_BOUND) as plain,
+            context.wrap_socket(plain.dup(), server_hostname="127.0.0.1"),
+        ):
+            while plain.recv(65536):
+                pass
+
+    async with serving(Listen.model_validate({"port": 0, "tls": tls})) as served:
+        await asyncio.to_thread(everything_said, served.port)
+        assert served.app.refusals.counts == {"head_too_slow": 1}
 
 
 async def test_a_silent_handshake_does_not_hold_up_the_end(tmp_path: Path) -> None:
