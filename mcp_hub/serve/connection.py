@@ -125,8 +125,9 @@ class Connection(Sending):
         if answering is not None:
             answering.lose()
         self.resume_writing()
-        if self._place is not None:
-            self._listener.left(self._place)
+        place, self._place = self._place, None  # it knows the connection, too
+        if place is not None:
+            self._listener.left(place)
 
     def eof_received(self) -> bool:
         """The client sends no more. What it has asked for is answered; where that is nothing, the connection ends.

@@ -245,7 +245,7 @@ def _address(text: str) -> str | None:
     elif text.count(":") == 1:
         text = text.partition(":")[0]
     try:
-        return str(ip_address(text))
+        return str(ip_address(text.partition("%")[0]))  # a zone may be any text, and is of another machine
     except ValueError:
         return None
 

@@ -195,6 +195,7 @@ async def test_over_stdio_there_is_no_address(tmp_path: Path) -> None:
         ([("x-forwarded-for", "203.0.113.9:5000")], "203.0.113.9"),
         ([("x-forwarded-for", "[2001:db8::1]:5000")], "2001:db8::1"),
         ([("x-forwarded-for", "2001:db8::1")], "2001:db8::1"),
+        ([("x-forwarded-for", "fe80::1%evil\x1b[2J")], "fe80::1"),
         ([("x-forwarded-for", "evil\x1b[2J")], "10.0.0.5"),
         ([("x-forwarded-for", "203.0.113.9, unknown")], "10.0.0.5"),
         ([("x-forwarded-for", "")], "10.0.0.5"),
