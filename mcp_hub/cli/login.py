@@ -131,7 +131,7 @@ async def _open(server: Server, tokens: Tokens) -> None:
     children, clients = Children(), Clients(expected=False)
     causes = Causes(server, None, clients, shared=True)
     info = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
-    side = Side(info, lambda method, params: None, causes, nothing, clients.spoken)
+    side = Side(info, lambda method, params, cause: None, causes, nothing, clients.spoken)
     session = await open_session(server, Dialer(children, sign_ins=lambda _: tokens), side)
     try:
         with contextlib.suppress(UpstreamAnswered):

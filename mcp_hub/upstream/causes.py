@@ -1,4 +1,4 @@
-"""Which client caused a request of a server's: asked if it is certain, never guessed."""
+"""Which client caused what a server asks or logs: told if it is certain, never guessed."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ CARRIER_WAIT: Final = 5.0
 
 Hear = Callable[[Json], None]
 
+_NOBODY: Final = object()
+_SEVERAL: Final = object()
+
 
 class Attended(msgspec.Struct, eq=False):
     """A call that a session carries while the block runs."""
@@ -32,8 +35,9 @@ class Attended(msgspec.Struct, eq=False):
     running: list[Attended]
     ended: asyncio.Event
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Attended:
         self.running.append(self)
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.running.remove(self)
@@ -50,34 +54,57 @@ class Causes:
         self._shared = shared
         """Whether clients beside the standing one may cause something here."""
         self._running: list[Attended] = []
+        self._only: Hashable | None = _NOBODY if shared else key
+        """The one caller this session has ever worked for; no time is long enough to be sure that a message is not
+        late, so that with a second caller nothing is certain any more but what comes on the stream of a call."""
         self.elicitations = Elicitations(server.id)
         self._moved = asyncio.Event()
         """A call has ended or is parked: another one may be the only one that can carry a question."""
 
     def attended(self, key: Hashable | None, asker: Asker | None, hear: Hear | None = None) -> Attended:
         """While its block runs, the session carries a call of this client; `hear` takes log messages it causes."""
+        if key != self._only:
+            self.joined(key)
         return Attended(key, asker, hear, self._running, self._moved)
 
-    def heard(self, message: Json) -> bool:
-        """Pass a log message to the call that caused it; False if none runs. Of several clients nobody gets it."""
-        if len({one.key for one in self._running}) == 1:
-            hear = self._running[-1].hear
-            if hear is not None:
-                hear(message)
-        return bool(self._running)
+    def joined(self, key: Hashable | None) -> None:
+        """The session works for this client from now on."""
+        if self._shared:
+            self._only = key if self._only in (_NOBODY, key) else _SEVERAL
 
-    async def answer(self, method: str, params: Json) -> Json:
-        """The result of a server's request. Raises ProtocolError, which is its answer then."""
+    def heard(self, message: Json, cause: object) -> None:
+        """Pass a log message to the client it belongs to for certain, else to nobody.
+
+        `cause` is the call on whose stream it came (NO_CAUSE: not that of a call; None: streams are not known).
+        """
+        if isinstance(cause, Attended):
+            if cause.hear is not None:
+                cause.hear(message)
+            return
+        if self._only in (_NOBODY, _SEVERAL) or (cause is not None and self._shared):
+            return
+        takers = [one.hear for one in self._running if one.hear is not None]
+        if takers and (len(self._running) == 1 or self._only is None):
+            takers[-1](message)
+        else:
+            self._clients.hear(message, self._server.id, self._only)
+
+    async def answer(self, method: str, params: Json, cause: object = None) -> Json:
+        """The result of a server's request. Raises ProtocolError, which is its answer then.
+
+        `cause` is as of `heard`: what comes on the stream of a call is asked because of that call.
+        """
         if method == "ping":
             return {}
         if method not in CAPABILITY:
             raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CARRIER_WAIT):
-                while self._too_many_carry():
-                    self._moved.clear()
-                    await self._moved.wait()
-        key, asker = self._asker(method)
+        if cause is None or not self._shared:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CARRIER_WAIT):
+                    while self._too_many_carry():
+                        self._moved.clear()
+                        await self._moved.wait()
+        key, asker = self._asker(method, cause)
         missing = lacks(asker.capabilities, method, params)
         if missing is not None:
             raise ProtocolError(METHOD_NOT_FOUND, f"The client does not offer {missing}.")
@@ -93,12 +120,17 @@ class Causes:
         askers = [one.asker for one in self._running if one.asker is not None]
         return len({one.key for one in self._running}) == 1 and sum(asker.parked is False for asker in askers) > 1
 
-    def _asker(self, method: str) -> tuple[Hashable | None, Asker]:
+    def _asker(self, method: str, cause: object) -> tuple[Hashable | None, Asker]:
         """Who is asked, and the key it is known by. Raises ProtocolError if that is not certain."""
         standing = self._clients.of(self._key)
         if self._shared and standing is None and CAPABILITY[method] not in self._server.allow:
             text = f"This server may not ask for {CAPABILITY[method]} (setting: servers.{self._server.id}.allow)."
             raise ProtocolError(METHOD_NOT_FOUND, text)
+        nobody = ProtocolError(INVALID_REQUEST, f"Nobody can be told to have caused this {method}: it is not asked.")
+        if self._shared and cause is not None:
+            if isinstance(cause, Attended) and cause.asker is not None:
+                return cause.key, cause.asker
+            raise nobody
         keys = {one.key for one in self._running}
         if len(keys) == 1:
             (key,) = keys
@@ -114,4 +146,4 @@ class Causes:
                 return key, known
         if not keys and standing is not None:
             return self._key, standing
-        raise ProtocolError(INVALID_REQUEST, f"Nobody can be told to have caused this {method}: it is not asked.")
+        raise nobody

@@ -50,11 +50,11 @@ class Clients:
         """The client is gone."""
         self._known.pop(key, None)
 
-    def hear(self, message: Json, server: str, key: Hashable | None, *, own: bool) -> None:
-        """A server said something outside of any call: its only client hears it, or all that see the server."""
-        for other, asker in list(self._known.items()):
-            if other == key if own else self._sees(other, server):
-                asker.hear(message)
+    def hear(self, message: Json, server: str, key: Hashable | None) -> None:
+        """Pass a log message of a server to this client outside of any call, if it sees the server."""
+        asker = self._known.get(key)
+        if asker is not None and self._sees(key, server):
+            asker.hear(message)
 
     def of(self, key: Hashable | None) -> Asker | None:
         """The client of this key, if it can be asked."""

@@ -353,8 +353,10 @@ class Upstream:
             schema = self.lists.schema(params.get("name")) if headed else None
             if envelope is not None and envelope.log_level is not None:
                 await session.log_from(envelope.log_level)
-            with session.causes.attended(caller, asker, hear):
-                return await session.request(method, params, envelope=envelope, on_progress=on_progress, schema=schema)
+            with session.causes.attended(caller, asker, hear) as cause:
+                return await session.request(
+                    method, params, envelope=envelope, on_progress=on_progress, schema=schema, cause=cause
+                )
 
         for repeated in (False, True):
             try:

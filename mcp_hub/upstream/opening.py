@@ -14,7 +14,7 @@ from mcp_hub.kinds import PRESETS
 from mcp_hub.log_levels import MESSAGE
 from mcp_hub.redaction import LEARNED
 from mcp_hub.upstream.agreement import Agreement
-from mcp_hub.upstream.causes import Causes, Hear
+from mcp_hub.upstream.causes import Causes
 from mcp_hub.upstream.client_sessions import entry_for
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.dial import Dialer
@@ -25,6 +25,8 @@ from mcp_hub.upstream.words import Words
 from mcp_hub.wire.link import LinkError
 
 Updated = Callable[[Hashable | None, Json], None]
+Changed = Callable[[str, Json], None]
+"""Takes every other notification: its method and its params."""
 
 
 class Opener:
@@ -51,17 +53,16 @@ class Opener:
         self._updated = updated
         self._words = words
 
-    async def shared(self, known: Agreement | None, notified: Notified) -> Session:
+    async def shared(self, known: Agreement | None, notified: Changed) -> Session:
         """The session of all callers. `known` is what an earlier one agreed on. Raises what `open_session` raises."""
         causes = Causes(self._server, None, self._clients, shared=not self._clients.expected)
-        hear = partial(self._clients.hear, server=self._server.id, key=None, own=False)
-        noticed = self._noticed(None, causes, hear, notified)
+        noticed = self._noticed(None, causes, notified)
         offered = partial(self._clients.offered, self._server)
         side = Side(self._info, noticed, causes, offered, self._clients.spoken, self._words.clean)
         return await self._open(self._server, side, known)
 
     async def own(
-        self, known: Agreement | None, caller: Hashable | None, told: Json | None, notified: Notified
+        self, known: Agreement | None, caller: Hashable | None, told: Json | None, notified: Changed
     ) -> Session:
         """A session of one caller alone. `told` is what it can be asked; None: what it said when it came."""
 
@@ -72,25 +73,24 @@ class Opener:
             return await self._clients.spoken() if caller is None else era_of(caller)
 
         causes = Causes(self._server, caller, self._clients, shared=False)
-        hear = partial(self._clients.hear, server=self._server.id, key=caller, own=True)
-        noticed = self._noticed(caller, causes, hear, notified)
+        noticed = self._noticed(caller, causes, notified)
         side = Side(self._info, noticed, causes, offered, spoken, self._words.clean)
         return await self._open(entry_for(self._server, caller), side, known)
 
-    def _noticed(self, caller: Hashable | None, causes: Causes, hear: Hear, notified: Notified) -> Notified:
-        """Takes the notifications of a session. `hear` takes log messages that no call has caused."""
+    def _noticed(self, caller: Hashable | None, causes: Causes, notified: Changed) -> Notified:
+        """Takes the notifications of a session."""
 
-        def noticed(method: str, params: Json) -> None:
+        def noticed(method: str, params: Json, cause: object) -> None:
             if method == UPDATED:
                 self._updated(caller, params)
             elif method == COMPLETED:
                 causes.elicitations.completed(params)
+            elif method == MESSAGE:
+                causes.heard(self._words.known(params), cause)
             elif method == PRESETS and self._server.tools_dir is not None:
                 self._hold(params.get("values"))
-            elif method != MESSAGE:
+            else:
                 notified(method, params)
-            elif not causes.heard(params):
-                hear(self._words.known(params))
 
         return noticed
 

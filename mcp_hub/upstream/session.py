@@ -23,7 +23,7 @@ from mcp_hub.upstream.causes import Causes
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.watches import SUBSCRIBE, UNSUBSCRIBE
 from mcp_hub.wire.link import LinkError, LinkLost, SessionLost
-from mcp_hub.wire.peer import Peer, Progress
+from mcp_hub.wire.peer import NO_CAUSE, Peer, Progress
 
 log = logging.getLogger("mcp_hub.upstream")
 
@@ -31,7 +31,8 @@ LISTEN_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 """Seconds between attempts to listen for changes again, the last one for ever."""
 LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
 
-Notified = Callable[[str, dict[str, Any]], None]
+Notified = Callable[[str, dict[str, Any], object], None]
+"""Takes a notification: its method, its params, and the cause of the request on whose stream it came."""
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -100,8 +101,11 @@ class Session:
         envelope: Envelope | None = None,
         on_progress: Progress | None = None,
         schema: dict[str, Any] | None = None,
+        cause: object = NO_CAUSE,
     ) -> Any:
         """One request in the upstream's era. `envelope` is its causer's, `schema` the called tool's inputSchema.
+
+        `cause` is what comes on the stream of this request is attributed to.
 
         Raises what Peer.request raises.
         """
@@ -116,7 +120,7 @@ class Session:
                 param_map = routing_headers.param_map(schema) if schema else None
                 headers.update(routing_headers.emit(method, params, param_map or {}))
         try:
-            return await self.peer.request(method, params, headers=headers, on_progress=on_progress)
+            return await self.peer.request(method, params, headers=headers, on_progress=on_progress, cause=cause)
         except LinkError as error:
             error.last_words = error.last_words or self.last_words
             if isinstance(error, SessionLost):

@@ -25,6 +25,11 @@ class Watches:
         """What is watched, under the upstream's own URIs."""
         return list(self._watchers)
 
+    @property
+    def watchers(self) -> set[Hashable]:
+        """Everybody who watches something."""
+        return {who for watchers in self._watchers.values() for who in watchers}
+
     def add(self, uri: str, who: Hashable, heard: Heard) -> bool:
         """Whether nobody watched it before."""
         watchers = self._watchers.setdefault(uri, {})

@@ -43,6 +43,7 @@ class Watching:
         if watches.add(uri, who, heard):
             try:
                 async with self._session_for(caller) as session:
+                    session.causes.joined(caller)
                     await session.watch(watches.uris, new=uri)
             except LinkError as error:
                 watches.remove(uri, who)
@@ -86,6 +87,8 @@ class Watching:
     def restore(self, session: Session, key: Hashable | None) -> None:
         """A new session knows nothing of what was watched on the one before."""
         if key in self._watches:
+            for who in self._watches[key].watchers:
+                session.causes.joined(who)
             task = asyncio.get_running_loop().create_task(self._watch_again(session, self._watches[key].uris))
             self._restoring.add(task)
             task.add_done_callback(self._restoring.discard)

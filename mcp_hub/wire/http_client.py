@@ -304,7 +304,7 @@ class HttpLink:
                 stream.answered = True
                 self._requests.pop(stream.request, None)
         if self._lost is None and self._receiver is not None:
-            self._receiver.received(message)
+            self._receiver.received(message, stream.request)
 
     def open_standing_stream(self, headers: Mapping[str, str] | None = None) -> None:
         """Keep a GET stream open for what the upstream says unasked; again after a new handshake."""

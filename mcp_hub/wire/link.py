@@ -50,8 +50,11 @@ class FrameTooLarge(LinkError):
 class Receiver(Protocol):
     """Who sits on top of a link. All of these are synchronous, cheap and never raise."""
 
-    def received(self, message: Message) -> None:
-        """A decoded JSON object arrived (request, notification or response; batches are already taken apart)."""
+    def received(self, message: Message, stream: RequestId | None = None) -> None:
+        """A decoded JSON object arrived (request, notification or response; batches are already taken apart).
+
+        `stream` is the request on whose own stream it came; None where all messages share one way.
+        """
 
     def failed(self, request_id: RequestId | None, error: LinkError) -> None:
         """One request cannot be answered; the link lives on. None: the id could not be read."""

@@ -22,6 +22,8 @@ MAX_BACKGROUND: Final = 256
 """Small writes (answers to pings, cancellations) under way at once; more are dropped, they are repeatable."""
 
 Progress = Callable[[dict[str, Any]], None]
+NO_CAUSE: Final = object()
+"""Cause of what came on the stream of a request that has none, or that has ended."""
 Headers = Mapping[str, str]
 
 
@@ -30,21 +32,23 @@ class _Pending(msgspec.Struct, eq=False):
     on_progress: Progress | None
     heard: int
     """How much had been heard of the upstream when it was sent."""
+    cause: object
 
 
 class Peer:
     """The hub's side of a conversation with one upstream.
 
-    `notified(method, params)` is told every notification but progress; `requested(method, params)` answers the
-    upstream's own requests with a result or by raising ProtocolError; `lost(error)` is told once when the link dies.
+    `notified(method, params, cause)` is told every notification but progress; `requested(method, params, cause)`
+    answers the upstream's own requests with a result or by raising ProtocolError; `lost(error)` is told once when the
+    link dies. `cause` is that of the request on whose stream the message came, None where streams are not known.
     """
 
     def __init__(
         self,
         link: Link,
         *,
-        notified: Callable[[str, dict[str, Any]], None],
-        requested: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]],
+        notified: Callable[[str, dict[str, Any], object], None],
+        requested: Callable[[str, dict[str, Any], object], Awaitable[dict[str, Any]]],
         lost: Callable[[LinkLost], None],
     ) -> None:
         self.link = link
@@ -78,8 +82,9 @@ class Peer:
         headers: Headers | None = None,
         on_progress: Progress | None = None,
         cancellable: bool = True,
+        cause: object = NO_CAUSE,
     ) -> Any:
-        """The result of one request, whatever JSON it is.
+        """The result of one request, whatever JSON it is. `cause` is told with what comes on its own stream.
 
         Raises UpstreamAnswered for an error answer and LinkError for a failed transport. When the caller is
         cancelled the upstream is told (not for `initialize`: the specification forbids it).
@@ -94,7 +99,7 @@ class Peer:
         if params is not None:
             message["params"] = params
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._pending[request_id] = _Pending(future, on_progress, self.heard)
+        self._pending[request_id] = _Pending(future, on_progress, self.heard, cause)
         try:
             await self.link.send(message, headers)
             return await future
@@ -131,7 +136,7 @@ class Peer:
             message["params"] = params
         await self.link.send(message, headers)
 
-    def received(self, message: Message) -> None:
+    def received(self, message: Message, stream: RequestId | None = None) -> None:
         """Take in one message of the upstream's (Receiver)."""
         self.heard += 1
         method = message.get("method")
@@ -140,9 +145,15 @@ class Peer:
         elif not isinstance(method, str):
             self.stray += 1
         elif "id" in message:
-            self._take_request(message["id"], method, _object(message.get("params")))
+            self._take_request(message["id"], method, _object(message.get("params")), self._cause_of(stream))
         else:
-            self._note(method, _object(message.get("params")))
+            self._note(method, _object(message.get("params")), stream)
+
+    def _cause_of(self, stream: RequestId | None) -> object:
+        if stream is None:
+            return None
+        pending = self._pending.get(stream)
+        return pending.cause if pending is not None else NO_CAUSE
 
     def _answered(self, message: Message) -> None:
         request_id = message.get("id")
@@ -155,13 +166,13 @@ class Peer:
         else:
             pending.future.set_result(message.get("result"))
 
-    def _take_request(self, request_id: Any, method: str, params: dict[str, Any]) -> None:
-        task = self._in_background(self._answer(request_id, method, params))
+    def _take_request(self, request_id: Any, method: str, params: dict[str, Any], cause: object) -> None:
+        task = self._in_background(self._answer(request_id, method, params, cause))
         if task is not None and isinstance(request_id, int | str):
             self._answering[request_id] = task
             task.add_done_callback(lambda _: self._answering.pop(request_id, None))
 
-    def _note(self, method: str, params: dict[str, Any]) -> None:
+    def _note(self, method: str, params: dict[str, Any], stream: RequestId | None) -> None:
         if method == "notifications/cancelled":
             request_id = params.get("requestId")
             task = self._answering.get(request_id) if isinstance(request_id, int | str) else None
@@ -169,16 +180,19 @@ class Peer:
                 task.cancel()
             return
         if method != "notifications/progress":
-            self._notified(method, params)
+            self._notified(method, params, self._cause_of(stream))
             return
         token = params.get("progressToken")
-        pending = self._pending.get(token) if isinstance(token, int | str) else None
+        if type(token) is not int or stream not in (None, token):
+            return  # every token is a number of the hub's; on the stream of one request, that of another is a mistake
+        pending = self._pending.get(token)
         if pending is not None and pending.on_progress is not None and not pending.future.done():
             pending.on_progress(params)
 
-    async def _answer(self, request_id: RequestId, method: str, params: dict[str, Any]) -> None:
+    async def _answer(self, request_id: RequestId, method: str, params: dict[str, Any], cause: object) -> None:
         try:
-            reply: Message = {"jsonrpc": "2.0", "id": request_id, "result": await self._requested(method, params)}
+            result = await self._requested(method, params, cause)
+            reply: Message = {"jsonrpc": "2.0", "id": request_id, "result": result}
         except ProtocolError as error:
             reply = {"jsonrpc": "2.0", "id": request_id, **to_wire(error)}
         await self.link.send(reply, None)
@@ -233,7 +247,7 @@ def _object(params: Any) -> dict[str, Any]:
     return params if isinstance(params, dict) else {}
 
 
-async def nothing_offered(method: str, params: dict[str, Any]) -> dict[str, Any]:
+async def nothing_offered(method: str, params: dict[str, Any], cause: object = None) -> dict[str, Any]:
     """How an upstream's requests are answered while the hub offers it nothing: a ping, and -32601 for the rest."""
     if method == "ping":
         return {}

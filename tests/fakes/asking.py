@@ -6,7 +6,8 @@ With `both` it has both eras and asks in neither but the handshake's, as program
 `together {count}` several questions at once, `late` is answered first and asks for the roots after it.
 `touch {uri}` says that a resource has changed; the log has every subscription.
 `visit {id, url}` is refused until the user has been at the URL; `complete {id}` says that an elicitation is.
-`log {level}` says something before it answers, `log_late {level}` after it; `level` is what it was last told to log.
+`log {level}` says something before it answers, `log_late {level}` after it, `log_next {level}` with the next call,
+whosever it is; `level` is what it was last told to log.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MODERN = "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
 ERA = sys.argv[sys.argv.index("--era") + 1] if "--era" in sys.argv else "handshake"
 LOG = Path(sys.argv[sys.argv.index("--log") + 1]) if "--log" in sys.argv else None
-LOGGING = ("log", "log_late", "level", "touch")
+LOGGING = ("log", "log_late", "log_next", "level", "touch")
 TOOLS = (*LOGGING, "ask", "declared", "together", "late", "echo", "patience", "greedy", "visit", "complete")
 
 OFFERED = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
@@ -31,6 +32,7 @@ lock = threading.Lock()
 waiting: dict[str, tuple[threading.Event, dict]] = {}
 declared: dict = {}
 visited: set[str] = set()
+unsaid: list[dict] = []
 numbers = iter(range(1, 10**6))
 
 
@@ -65,6 +67,8 @@ def message_of(arguments: dict) -> dict:
 
 
 def handshake_call(request_id: object, name: str, arguments: dict) -> None:
+    while unsaid:
+        send({"method": "notifications/message", "params": unsaid.pop()})
     if name == "ask":
         answer = ask(arguments["method"], arguments.get("params", {}))
         send({"id": request_id, "result": text({k: answer[k] for k in ("result", "error") if k in answer})})
@@ -79,6 +83,9 @@ def handshake_call(request_id: object, name: str, arguments: dict) -> None:
     elif name == "log_late":
         send({"id": request_id, "result": text("soon")})
         send({"method": "notifications/message", "params": message_of(arguments)})
+    elif name == "log_next":
+        unsaid.append(message_of(arguments))
+        send({"id": request_id, "result": text("later")})
     elif name == "visit" and arguments["id"] not in visited:
         visited.add(arguments["id"])
         one = {
@@ -118,6 +125,11 @@ def modern_call(name: str, params: dict, meta: dict) -> dict:
         return text("touched")
     if name == "level":
         return text(meta.get(PREFIX + "logLevel", "none"))
+    while unsaid:
+        send({"method": "notifications/message", "params": unsaid.pop()})
+    if name == "log_next":
+        unsaid.append(message_of(arguments))
+        return text("later")
     if name == "log":
         if PREFIX + "logLevel" in meta:
             send({"method": "notifications/message", "params": message_of(arguments)})

@@ -74,7 +74,7 @@ def test_an_error_about_a_file_has_no_control_character_of_it(tmp_path: Path) ->
 async def test_an_answer_that_is_given_up_before_it_began_leaves_nothing_behind() -> None:
     # A coroutine that nobody awaits is a warning, and warnings are errors.
     line = conversation.Line()
-    peer = Peer(line, notified=lambda method, params: None, requested=nothing_offered, lost=lambda error: None)
+    peer = Peer(line, notified=lambda method, params, cause: None, requested=nothing_offered, lost=lambda error: None)
     peer.received({"id": 1, "method": "ping"})
     await peer.close()
     async with asyncio.timeout(60):

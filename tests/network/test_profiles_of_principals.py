@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -206,8 +207,8 @@ async def test_what_a_server_logs_is_heard_by_those_who_see_the_server(tmp_path:
         listeners = [Listener(), Listener()]
         for session, listener in zip(sessions, listeners, strict=True):
             hub.clients.introduce(session.key("handshake"), listener, "handshake")  # type: ignore[arg-type]
-        for server in ("a", "b", "c"):
-            hub.clients.hear({"data": server}, server, None, own=False)
+        for session, server in itertools.product(sessions, ("a", "b", "c")):
+            hub.clients.hear({"data": server}, server, session.key("handshake"))
         assert [[one["data"] for one in listener.heard] for listener in listeners] == [["a"], ["a", "b", "c"]]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from tests.asking.test_servers_ask_handshake_clients import asking
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
 from tests.hub.test_over_a_network import network_hub, sdk
+from tests.wire.scripted_http import Reply, Request, scripted
 
 pytestmark = pytest.mark.anyio
 
@@ -71,24 +74,109 @@ async def test_a_modern_client_hears_what_its_request_asks_for(tmp_path: Path, e
         assert [message["level"] for message in messages(client)] == ["notice"]
 
 
-async def test_clients_of_a_network_hear_what_their_own_calls_cause(tmp_path: Path) -> None:
-    heard: dict[str, list[str]] = {"one": [], "two": []}
+class Ear:
+    """A client of a network, and the loggers' levels it has heard, in order."""
 
-    def hearing(name: str) -> Any:
-        async def hear(params: Any) -> None:
-            heard[name].append(params.level)
+    def __init__(self, base: str, path: str) -> None:
+        self.levels: list[str] = []
+        self.client = sdk(base + path, "handshake", logging_callback=self._hear)
 
-        return {"logging_callback": hear}
+    async def _hear(self, params: Any) -> None:
+        self.levels.append(params.level)
 
-    async with (
-        network_hub(tmp_path / "hub", {"a": asking()}) as (_, base),
-        sdk(base + "/mcp", "handshake", **hearing("one")) as one,
-        sdk(base + "/sse", "handshake", **hearing("two")) as two,
-    ):
+    async def call(self, name: str, **arguments: Any) -> None:
         async with asyncio.timeout(PATIENCE):
-            await one.call_tool("a__log", {"level": "info"})
-            await two.call_tool("a__log", {"level": "error"})
-            await one.call_tool("a__echo", {"text": "x"})
-            while not (heard["one"] and heard["two"]):
-                await two.call_tool("a__echo", {"text": "x"})
-    assert heard == {"one": ["info"], "two": ["error"]}
+            assert not (await self.client.call_tool(name, arguments)).is_error
+
+    async def heard(self, levels: list[str]) -> None:
+        """Wait until it has heard these, before any other."""
+        async with asyncio.timeout(PATIENCE):
+            while self.levels[: len(levels)] != levels:
+                await self.client.list_tools()
+                assert self.levels == levels[: len(self.levels)], self.levels
+
+
+@contextlib.asynccontextmanager
+async def two_ears(base: str) -> AsyncIterator[tuple[Ear, Ear]]:
+    one, two = Ear(base, "/mcp"), Ear(base, "/sse")
+    async with one.client, two.client:
+        yield one, two
+
+
+async def test_the_only_client_of_a_shared_server_hears_it_in_a_call_and_after_it(tmp_path: Path) -> None:
+    async with network_hub(tmp_path / "hub", {"a": asking()}) as (_, base), two_ears(base) as (one, two):
+        await one.call("a__log", level="info")
+        await one.call("a__log_late", level="error")
+        await one.heard(["info", "error"])
+        assert two.levels == []
+
+
+@pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_a_shared_server_says_late_reaches_nobody_else(tmp_path: Path, era: str) -> None:
+    """Nothing but the stream of a call tells whose a message is once there were several callers."""
+    async with network_hub(tmp_path / "hub", {"a": asking("--era", era)}) as (_, base), two_ears(base) as (one, two):
+        for ear in (one, two):
+            await ear.client.set_logging_level("debug")
+        await one.call("a__log_next", level="info")
+        await two.call("a__log", level="error")
+        for ear in (one, two):
+            await ear.call("a__echo", text="x")
+        assert one.levels == two.levels == []
+
+
+async def test_clients_with_sessions_of_their_own_hear_what_their_own_calls_cause(tmp_path: Path) -> None:
+    servers = {"a": asking(session="client")}
+    async with network_hub(tmp_path / "hub", servers) as (_, base), two_ears(base) as (one, two):
+        await one.call("a__log_late", level="info")
+        await two.call("a__log", level="error")
+        await one.call("a__log", level="warning")
+        await one.heard(["info", "warning"])
+        await two.heard(["error"])
+
+
+async def test_a_message_on_the_stream_of_a_call_is_of_that_call(tmp_path: Path) -> None:
+    """Two calls run at the same time; the first server message of each is its own, one comes when its call is over."""
+    both, over = asyncio.Barrier(2), asyncio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        if request.method != "POST":
+            await reply.full(405)
+            return
+        message = request.message
+        method, number = message["method"], message.get("id")
+        if number is None:
+            await reply.full(202)
+        elif method == "initialize":
+            info = {"name": "scripted", "version": "1"}
+            offered = {"tools": {}, "logging": {}}
+            result = {"protocolVersion": "2025-11-25", "capabilities": offered, "serverInfo": info}
+            await reply.result(request, result, Mcp_Session_Id="s")
+        elif method == "tools/list":
+            await reply.result(request, {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]})
+        elif method == "tools/call":
+            level = message["params"]["arguments"]["level"]
+            await reply.stream()
+            await both.wait()
+            await reply.event(said(level))
+            if level == "error":
+                await over.wait()  # the other call is, and something was said on its stream
+            await reply.event({"jsonrpc": "2.0", "id": number, "result": {"content": []}})
+            if level == "info":
+                await reply.event(said("critical"))
+                over.set()
+            await reply.end()
+        else:
+            await reply.result(request, {})
+
+    def said(level: str) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": level, "data": 1}}
+
+    async with scripted(script) as server:
+        entry = {"url": server.url, "transport": "http", "era": "handshake"}
+        async with network_hub(tmp_path / "hub", {"a": entry}) as (_, base), two_ears(base) as (one, two):
+            await asyncio.gather(one.call("a__say", level="info"), two.call("a__say", level="error"))
+            await one.heard(["info"])
+            await two.heard(["error"])
+            assert "error" not in one.levels
+            assert two.levels == ["error"]

@@ -177,7 +177,7 @@ class Inbox:
         self.losses: list[LinkLost] = []
         self._waiting: asyncio.Queue[Any] = asyncio.Queue()
 
-    def received(self, message: dict[str, Any]) -> None:
+    def received(self, message: dict[str, Any], stream: RequestId | None = None) -> None:
         assert not self.losses, "nothing follows a loss"
         self._keep(message)
 

@@ -36,7 +36,7 @@ class Talk:
             max_frame=max_frame, write_deadline=write_deadline,
         )  # fmt: skip
         self.peer = Peer(
-            self.link, notified=lambda m, p: self.noticed.append(m), requested=nothing_offered, lost=self._lost
+            self.link, notified=lambda m, p, cause: self.noticed.append(m), requested=nothing_offered, lost=self._lost
         )
 
     def _lost(self, error: LinkLost) -> None:

@@ -58,7 +58,7 @@ class Conversation:
         self.line = Line()
         self.lost: list[LinkLost] = []
         self.peer = Peer(
-            self.line, notified=lambda method, params: None, requested=nothing_offered, lost=self.lost.append
+            self.line, notified=lambda method, params, cause: None, requested=nothing_offered, lost=self.lost.append
         )
         self.tasks: list[asyncio.Task[Any]] = []
         self.progress: list[list[Any]] = []
