@@ -140,7 +140,7 @@ ENTRY_KEYS: Final = frozenset(
 )
 
 ROOT_KEYS: Final = frozenset({
-    "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "token_store", "token_dir", "listen",
+    "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "token_store", "token_dir", "listen", "unread",
     "defaults", "serverDefaults",
     "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
     "profiles", "skills", "pins", "screen", "flows", "groups", "group_scope", "meta_tools", "state_file",

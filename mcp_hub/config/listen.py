@@ -84,6 +84,15 @@ class CallerLimits(Frozen):
     """Calls that may come at once; None: as many as come in a second."""
 
 
+class Unread(Frozen):
+    """How much may wait for clients to read it; one result always passes to a caller for whom nothing waits."""
+
+    caller: Size = 128 * 1024 * 1024
+    """Bytes for one caller: twice the largest result (`max_frame`)."""
+    total: Size = 256 * 1024 * 1024
+    """Bytes for all callers together; never less than for one."""
+
+
 class NamedPrincipal(Frozen):
     """Somebody who is known by a token of his own."""
 

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from mcp_hub.config.ancestry import MAX_HUB_DEPTH
 from mcp_hub.config.frozen import Frozen
-from mcp_hub.config.listen import Listen
+from mcp_hub.config.listen import Listen, Unread
 from mcp_hub.config.oauth import OAuth, TokenStore
 from mcp_hub.config.quantities import Duration, Size
 from mcp_hub.config.rules import (
@@ -253,6 +253,7 @@ class Config(Frozen):
     token_dir: Path | None = None
     """Their directory; None: in the user's data directory."""
     listen: Listen = Listen()
+    unread: Unread = Unread()
     blacklist: tuple[tuple[str, str], ...] = ()
     """(pattern over upstream ids, pattern over original names or URIs), of every kind."""
     guard: Guard = Guard()

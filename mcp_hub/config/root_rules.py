@@ -11,6 +11,7 @@ from mcp_hub.config.extras import Extra, missing
 from mcp_hub.config.fields import Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.frozen import Frozen
+from mcp_hub.config.listen import Unread
 from mcp_hub.config.rule_fields import by_mode, read_model
 from mcp_hub.config.rules import (
     CallLog,
@@ -88,6 +89,7 @@ def read_root_rules(
     if pins is not None and isinstance(pins.value, dict) and isinstance(pins.value.get("file"), str):
         pins = Given({**pins.value, "file": scope.path(pins.value["file"])}, pins.at)
     for name, model, item in (
+        ("unread", Unread, given.get("unread")),
         ("web", Web, web),
         ("fallback", Fallback, fallback),
         ("guard", Guard, guard),

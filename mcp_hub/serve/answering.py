@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from mcp_hub.serve import event_stream
+from mcp_hub.serve.backlog import Share
 from mcp_hub.serve.event_log import REMEMBERED, EventLog, Streams
 from mcp_hub.serve.http import ClientGone, Reply, Request
 from mcp_hub.serve.outbox import Outbox
@@ -25,11 +26,16 @@ class Resumable(msgspec.Struct, frozen=True):
 class Answering:
     """Belongs to the task that works; a stream is written by a task of its own, from the first thing it has to say."""
 
-    __slots__ = ("_left", "_log", "_outbox", "_reply", "_request", "_resumable", "_task", "_worked", "_writer")
+    __slots__ = (
+        *("_left", "_log", "_outbox", "_reply", "_request", "_resumable", "_share", "_task", "_worked", "_writer"),
+    )
 
-    def __init__(self, request: Request, reply: Reply, resumable: Resumable | None, task: asyncio.Task[Any]) -> None:
+    def __init__(
+        self, request: Request, reply: Reply, share: Share, resumable: Resumable | None, task: asyncio.Task[Any]
+    ) -> None:
         self._request = request
         self._reply = reply
+        self._share = share
         self._resumable = resumable
         self._task = task
         self._outbox: Outbox | None = None
@@ -66,7 +72,7 @@ class Answering:
             if self._resumable is not None:
                 self._log = outbox = self._outbox = self._resumable.streams.new()
             else:
-                outbox = self._outbox = Outbox()
+                outbox = self._outbox = Outbox(self._share)
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write(outbox, silent))
         return outbox
@@ -113,19 +119,24 @@ class Answering:
         """The work is done, or given up."""
         self._worked = True
 
-    async def finish(self, answer: Any) -> None:
-        """End the stream with its answer; None: there is none."""
+    def end_with(self, answer: bytes | None) -> None:
+        """The text of the answer is the last of the stream; None: there is none. `finish` follows."""
         log, outbox = self._log, self._open()
-        kept = self._resumable.streams if self._resumable is not None else None
-        if self._left and kept is not None and log is not None:
-            kept.leave_be(log)  # first: room for the answer may have to be made
+        if self._left and self._resumable is not None and log is not None:
+            self._resumable.streams.leave_be(log)  # first: room for the answer may have to be made
         if answer is not None:
             outbox.put(answer)
         if log is not None:
             log.done = True
         outbox.news.set()
+
+    async def finish(self) -> None:
+        """Return when the stream has been written, or its client is gone."""
+        log, kept = self._log, self._resumable.streams if self._resumable is not None else None
         if self._writer is not None:
             await self._writer
+        if log is None and self._outbox is not None:
+            self._outbox.clear()
         if self._reply.streams and not self._left:
             await self._reply.end()
             if kept is not None and log is not None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp_hub.errors import INTERNAL_ERROR, CallCancelled, to_wire
 from mcp_hub.serve import event_stream
 from mcp_hub.serve.answering import Answering, Resumable
+from mcp_hub.serve.backlog import LARGE, Held, Share, declined, encoded
 from mcp_hub.serve.callers import Caller, Send
 from mcp_hub.serve.http import JSON, ClientGone, Reply, Request
-from mcp_hub.serve.outbox import encoded
 from mcp_hub.serve.patience import Patience
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import RequestId
@@ -65,13 +65,15 @@ class Answers:
         request: Request,
         reply: Reply,
         work: Work,
+        asked: Any,
+        share: Share,
         *,
         streams: bool,
         status: Callable[[Any], int],
         request_id: RequestId | None = None,
         resumable: Resumable | None = None,
     ) -> None:
-        """Do `work` and write what comes of it.
+        """Do `work` and write what comes of it. `asked` is the request, or the list of them, `share` its caller's.
 
         It is cancelled when the client goes away, unless its stream has begun and is `resumable`. `streams`: whether
         the client takes an event stream; else notifications are dropped. `status` is asked for the HTTP status of an
@@ -81,7 +83,13 @@ class Answers:
         assert task is not None  # a coroutine
         if request.disconnected:
             raise ClientGone
-        answering = Answering(request, reply, resumable, task)
+        size = request.length or 0
+        if (refusal := share.begin(asked, size)) is not None:
+            answer = declined(asked, refusal)
+            await reply.whole(status(answer), encoded(answer), JSON)
+            return
+        reply.counts(share)
+        answering = Answering(request, reply, share, resumable, task)
         self._running.add(task)
         patience = self._unprimed if answering.primes else self._silent
         if streams:
@@ -98,17 +106,27 @@ class Answers:
             broken = True
             answer = {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": BROKEN}}
         finally:
+            share.end(size)
             answering.worked()
             patience.end(answering)
             self._running.discard(task)
             if self._idle is not None and not self._running and not self._idle.done():
                 self._idle.set_result(None)
+        data = None if answer is None else share.encoded(answer, asked)
+        code = 202 if answer is None else 500 if broken else status(answer)
+        del answer  # what is kept until it is read is its text, and once
         if answering.streams:
-            await answering.finish(answer)
-        elif answer is None:
-            await reply.whole(202)
-        else:
-            await reply.whole(500 if broken else status(answer), encoded(answer), JSON)
+            answering.end_with(data)
+            del data
+            await answering.finish()
+            return
+        if data is None:
+            await reply.whole(code)
+            return
+        held = Held(len(data)) if len(data) >= LARGE else None
+        if held is not None:
+            share.watch(held)
+        await reply.whole(code, data, JSON)
 
     async def drained(self) -> None:
         """Return when no request is being answered; not bounded in time."""

@@ -30,6 +30,7 @@ from mcp_hub.hub import Hub
 from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TOOLS, Kind
 from mcp_hub.log_levels import LEVELS, MESSAGE, SET_LEVEL, passes
 from mcp_hub.policy import Call
+from mcp_hub.serve.backlog import Backlog
 from mcp_hub.serve.callers import MAX_IN_FLIGHT, Caller, Respondent, Send
 from mcp_hub.serve.exchange import Exchange
 from mcp_hub.serve.parking import Parking, Uncarried
@@ -57,6 +58,7 @@ class Dispatcher:
     def __init__(self, hub: Hub, quotas: Quotas | None = None) -> None:
         self.hub = hub
         self._quotas = quotas or Quotas()
+        self.backlog = Backlog(lambda: hub.config.unread)
         self.callers: set[Caller] = set()
         self._parking = Parking(hub.act, hub.one_by_one)
         self._telling: set[asyncio.Task[None]] = set()

@@ -9,20 +9,22 @@ from typing import Any
 from mcp_hub.era import BATCHING_REVISION
 from mcp_hub.errors import INVALID_REQUEST, PARSE_ERROR
 from mcp_hub.principals import ANONYMOUS, Principal
+from mcp_hub.serve.backlog import Share, declined
 from mcp_hub.serve.callers import Caller
 from mcp_hub.serve.dispatcher import Dispatcher
 from mcp_hub.wire.frames import FrameError, Message, decode_exactly
 
 Write = Callable[[Any], None]
-"""Sends one message, or a list of them as a batch; never blocks."""
+"""Sends one message, a list of them as a batch, or the text of one; never blocks."""
 
 
 class Duplex:
     """One caller, its running requests, and the way its messages are taken apart."""
 
-    def __init__(self, dispatcher: Dispatcher, write: Write, principal: Principal = ANONYMOUS) -> None:
+    def __init__(self, dispatcher: Dispatcher, write: Write, share: Share, principal: Principal = ANONYMOUS) -> None:
         self._dispatcher = dispatcher
         self._write = write
+        self._share = share
         self.caller = Caller(principal, write)
         self._running: set[asyncio.Task[None]] = set()
         dispatcher.join(self.caller)
@@ -40,9 +42,9 @@ class Duplex:
             self.refuse(PARSE_ERROR, f"Parse error: {error}")
             return
         if isinstance(value, dict):
-            self._take(value)
+            self._take(value, len(data))
         elif isinstance(value, list) and value and self.caller.protocol_version == BATCHING_REVISION:
-            self._spawn(self._batch(value))
+            self._spawn(self._batch(value, len(data)))
         else:
             self.refuse(INVALID_REQUEST, "A message must be one JSON-RPC object.")
 
@@ -50,7 +52,7 @@ class Duplex:
         """Answer what has no readable id."""
         self._write(_error(code, message))
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Message, size: int) -> None:
         if "method" not in message:
             if "result" not in message and "error" not in message:
                 self.refuse(INVALID_REQUEST, "A message has a method, a result or an error.")
@@ -58,14 +60,21 @@ class Duplex:
                 self.caller.questions.answered(message)
             return
         if "id" in message:
-            self._spawn(self._answer(message))
+            self._spawn(self._answer(message, size))
         else:
             self._dispatcher.notification(self.caller, message)
 
-    async def _answer(self, message: Message) -> None:
-        self._write(await self._dispatcher.answer(self.caller, message, self._write))
+    async def _answer(self, message: Message, size: int) -> None:
+        if (refusal := self._share.begin(message, size)) is not None:
+            self._write(declined(message, refusal))
+            return
+        try:
+            answer = await self._dispatcher.answer(self.caller, message, self._write)
+        finally:
+            self._share.end(size)
+        self._write(self._share.encoded(answer, message))
 
-    async def _batch(self, messages: list[Any]) -> None:
+    async def _batch(self, messages: list[Any], size: int) -> None:
         requests = [m for m in messages if isinstance(m, dict) and "method" in m and "id" in m]
         for message in messages:
             if isinstance(message, dict) and "method" in message and "id" not in message:
@@ -73,11 +82,17 @@ class Duplex:
             elif isinstance(message, dict) and "method" not in message:
                 self.caller.questions.answered(message)
         broken = [_error(INVALID_REQUEST, "Not a request.") for m in messages if not isinstance(m, dict)]
-        answers = await asyncio.gather(
-            *(self._dispatcher.answer(self.caller, request, self._write) for request in requests)
-        )
+        if (refusal := self._share.begin(requests, size)) is not None:
+            self._write([*declined(requests, refusal), *broken])
+            return
+        try:
+            answers = await asyncio.gather(
+                *(self._dispatcher.answer(self.caller, request, self._write) for request in requests)
+            )
+        finally:
+            self._share.end(size)
         if answers or broken:
-            self._write([*answers, *broken])
+            self._write(self._share.encoded([*answers, *broken], requests))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -7,6 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from mcp_hub.serve.backlog import Share
 from mcp_hub.serve.outbox import Outbox
 from mcp_hub.wire.sse import encode_event, prime
 
@@ -29,8 +30,8 @@ RETRY: Final = 1000
 class EventLog(Outbox):
     """One stream of a session: what waits to be written, and what was. `number` is the stream's in its session."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__()
+    def __init__(self, number: int, share: Share | None = None) -> None:
+        super().__init__(share)
         self.number = number
         self.done = False
         """Whether nothing will be added."""
@@ -42,6 +43,12 @@ class EventLog(Outbox):
         self._again: deque[tuple[int, bytes]] = deque()
         self._written: deque[tuple[int, bytes]] = deque()
         self._written_bytes = 0
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait (Queue), and of an answer that is being written also the copy that is kept."""
+        again = sum(len(data) for _, data in self._again)
+        return self._bytes + again + (self._written_bytes if self.done and self.grown is None else 0)
 
     @property
     def size(self) -> int:
@@ -99,8 +106,9 @@ class EventLog(Outbox):
 class Streams:
     """The streams of one session that can be come back to; 0 is the standing one. `total` counts for the listener."""
 
-    def __init__(self, total: Total) -> None:
-        self.standing = EventLog(0)
+    def __init__(self, total: Total, share: Share | None = None) -> None:
+        self.standing = EventLog(0, share)
+        self._share = share
         self._total = total
         self._logs: OrderedDict[int, EventLog] = OrderedDict()
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -110,7 +118,7 @@ class Streams:
     def new(self) -> EventLog:
         """The stream of a request, known to nobody before `leave`."""
         self._last += 1
-        return EventLog(self._last)
+        return EventLog(self._last, self._share)
 
     def find(self, event_id: str) -> tuple[EventLog, int] | None:
         """The stream and the number of an event in it; None for what is not of this session, or gone."""

@@ -109,6 +109,7 @@ class Handshake:
         session.streams.resumed(log)
         self.sessions.begin(session)
         try:
+            reply.counts(session.share)
             await reply.start([(SESSION_HEADER, session.id.encode())])
             if log is session.streams.standing and _primes(session.caller):
                 await reply.write(log.first())
@@ -183,7 +184,15 @@ class Handshake:
         streams = request.accepts(EVENTS)
         resumable = Resumable(session.streams, _primes(session.caller))
         await self._answers.deliver(
-            request, reply, work, streams=streams, status=_ok, request_id=id_of(what), resumable=resumable
+            request,
+            reply,
+            work,
+            what,
+            session.share,
+            streams=streams,
+            status=_ok,
+            request_id=id_of(what),
+            resumable=resumable,
         )
 
     async def _part(self, caller: Caller, message: Any, send: Send) -> Message:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from mcp_hub.errors import HubError
+from mcp_hub.serve.backlog import Share
 from mcp_hub.serve.heads import Head, HeaderLines, closes, start, written
 from mcp_hub.wire.frames import encode
 
@@ -54,6 +55,8 @@ class Wire(Protocol):
     """The address on the other side of the socket."""
     paused: bool
     """Whether so much waits to be sent that nothing should be added."""
+    share: Share | None
+    """Of whom it is being written for."""
 
     def write(self, data: bytes) -> None:
         """Send; nothing happens when the client is gone."""
@@ -252,6 +255,10 @@ class Reply:
         """Lines that whatever is answered carries."""
         self.task: asyncio.Task[None] | None = None
         """Answers; kept here so that it is not collected while it waits."""
+
+    def counts(self, share: Share) -> None:
+        """What is written and not read counts as this caller's."""
+        self._wire.share = share
 
     async def whole(
         self, status: int, body: bytes = b"", kind: bytes = PLAIN, headers: HeaderLines | None = None

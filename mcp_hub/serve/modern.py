@@ -66,6 +66,8 @@ class Modern:
                 request,
                 reply,
                 lambda send: self._answers.one(caller, message, send),
+                message,
+                self._dispatcher.backlog.of(principal),
                 streams=streams,
                 status=_status,
                 request_id=request_id,

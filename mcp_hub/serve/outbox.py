@@ -6,8 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any, Final
 
-from mcp_hub.errors import INTERNAL_ERROR
-from mcp_hub.wire.frames import FrameError, encode
+from mcp_hub.serve.backlog import LARGE, Share, encoded
 from mcp_hub.wire.sse import encode_event
 
 MAX_WAITING: Final = 256
@@ -18,12 +17,14 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 class Outbox:
     """Messages in order, already encoded. Notifications that find no room are dropped and counted; answers are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share | None = None) -> None:
+        """`share` is that of the caller the messages are for."""
         self.dropped = 0
         self.news = asyncio.Event()
         """Set when something was put; whoever takes clears it."""
         self._waiting: deque[tuple[bytes, str | None]] = deque()
         self._bytes = 0
+        self._share = share
 
     def __repr__(self) -> str:
         return f"Outbox({len(self._waiting)} waiting, {self.dropped} dropped)"
@@ -34,17 +35,35 @@ class Outbox:
     @property
     def full(self) -> bool:
         """Whether a notification would be dropped now."""
-        return len(self._waiting) >= MAX_WAITING or self._bytes >= MAX_BYTES
+        if len(self._waiting) >= MAX_WAITING or self._bytes >= MAX_BYTES:
+            return True
+        return self._bytes > LARGE and self._share is not None and self._share.full
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait (Queue)."""
+        return self._bytes
+
+    def drop_unread(self) -> bool:
+        """What waits goes with the connection that writes it (Queue)."""
+        return False
+
+    def clear(self) -> None:
+        """Nobody will take what waits."""
+        self._waiting.clear()
+        self._bytes = 0
 
     def put(self, message: Any) -> None:
-        """Add a message, or a list of them as a batch. Never blocks, never raises."""
+        """Add a message, a list of them as a batch, or the text of one. Never blocks, never raises."""
         method = message.get("method") if isinstance(message, dict) else None
         if method is not None and self.full:
             self.dropped += 1
             return
-        data = encoded(message)
+        data = message if isinstance(message, bytes) else encoded(message)
         self._waiting.append((data, method))
         self._bytes += len(data)
+        if self._bytes > LARGE and self._share is not None:
+            self._share.watch(self)
         self.news.set()
 
     def put_once(self, message: Any) -> None:
@@ -66,13 +85,3 @@ class Outbox:
         """The oldest message as an event, None if none waits."""
         data = self.take()
         return encode_event(data) if data is not None else None
-
-
-def encoded(message: Any) -> bytes:
-    """JSON text of a message; an answer that JSON cannot say becomes an error with its id."""
-    try:
-        return encode(message)
-    except FrameError:
-        request_id = message.get("id") if isinstance(message, dict) else None
-        error = {"code": INTERNAL_ERROR, "message": "The answer cannot be written as JSON."}
-        return encode({"jsonrpc": "2.0", "id": request_id, "error": error})

@@ -21,7 +21,7 @@ MAX_PRINCIPALS: Final = 10_000
 SESSION_AGAIN: Final = 60.0
 """Seconds; sessions nobody uses are looked for that often."""
 
-_FREE: Final = frozenset({"initialize", "ping", eras.DISCOVER, "logging/setLevel"})
+FREE: Final = frozenset({"initialize", "ping", eras.DISCOVER, "logging/setLevel"})
 """Answered from what is known, and needed before anything else."""
 _LONG: Final = frozenset({eras.LISTEN})
 """Streams rather than calls; the transports bound them."""
@@ -51,7 +51,7 @@ class Quotas:
     def enter(self, principal: Principal, method: str) -> Callable[[], None]:
         """A request of the principal begins; what is returned is called when it ends. Raises Overloaded."""
         limits = self._of(principal)
-        if limits is None or method in _FREE:
+        if limits is None or method in FREE:
             return _nothing
         self._check_rate(principal, method, limits)
         if method in _LONG:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from mcp_hub.serve.backlog import Share
+
 UNREAD_DEADLINE: Final = 120.0
 """Seconds a client may take nothing of what is written for it; then its connection is dropped with what waits."""
 
@@ -12,13 +14,15 @@ UNREAD_DEADLINE: Final = 120.0
 class Sending(asyncio.Protocol):
     """Knows whether there is room for more. Its transport is set when the connection is made."""
 
-    __slots__ = ("_loop", "_transport", "_unread", "_unwritten", "_writable", "paused")
+    __slots__ = ("__weakref__", "_loop", "_transport", "_unread", "_unwritten", "_writable", "paused", "share")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._transport: asyncio.Transport
         self.paused = False
         """Whether so much waits to be sent that nothing should be added."""
+        self.share: Share | None = None
+        """Of whom it is being written for."""
         self._writable: asyncio.Future[None] | None = None
         self._unwritten = 0
         self._unread: asyncio.TimerHandle | None = None
@@ -38,11 +42,23 @@ class Sending(asyncio.Protocol):
         """Drop the connection with what is in its buffers."""
         self._transport.abort()
 
+    @property
+    def unread(self) -> int:
+        """Bytes that are written and that the client's system has not taken (Queue)."""
+        return self._transport.get_write_buffer_size()
+
+    def drop_unread(self) -> bool:
+        """Drop the connection with what is in its buffers (Queue)."""
+        self.abort()
+        return True
+
     # --- told by the transport ---------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         """Much waits to be sent. What nobody reads would be kept for as long as the client likes, closed or not."""
         self.paused = True
+        if self.share is not None:
+            self.share.watch(self)
         self._watch()
 
     def resume_writing(self) -> None:

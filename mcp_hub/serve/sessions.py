@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
+from mcp_hub.serve.backlog import Share
 from mcp_hub.serve.callers import Caller
 from mcp_hub.serve.event_log import Streams, Total
 
@@ -25,10 +26,12 @@ SWEEP_EVERY: Final = 60.0
 class Session:
     """One client after `initialize`, known by an id that only it has been told."""
 
-    def __init__(self, principal: Principal, now: float, total: Total) -> None:
+    def __init__(self, principal: Principal, now: float, total: Total, share: Share) -> None:
         self.id = secrets.token_urlsafe(24)
         """192 random bits, visible ASCII."""
-        self.streams = Streams(total)
+        self.share = share
+        """What waits for it."""
+        self.streams = Streams(total, share)
         """Of its requests, and the standing one with what is said outside of any."""
         self.caller = Caller(principal, self.streams.standing.put_once)
         self.ended = False
@@ -67,7 +70,7 @@ class Sessions:
         if len(self._sessions) >= MAX_SESSIONS:
             return None
         self._quotas.open_session(principal)
-        return Session(principal, self._clock(), self._total)
+        return Session(principal, self._clock(), self._total, self._dispatcher.backlog.share())
 
     def admit(self, session: Session) -> None:
         """`initialize` went well: the session is there from now on."""

@@ -30,8 +30,9 @@ class _Connection:
 
     def __init__(self, dispatcher: Dispatcher, principal: Principal) -> None:
         self.id = secrets.token_urlsafe(24)
-        self.outbox = Outbox()
-        self.duplex = Duplex(dispatcher, self.outbox.put, principal)
+        self.share = dispatcher.backlog.share()
+        self.outbox = Outbox(self.share)
+        self.duplex = Duplex(dispatcher, self.outbox.put, self.share, principal)
         # Unasked notifications take the same way as answers, but repeat nothing that still waits.
         self.duplex.caller.notify = self.outbox.put_once
         self.ended = False
@@ -72,6 +73,7 @@ class SseConnections:
         connection = _Connection(self._dispatcher, principal)
         self._connections[connection.id] = connection
         try:
+            reply.counts(connection.share)
             await reply.start()
             where = f"{MESSAGES}?session_id={connection.id}"
             await reply.write(encode_event(where.encode(), "endpoint"))
@@ -80,6 +82,7 @@ class SseConnections:
             self._quotas.close_session(principal)
             del self._connections[connection.id]
             connection.duplex.close()
+            connection.outbox.clear()
 
     async def post(self, request: Request, reply: Reply, principal: Principal) -> None:
         """POST /messages: one message; what there is to say to it goes to the stream."""

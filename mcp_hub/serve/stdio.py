@@ -7,11 +7,12 @@ import contextlib
 from typing import Any, Final
 
 from mcp_hub.errors import INVALID_REQUEST
+from mcp_hub.serve.backlog import LARGE, encoded
 from mcp_hub.serve.dispatcher import Dispatcher
 from mcp_hub.serve.duplex import Duplex
-from mcp_hub.wire.frames import FrameError, encode
+from mcp_hub.wire.children import Children
 from mcp_hub.wire.lines import LineReader, Oversized
-from mcp_hub.wire.streams import Input, open_input, open_output
+from mcp_hub.wire.streams import Input, Output, open_input, open_output
 
 MAX_LINE: Final = 64 * 1024 * 1024
 HIGH_WATER: Final = 8 * 1024 * 1024
@@ -19,6 +20,11 @@ HIGH_WATER: Final = 8 * 1024 * 1024
 END_GRACE: Final = 1.0
 """Seconds for running requests and unread answers after stdin has closed. With what stopping upstreams may take,
 nothing is left 5 s after the client went."""
+HELD_BACK: Final = 2.0
+"""Seconds for which nothing is taken from servers, so that a client catches up; less than the write deadline (5 s), as
+a server that waits to be read may not read. One that has read nothing in that time does not hold them up again."""
+BREATH: Final = 0.01
+"""Seconds in between, for what servers have to hear and say meanwhile."""
 HURRIED_GRACE: Final = 0.2
 """Seconds for the answers of those that waited for an upstream to start."""
 
@@ -29,27 +35,28 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     source: Input | None = None
     reader = LineReader(MAX_LINE)
     resuming: asyncio.Task[None] | None = None
+    share, unread = dispatcher.backlog.share(), _Unread(output)
 
     def write(message: Any) -> None:
         nonlocal resuming
-        if output.buffered > HIGH_WATER:
-            if isinstance(message, dict) and "method" in message and "id" not in message:
-                return  # a notification; answers and questions are never dropped
-            if source is not None and (resuming is None or resuming.done()):
+        buffered = output.buffered
+        if buffered > HIGH_WATER and isinstance(message, dict) and "method" in message and "id" not in message:
+            return  # a notification; answers and questions are never dropped
+        line = message if isinstance(message, bytes) else encoded(message)
+        output.write(line + b"\n")
+        if len(line) >= LARGE or buffered > LARGE:
+            share.watch(unread)
+            if output.buffered > HIGH_WATER and source is not None and (resuming is None or resuming.done()):
                 source.pause()
                 resuming = asyncio.get_running_loop().create_task(resume())
-        try:
-            line = encode(message)
-        except FrameError:
-            line = encode(_unwritable(message))
-        output.write(line + b"\n")
 
     async def resume() -> None:
+        await _catch_up(output, dispatcher.hub.children)
         await output.flush()
         if source is not None:
             source.resume()
 
-    duplex = Duplex(dispatcher, write)
+    duplex = Duplex(dispatcher, write, share)
     duplex.caller.sole = True
 
     def data(chunk: bytes) -> None:
@@ -83,7 +90,31 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     duplex.close()
 
 
-def _unwritable(message: Any) -> dict[str, Any]:
-    request_id = message.get("id") if isinstance(message, dict) else None
-    text = "The answer cannot be written as JSON."
-    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32603, "message": text}}
+async def _catch_up(output: Output, children: Children) -> None:
+    """Take nothing from servers until the client has read everything, or has read nothing for a while."""
+    while (before := output.buffered) > 0:
+        children.hold_back()
+        try:
+            async with asyncio.timeout(HELD_BACK):
+                await output.flush()
+        except TimeoutError:
+            if output.buffered >= before:
+                return
+        finally:
+            children.go_on()
+        await asyncio.sleep(BREATH)
+
+
+class _Unread:
+    """What the only client has not read yet, as the queue of its share (Queue)."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    @property
+    def unread(self) -> int:
+        return self._output.buffered
+
+    def drop_unread(self) -> bool:
+        """There is no other client that needs the room."""
+        return False

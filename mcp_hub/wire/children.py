@@ -28,19 +28,35 @@ class Children:
         self._starting: asyncio.Task[None] | None = None
         self._unsaid: list[str] = []
         self._started = 0
+        self._outputs: dict[int, asyncio.ReadTransport] = {}
 
     def new_mark(self, upstream: str) -> str:
         """The mark of one more child of `upstream`, which its whole offspring inherits."""
         self._started += 1
         return f"{self.run}:{self._started}:{upstream}:"
 
-    def added(self, pgid: int) -> None:
-        """A child was started as leader of the group `pgid`."""
+    def added(self, pgid: int, output: asyncio.ReadTransport | None = None) -> None:
+        """A child was started as leader of the group `pgid`; `output` is what it writes to the hub."""
         self._say(f"+{pgid}\n")
+        if output is not None:
+            self._outputs[pgid] = output
 
     def ended(self, pgid: int) -> None:
         """The whole group is gone."""
         self._say(f"-{pgid}\n")
+        self._outputs.pop(pgid, None)
+
+    def hold_back(self) -> None:
+        """Read nothing of what the children write, until `go_on`."""
+        for output in self._outputs.values():
+            if output.is_reading():
+                output.pause_reading()
+
+    def go_on(self) -> None:
+        """Read on."""
+        for output in self._outputs.values():
+            if not output.is_reading() and not output.is_closing():
+                output.resume_reading()
 
     def _say(self, line: str) -> None:
         if os.name != "posix":

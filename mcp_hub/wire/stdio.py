@@ -97,7 +97,7 @@ class StdioLink:
             where = f" in {self._cwd}" if self._cwd is not None else ""
             raise LinkError(f"cannot start {self._argv[0]!r}{where}: {error.strerror}", executed=False) from None
         self._transport, self._process = transport, process
-        self._children.added(transport.get_pid())
+        self._children.added(transport.get_pid(), cast("asyncio.ReadTransport | None", transport.get_pipe_transport(1)))
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Write one line; waits only while the pipe is full, at most the write deadline."""

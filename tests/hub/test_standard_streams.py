@@ -7,6 +7,7 @@ import pty
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,50 @@ def test_what_waits_for_a_server_that_does_not_come_is_answered_before_the_end(t
     answers = {message["id"]: message for message in map(json.loads, done.stdout.splitlines())}
     assert answers[2]["result"]["tools"] == []
     assert answers[3]["error"]["code"] == -32602
+
+
+def call_of_big(number: int, size: int) -> bytes:
+    params = {"name": "up__big", "arguments": {"bytes": size}}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode() + b"\n"
+
+
+def test_what_a_client_leaves_unread_is_bounded(tmp_path: Path) -> None:
+    """Ten results of 8 MB for a client that reads none before the last call has ended: three fit."""
+    config = write_config(tmp_path, {"up": fake()}, unread={"caller": "24MB"}, call_log=str(tmp_path / "calls"))
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*HUB, "serve", "--config", str(config)], stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(INPUT + b"".join(call_of_big(number, 8_000_000) for number in range(10, 20)))
+        process.stdin.flush()
+        end = time.monotonic() + PATIENCE
+        while len(recorded(tmp_path / "calls")) < 11:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        found = [json.loads(process.stdout.readline()) for _ in range(13)]
+        process.stdin.close()
+    codes = [coded(message) for message in found if message["id"] >= 10]
+    assert sorted(codes) == ["None"] * 3 + ["overloaded"] * 7
+
+
+def test_a_client_that_reads_gets_more_at_once_than_may_wait(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": fake()}, unread={"caller": "64MB"})
+    asked = INPUT + b"".join(call_of_big(number, 30_000_000) for number in range(10, 16))
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*HUB, "serve", "--config", str(config)], stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(asked)
+        process.stdin.flush()
+        found = [json.loads(process.stdout.readline()) for _ in range(9)]
+        process.stdin.close()
+    assert [coded(message) for message in found if message["id"] >= 10] == ["None"] * 6
+
+
+def recorded(calls: Path) -> list[bytes]:
+    return calls.read_bytes().splitlines() if calls.exists() else []
+
+
+def coded(message: dict[str, Any]) -> str:
+    """The code of a result that is an error."""
+    return str(message["result"].get("_meta", {}).get("mcp-hub/error", {}).get("code"))

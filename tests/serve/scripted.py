@@ -11,9 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from mcp_hub import era as eras
+from mcp_hub.config.listen import Unread
 from mcp_hub.config.models import Listen
 from mcp_hub.errors import METHOD_NOT_FOUND
 from mcp_hub.serve.app import App
+from mcp_hub.serve.backlog import Backlog
 from mcp_hub.serve.callers import Caller, Send
 from mcp_hub.serve.network import serve_network
 from mcp_hub.serve.security import Gate
@@ -39,6 +41,8 @@ class ScriptedDispatcher:
         self.release = asyncio.Event()
         """Lets every `wait` finish."""
         self.closing = asyncio.Event()
+        self.unread = Unread()
+        self.backlog = Backlog(lambda: self.unread)
         tools = {"regional": {"name": "regional", "inputSchema": REGIONAL}}
         self.refused: list[dict[str, Any]] = []
         """Facts of the records about requests that nobody was let in with."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator
 
 import pytest
 
+from mcp_hub.config.listen import Unread
+from mcp_hub.serve import backlog, http, sending
 from mcp_hub.serve import connection as connections
-from mcp_hub.serve import http, sending
 from mcp_hub.serve.outbox import MAX_BYTES, MAX_WAITING, Outbox
 from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import (
     BOTH,
+    ENVELOPE,
     HANG_BOUND,
     Connection,
     Served,
@@ -23,6 +26,7 @@ from tests.serve.scripted import (
     fetch,
     initialized,
     message,
+    modern,
     progress,
     request,
     serving,
@@ -122,6 +126,127 @@ async def test_an_sse_client_that_does_not_read_may_not_ask_for_more() -> None:
                 statuses.append(answer.status)
         assert set(statuses) == {202, 503}
         assert (await fetch(served, "POST", "/mcp", session, call("echo"))).status == 200
+
+
+LARGE = {"text": "x" * 1000, "repeated": 16_000}
+"""An answer of 16 MB: more than the buffers of any system take."""
+ROOM = Unread(caller=24_000_000, total=64_000_000)
+"""For one such answer of a caller, and for several of all."""
+
+
+async def asking(served: Served, era: str, name: str = "echo", **more: object) -> bytes:
+    """A request for a large answer, of a client of its own in the handshake era and of the anonymous one else."""
+    params = {"name": name, "arguments": LARGE, **more}
+    if era == "modern":
+        if "_meta" in more:
+            params["_meta"] = {**ENVELOPE, **more["_meta"]}  # type: ignore[dict-item]
+        lines, body = modern("tools/call", params)
+        return request(served, "POST", "/mcp", lines, body)
+    return request(served, "POST", "/mcp", await initialized(served), message("tools/call", params))
+
+
+async def unread(served: Served, at_least: int) -> None:
+    """Wait until so many bytes wait for somebody."""
+    async with asyncio.timeout(HANG_BOUND):
+        while served.dispatcher.backlog.waiting < at_least:
+            await asyncio.sleep(0)
+
+
+def code(answer: dict[str, object]) -> object:
+    """Of the error in a result; None if it is none."""
+    result = answer["result"]
+    assert isinstance(result, dict)
+    return result["_meta"]["mcp-hub/error"]["code"] if result.get("isError") else None
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_what_one_client_leaves_unread_is_bounded(era: str, streamed: bool) -> None:
+    name, more = ("progress", {"_meta": {"progressToken": "t"}}) if streamed else ("echo", {})
+    async with serving() as served, narrow(served) as deaf, narrow(served) as second, connected(served) as third:
+        served.dispatcher.unread = ROOM
+        asked = await asking(served, era, name, **more)
+        deaf.send(asked)
+        await deaf.head()
+        deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await unread(served, 8_000_000)
+        second.send(asked)
+        body = (await second.response()).body  # JSON where it was not begun, else the last event
+        answer = json.loads(body.rpartition(b"data: ")[2])
+        assert code(answer) == "overloaded"
+        assert answer["result"].get("resultType") == ("complete" if era == "modern" else None)
+        third.send(await asking(served, "handshake"))  # another client, for whom nothing waits
+        assert len((await third.response()).body) > 16_000_000
+        assert deaf.writer.transport.is_closing() is False
+
+
+async def test_a_client_that_reads_gets_large_answers_one_after_the_other() -> None:
+    async with serving() as served, connected(served) as client:
+        served.dispatcher.unread = ROOM
+        for _ in range(4):
+            client.send(await asking(served, "modern", "progress", _meta={"progressToken": "t"}))
+            await client.head()
+            while "result" not in (found := (await client.event())[1]):
+                pass
+            assert code(found) is None
+            await client.chunk()
+        assert served.dispatcher.backlog.waiting == 0
+
+
+async def test_where_all_is_full_the_connection_nobody_reads_is_dropped() -> None:
+    now = 100.0
+    async with serving() as served, narrow(served) as deaf, narrow(served) as other, connected(served) as reading:
+        served.dispatcher.unread = ROOM
+        served.dispatcher.backlog.clock = lambda: now
+        for each in (deaf, other):
+            each.send(await asking(served, "handshake"))
+            await each.head()
+            each.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await unread(served, 20_000_000)
+        served.dispatcher.unread = Unread(caller=ROOM.caller, total=ROOM.caller)
+        reading.send(await asking(served, "handshake"))
+        assert code((await reading.response()).json) == "overloaded"  # they may be about to read
+        now += backlog.STALLED
+        reading.send(await asking(served, "handshake"))
+        assert code((await reading.response()).json) is None
+        deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        other.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert await deaf.ended()
+        assert await other.ended()
+
+
+async def test_an_sse_client_that_does_not_read_is_refused_more_of_what_is_large() -> None:
+    async with serving() as served, narrow(served) as deaf:
+        served.dispatcher.unread = ROOM
+        deaf.send(request(served, "GET", "/sse", [("Accept", "text/event-stream")]))
+        await deaf.head()
+        _, where = await deaf.event()
+        deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for number in range(3):
+            waits = {**LARGE, "text": "y" * 1000}
+            answer = await fetch(served, "POST", where, BOTH[:1], call("wait", waits, number))
+            assert answer.status == 202
+        served.dispatcher.release.set()
+        await unread(served, 8_000_000)
+        deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        answers = [(await deaf.event())[1] for _ in range(3)]
+        assert sorted(str(code(answer)) for answer in answers) == ["None", "overloaded", "overloaded"]
+
+
+async def test_requests_that_wait_for_their_turn_are_bounded_too() -> None:
+    large = {"text": "x" * 3_000_000, "repeated": 0}
+    async with serving() as served, connected(served) as first, connected(served) as second:
+        served.dispatcher.unread = Unread(caller=4_000_000, total=64_000_000)
+        session = await initialized(served)
+        first.send(request(served, "POST", "/mcp", session, call("wait", large, 1)))
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        second.send(request(served, "POST", "/mcp", session, call("echo", large, 2)))
+        assert code((await second.response()).json) == "overloaded"
+        served.dispatcher.release.set()
+        assert code((await first.response()).json) is None
+        second.send(request(served, "POST", "/mcp", session, call("echo", large, 3)))
+        assert code((await second.response()).json) is None
+        assert served.dispatcher.backlog.waiting == 0
 
 
 async def test_headers_that_trickle_end_at_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
