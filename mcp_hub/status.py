@@ -47,6 +47,7 @@ class Status:
             **self.more,
             "exposed": {kind.name: len(hub.catalog.names(kind)) for kind in KINDS},
             "calls": hub.generation.calls.count,
+            "reaper": {"pid": hub.children.reaper, "problem": hub.children.problem},
             "metrics": hub.metrics.facts(),
             "refusals": self.refusals(),
             "tasks": len(asyncio.all_tasks()),

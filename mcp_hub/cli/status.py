@@ -56,6 +56,8 @@ def _print_hub(facts: Json) -> None:
     if refusals := facts.get("refusals"):
         causes = ", ".join(f"{printable(cause)} {count}" for cause, count in refusals.items())
         print(f"  {sum(refusals.values())} refused before anybody was let in: {causes}")
+    if problem := facts.get("reaper", {}).get("problem"):
+        print(f"  no reaper: {printable(problem)}; processes of servers may outlive a hub that is killed")
     if facts.get("refused"):
         print("  the file as it is now is NOT in force:")
         for line in str(facts["refused"]).splitlines():

@@ -1,6 +1,7 @@
 """However the hub ends, none of its processes, its children or theirs is left."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -134,3 +135,37 @@ async def test_an_end_while_everything_starts_leaves_nothing(tmp_path: Path) -> 
         async with asyncio.timeout(PATIENCE):
             assert await client.exited() == 0
         assert await left(config) == []
+
+
+async def test_a_reaper_that_is_killed_is_replaced_and_the_next_one_ends_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_HUB_RUNTIME_DIR", str(tmp_path / "run"))
+    config = write_config(tmp_path, marked(tmp_path / "servers.json"), list_wait=1)
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        await client.initialize()
+        for name in ("good", "stubborn"):
+            await client.text(f"{name}__echo", {"text": "x"})
+        first = await reaper_of(client, not_this=None)
+        os.kill(first, signal.SIGKILL)
+        second = await reaper_of(client, not_this=first)
+        assert second != first
+        assert await client.text("good__echo", {"text": "x"}) == "x"
+        kill(client)
+        await client.exited()
+        assert await left(config) == []
+    assert b"the reaper has ended" in client.stderr
+
+
+async def reaper_of(client: StdioClient, *, not_this: int | None) -> int:
+    """The process id of the hub's reaper, as its status says it."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            asked = await asyncio.create_subprocess_exec(
+                *HUB, "status", "--json", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+            )
+            said, _ = await asked.communicate()
+            for hub in json.loads(said):
+                pid = hub.get("reaper", {}).get("pid")
+                if hub["pid"] == client.process.pid and pid not in (None, not_this):
+                    return int(pid)
