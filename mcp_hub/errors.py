@@ -116,6 +116,10 @@ class ServerUnavailable(CallError):
     code, rpc_code, retryable = "server_unavailable", -32010, True
 
 
+class NotConnected(ServerUnavailable):
+    """There is no connection to the upstream, and the last attempt to make one failed; nothing was asked of it."""
+
+
 class StateLost(CallError):
     """The upstream is there, but what earlier calls had set up in it is gone; nothing was asked of it."""
 

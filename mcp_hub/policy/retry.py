@@ -13,13 +13,17 @@ import msgspec
 from mcp_hub import tasks
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
-from mcp_hub.errors import ServerUnavailable
+from mcp_hub.errors import NotConnected, ServerUnavailable
 from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.patterns import Patterns, RulesOfTools
 
 BUDGET_AT_REST: Final = 10.0
 """Retries an upstream has in store after a quiet time, whatever its share."""
+
+MOST_STARTS: Final = 2
+"""Failed starts in a row that one call waits for, whatever its attempts: another one is the supervisor's to make, and
+what the call would be told is known."""
 
 
 class _Budget(msgspec.Struct):
@@ -70,11 +74,16 @@ class Retry:
         upstream = call.route.upstream
         rules, budget = self._rules[upstream], self._budgets[upstream]
         budget.earn()
+        failed_starts = 0
         for attempt in range(1, rules.attempts + 1):
             try:
                 return await call_next(call)
             except ServerUnavailable as error:
+                failed_starts = failed_starts + 1 if isinstance(error, NotConnected) else 0
                 if attempt == rules.attempts or not self._may_repeat(call, error):
+                    raise
+                if failed_starts == MOST_STARTS:
+                    call.notes.append(f"retry: none, the server could not be started {MOST_STARTS} times in a row")
                     raise
                 if not budget.spend():
                     call.notes.append("retry: none, the budget is spent")

@@ -9,6 +9,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.secret_values import secrets_of_server
 from mcp_hub.errors import (
     CallError,
+    NotConnected,
     PermissionDenied,
     ResultTooLarge,
     ServerUnavailable,
@@ -55,10 +56,10 @@ class Words:
         cleaned: dict[str, Any] = self._redaction.known(message)
         return cleaned
 
-    def unavailable(self, reason: str | None) -> ServerUnavailable:
+    def unavailable(self, reason: str | None) -> NotConnected:
         """The error of a call that finds no connection."""
         text = f"The server {self._id!r} is not available: {reason or 'it is not running'}"
-        return ServerUnavailable(text, server=self._id, executed=False)
+        return NotConnected(text, server=self._id, executed=False)
 
     def not_connected(self, error: BaseException, reason: str | None) -> CallError:
         """The error of a call that found no connection; a sign-in that is missing comes back by no repeating."""

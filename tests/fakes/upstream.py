@@ -346,6 +346,7 @@ def main() -> None:
         sys.stderr.flush()
         os._exit(1)
     if options.die_if and pathlib.Path(options.die_if).exists():
+        note(f"died {os.getpid()}")
         sys.stderr.write("not now" + leak + "\n")
         sys.stderr.flush()
         os._exit(1)

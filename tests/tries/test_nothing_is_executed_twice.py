@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.fakes.client import hub
+from tests.fakes.client import PATIENCE, fake, hub
 from tests.hub.test_over_a_network import free_port
 from tests.tries.counted import FAST, counting, counting_http, written
 
@@ -84,3 +88,27 @@ async def test_errors_a_server_answers_with_are_not_repeated(tmp_path: Path) -> 
     async with hub(tmp_path, {"c": counting(tmp_path, "error")}) as client:
         assert (await client.call("c__read"))["isError"] is True
     assert written(tmp_path, "got read") == 1
+
+
+async def test_a_call_of_a_killed_server_waits_for_two_failed_starts_however_many_attempts_it_has(
+    tmp_path: Path,
+) -> None:
+    dead, journal, calls = tmp_path / "dead", tmp_path / "journal", tmp_path / "calls"
+    retry = {"attempts": 10, "backoff": 0.01, "max_backoff": 0.02, "budget": 1}
+    up = fake("--die-if", str(dead), "--journal", str(journal), retry=retry, breaker="off")
+    async with hub(tmp_path, {"up": up}, call_log=str(calls)) as client:
+        pid = int(await client.text("up__pid"))
+        dead.touch()
+        os.kill(pid, signal.SIGKILL)
+        failed = await client.call("up__echo", {"text": "x"})
+        assert failed["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+        assert "not now" in failed["content"][0]["text"]  # why it does not start
+        started = journal.read_text().count("died")
+        dead.unlink()
+        async with asyncio.timeout(PATIENCE):  # the supervisor goes on by itself
+            while (await client.call("up__echo", {"text": "x"})).get("isError"):
+                pass
+    record = next(one for one in map(json.loads, calls.read_text().splitlines()) if one["code"] is not None)
+    assert 2 <= record["attempts"] <= 3  # one more where the call was under way when the server was killed
+    assert any("2 times in a row" in note for note in record["notes"])
+    assert started <= 4  # with those of the supervisor in between
