@@ -60,7 +60,7 @@ class Dispatcher:
         self._quotas = quotas or Quotas()
         self.backlog = Backlog(lambda: hub.config.unread)
         self.callers: set[Caller] = set()
-        self._parking = Parking(hub.act, hub.one_by_one)
+        self._parking = Parking(hub.act, hub.one_by_one, self.backlog)
         self._telling: set[asyncio.Task[None]] = set()
         self._subscriptions = Subscriptions(hub, self._found)
         self._methods: dict[str, Callable[[Exchange], Awaitable[Any]]] = {

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.policy import Call
 from mcp_hub.policy.time_limit import TimeLimit
+from mcp_hub.serve.backlog import LARGE, Backlog, Held, encoded
 
 PARKED_SECONDS: Final = 300.0
 """How long a question waits for the client to come back."""
@@ -58,6 +60,8 @@ class _Parked(msgspec.Struct, eq=False):
     queue: asyncio.Lock | None = None
     """Where one call of its owner goes to the server after the other."""
     sending: bool = False
+    held: Held | None = None
+    """Its result, while that waits for the client."""
     refused: UpstreamAnswered | None = None
     """Why the server has not carried it out: the client is being sent somewhere first."""
 
@@ -169,12 +173,13 @@ class Parking:
     States are bound to their owner and to this run of the hub.
     """
 
-    def __init__(self, act: Act, one_by_one: Callable[[Call], bool]) -> None:
+    def __init__(self, act: Act, one_by_one: Callable[[Call], bool], backlog: Backlog) -> None:
         self._act = act
+        self._backlog = backlog
         self._one_by_one = one_by_one
         self._queues: WeakValueDictionary[tuple[str, Hashable | None], asyncio.Lock] = WeakValueDictionary()
         self._run = secrets.token_urlsafe(9)
-        self._parked: dict[str, tuple[_Parked, asyncio.Task[Json]]] = {}
+        self._parked: dict[str, tuple[_Parked, asyncio.Future[Json]]] = {}
         self._expired: OrderedDict[str, Hashable | None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -215,6 +220,7 @@ class Parking:
             raise ProtocolError(INVALID_PARAMS, "params.inputResponses must be an object.")
         parked, task = found
         del self._parked[token]
+        parked.held = None
         if parked.expiry is not None:
             parked.expiry.cancel()
         parked.relay, parked.said = relay, said
@@ -228,14 +234,15 @@ class Parking:
                 del parked.questions[key]
         return await self._next(parked, task)
 
-    async def _next(self, parked: _Parked, task: asyncio.Task[Json]) -> Json:
+    async def _next(self, parked: _Parked, task: asyncio.Future[Json]) -> Json:
         """What comes first: the end of the call, or a question."""
         try:
             while not task.done() and not parked.questions:
                 parked.news.clear()
                 waiting = asyncio.ensure_future(parked.news.wait())
+                either: set[asyncio.Future[Any]] = {task, waiting}
                 try:
-                    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     waiting.cancel()
         except asyncio.CancelledError:
@@ -250,7 +257,7 @@ class Parking:
                 raise
             return self._park(parked, task)
 
-    def _visited(self, parked: _Parked, answers: Json) -> tuple[_Parked, asyncio.Task[Json]]:
+    def _visited(self, parked: _Parked, answers: Json) -> tuple[_Parked, asyncio.Future[Json]]:
         """Sent once more when the client has been everywhere: it was not carried out. Raises UpstreamAnswered."""
         error, parked.refused = parked.refused, None
         given = [answers.get(key) for key in parked.questions]
@@ -264,16 +271,33 @@ class Parking:
         task.add_done_callback(lambda _: parked.yield_turn())
         return task
 
-    def _park(self, parked: _Parked, task: asyncio.Task[Json]) -> Json:
+    def _park(self, parked: _Parked, task: asyncio.Future[Json]) -> Json:
         token = secrets.token_urlsafe(18)
         self._parked[token] = (parked, task)
         parked.relay = parked.said = None
         parked.yield_turn()
         parked.stop_clocks()
         parked.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, token)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, though nobody may come back
+        task.add_done_callback(partial(self._ended, token))
         requests = {key: request for key, (request, _) in parked.questions.items()}
         return {"resultType": INPUT_REQUIRED, "inputRequests": requests, "requestState": f"{PREFIX}{self._run}:{token}"}
+
+    def _ended(self, token: str, task: asyncio.Future[Json]) -> None:
+        """A call has ended that was parked. If it still is, its result waits for the client like any other."""
+        if task.cancelled() or task.exception() is not None:  # seen, though nobody may come back
+            return
+        parked, kept = self._parked.get(token, (None, None))
+        if parked is None or kept is not task or (size := len(encoded(task.result()))) < LARGE:
+            return
+        share = self._backlog.of(parked.owner)
+        if (refusal := share.refusal(size)) is None:
+            parked.held = Held(size)
+            share.watch(parked.held)
+            return
+        refused: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        refused.set_exception(refusal)
+        refused.exception()  # seen
+        self._parked[token] = parked, refused
 
     def _expire(self, token: str) -> None:
         parked, task = self._parked.pop(token)

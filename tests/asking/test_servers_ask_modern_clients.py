@@ -54,6 +54,21 @@ async def test_a_retry_without_the_answer_is_asked_again(tmp_path: Path) -> None
         assert last["resultType"] == "complete"
 
 
+async def test_results_of_parked_calls_wait_for_the_client_within_the_same_bound(tmp_path: Path) -> None:
+    """The server answers without waiting for what it has asked: two results of 1 MB, and there is room for one."""
+    config = write_config(tmp_path, {"a": asking()}, unread={"caller": "1500KB"})
+    async with spawned([*HUB, "serve", "--config", str(config)], modern=True) as client:
+        codes = []
+        parked = [await call(client, "a__impatient")]
+        parked.append(await call(client, "a__impatient"))  # which has the first one answered
+        await call(client, "a__echo")
+        for one in parked:
+            (key,) = one["inputRequests"]
+            last = await call(client, "a__impatient", requestState=one["requestState"], inputResponses={key: ROOTS})
+            codes.append(last.get("_meta", {}).get("mcp-hub/error", {}).get("code"))
+        assert codes == [None, "overloaded"]
+
+
 async def test_a_state_is_used_once_and_belongs_to_this_run_of_the_hub(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
         first = await call(client, "a__ask", {"method": "roots/list"})

@@ -5,6 +5,7 @@ With `both` it has both eras and asks in neither but the handshake's, as program
 `ask {method, params}` puts a question and answers what came back, `declared` what the client said it can be asked,
 `together {count}` several questions at once, `late` is answered first and asks for the roots after it.
 `touch {uri}` says that a resource has changed; the log has every subscription.
+`impatient` asks for the roots and answers with a megabyte when the next call comes, whether it was told or not.
 `visit {id, url}` is refused until the user has been at the URL; `complete {id}` says that an elicitation is.
 `log {level}` says something before it answers, `log_late {level}` after it, `log_next {level}` with the next call,
 whosever it is; `level` is what it was last told to log.
@@ -22,7 +23,19 @@ PREFIX = "io.modelcontextprotocol/"
 ERA = sys.argv[sys.argv.index("--era") + 1] if "--era" in sys.argv else "handshake"
 LOG = Path(sys.argv[sys.argv.index("--log") + 1]) if "--log" in sys.argv else None
 LOGGING = ("log", "log_late", "log_next", "level", "touch")
-TOOLS = (*LOGGING, "ask", "declared", "together", "late", "echo", "patience", "greedy", "visit", "complete")
+TOOLS = (
+    *LOGGING,
+    "ask",
+    "declared",
+    "together",
+    "late",
+    "echo",
+    "patience",
+    "greedy",
+    "visit",
+    "complete",
+    "impatient",
+)
 
 OFFERED = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
 RESOURCES = [{"uri": "x:one", "name": "one"}, {"uri": "x:two", "name": "two"}]
@@ -33,6 +46,7 @@ waiting: dict[str, tuple[threading.Event, dict]] = {}
 declared: dict = {}
 visited: set[str] = set()
 unsaid: list[dict] = []
+unanswered: list = []
 numbers = iter(range(1, 10**6))
 
 
@@ -69,7 +83,12 @@ def message_of(arguments: dict) -> dict:
 def handshake_call(request_id: object, name: str, arguments: dict) -> None:
     while unsaid:
         send({"method": "notifications/message", "params": unsaid.pop()})
-    if name == "ask":
+    while unanswered:
+        send({"id": unanswered.pop(), "result": text("x" * 1_000_000)})
+    if name == "impatient":
+        unanswered.append(request_id)
+        send({"id": f"q{next(numbers)}", "method": "roots/list"})
+    elif name == "ask":
         answer = ask(arguments["method"], arguments.get("params", {}))
         send({"id": request_id, "result": text({k: answer[k] for k in ("result", "error") if k in answer})})
     elif name == "declared":
