@@ -72,7 +72,8 @@ class Redaction:
         return self._copy(value, max(budget, 64), 0)[0]
 
     def known(self, value: Any) -> Any:
-        """A JSON value with known secrets replaced in every string and nothing else changed; itself if it has none.
+        """A JSON value with known secrets replaced in every text and number and nothing else changed; itself if it has
+        none.
 
         For errors that are passed on. One with more than `MAX_ERROR` characters is returned as it is.
         """
@@ -81,6 +82,8 @@ class Redaction:
     def _known_in(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
             return LEARNED.known.hidden(self._known.hidden(value))
+        if type(value) in (int, float):
+            return MASK if self._is_known(value) else value
         if depth > 100 or not isinstance(value, dict | list):
             return value
         if isinstance(value, list):
@@ -89,6 +92,9 @@ class Redaction:
         fields = [(self._known_in(key, depth), self._known_in(item, depth + 1)) for key, item in value.items()]
         same = all(n is o and v is w for (n, v), (o, w) in zip(fields, value.items(), strict=True))
         return value if same else dict(fields)
+
+    def _is_known(self, number: float) -> bool:
+        return -_MANY_DIGITS < number < _MANY_DIGITS and (self._known.has(number) or LEARNED.known.has(number))
 
     # --- the bounded copy --------------------------------------------------------------------------------------
 
@@ -101,7 +107,7 @@ class Redaction:
         if isinstance(value, int | float):
             if isinstance(value, int) and not -_MANY_DIGITS < value < _MANY_DIGITS:
                 return self._string(f"… (a number of {value.bit_length():,} bits)", room)
-            return value, len(repr(value))
+            return (MASK, 5) if self._is_known(value) else (value, len(repr(value)))
         if not isinstance(value, Mapping | list | tuple):
             return self._string(f"… ({type(value).__name__})", room)
         if value and (depth >= MAX_DEPTH or room < _MARK):

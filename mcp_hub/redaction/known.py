@@ -38,6 +38,7 @@ class KnownSecrets:
     def __init__(self, secrets: Iterable[str]) -> None:
         parts = {part for secret in secrets for part in (secret, secret.strip(), *map(str.strip, secret.splitlines()))}
         self._values = {part for part in parts if len(part) >= MIN_SECRET}
+        self._numbers = frozenset(value for value in self._values if value[-1].isdigit())
         self._groups = _ASCII_GROUPS if all(map(str.isascii, self._values)) else _HEX_GROUPS
         longest = min(max(map(len, self._values), default=0), PIECE)
         self.reach = longest * _SPELLING
@@ -46,6 +47,10 @@ class KnownSecrets:
     @cached_property
     def _forms(self) -> Forms:
         return Forms(self._values)
+
+    def has(self, number: float) -> bool:
+        """Whether a number is one of them."""
+        return bool(self._numbers) and str(number) in self._numbers
 
     def hidden(self, text: str, *, cut: bool = False) -> str:
         """`text` with `***` in their places; itself where there is none.
