@@ -259,6 +259,8 @@ class PendingWrites:
                 self._failing.add(what)
                 log.warning("%s failed: %s; it is tried again", what, _on_one_line(error))
             return False
+        except Exception:  # an error in the write itself comes again, however often it is tried
+            log.exception("%s failed", what)
         if self._pending.get(what) is write:
             del self._pending[what]
         if what in self._failing:

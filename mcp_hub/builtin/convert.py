@@ -22,7 +22,8 @@ IDLE: Final = 120.0
 CONVERSIONS: Final = 100
 """After so many a process is replaced: what its libraries keep does not grow for ever."""
 MEMORY: Final = 2 * 1024**3
-"""Bytes a process may take, where the system can enforce that; MEASURED"""
+"""Bytes a process may take, where the system can enforce that. A PDF of 30 MB takes 215 MB, a Word document with 28 MB
+of pictures 340 MB, 7 MB of HTML full of tags one GiB."""
 _HEADER: Final = 64 * 1024
 _END_WAIT: Final = 5.0
 _KEPT: Final = frozenset({

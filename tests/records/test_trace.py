@@ -24,7 +24,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.kinds import RESOURCES, TOOLS
 from mcp_hub.policy import Call, Chain, Json, Next, unknown_name
-from mcp_hub.policy.trace import Trace, approximate_size
+from mcp_hub.policy.trace import ON_THE_LOOP, Trace, approximate_size
 from mcp_hub.redaction import Redaction
 
 pytestmark = pytest.mark.anyio
@@ -190,6 +190,29 @@ async def test_errors_lose_the_secrets_they_quote_and_nothing_else() -> None:
     traced = Traced(ServerUnavailable(f"it said {SECRET}"))
     await traced.record(a_call({}))
     assert SECRET not in str(traced.error)
+
+
+@pytest.mark.parametrize("size", [100, ON_THE_LOOP + 1])
+async def test_an_error_of_any_size_loses_the_secrets_it_quotes(size: int) -> None:
+    text = f"{'x' * size} {SECRET} {SECRET.encode().hex()}"
+    traced = Traced({"content": [{"type": "text", "text": text}], "isError": True})
+    result = await traced.chain.run(a_call())
+    assert result["content"][0]["text"] == f"{'x' * size} *** ***"
+    failing = Traced(UpstreamAnswered({"code": -32000, "message": text}))
+    with pytest.raises(UpstreamAnswered) as caught:
+        await failing.chain.run(a_call())
+    assert caught.value.error["message"] == f"{'x' * size} *** ***"
+
+
+async def test_a_call_that_is_cancelled_while_its_error_is_looked_through_is_recorded() -> None:
+    traced = Traced(UpstreamAnswered({"code": -32000, "message": "x" * (ON_THE_LOOP + 1)}))
+    running = asyncio.ensure_future(traced.chain.run(a_call()))
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await asyncio.sleep(0)
+    assert [record["verdict"] for record in traced.records] == ["cancelled"]
 
 
 async def test_a_result_that_is_no_error_passes_untouched() -> None:
