@@ -105,7 +105,7 @@ async def test_long_values_and_values_of_presets_are_not_quoted(mode: str) -> No
     }
     refused = str((await Tool(schema, mode, tools=tools).call(arguments)).refused)
     assert "token" not in refused
-    assert "auth.key must be" in refused
+    assert "auth." not in refused
     assert "n must be a whole number, not a text" in refused
     assert "-preset" not in refused
     assert "long-long-" not in refused
