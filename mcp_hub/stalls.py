@@ -1,23 +1,115 @@
-"""Whether something keeps the event loop, and so everybody, waiting."""
+"""Keeps work that grows with its input from keeping the event loop, and tells of what does keep it.
+
+A stall is processor time of the loop's thread in one callback, without that of decoding and encoding large frames.
+Work that may take long is done in slices, between which everybody else has a turn, or in a thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
-from typing import Final
+import time
+from collections.abc import AsyncIterator, Callable, Generator
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from mcp_hub.wire.frames import Spent
+
+T = TypeVar("T")
 
 log = logging.getLogger("mcp_hub")
 
+SLICE: Final = 0.005
+"""Seconds of work in one callback before the others have their turn."""
+LARGE: Final = 32 * 1024
+"""Weight (`weighs_more`) of a value from which on it is worked on in a thread; what is below takes some ms."""
+AT_ONCE: Final = 2
+"""Pieces of work in threads at the same time. Each takes the interpreter from the loop for a moment."""
+PER_VALUE: Final = 16
+"""What a value weighs besides its characters: about what it costs to look at it."""
+
 EVERY: Final = 0.5
-"""Seconds between two looks: a stall that is shorter may pass unseen, and so may a look that costs."""
-STALL: Final = 0.2
-"""Seconds of lateness that are told of."""
+"""Seconds between two looks for stalls: one that is shorter may pass unseen."""
+STALL: Final = 0.1
+"""Seconds of processor time that are told of."""
+
+
+def weighs_more(value: Any, most: int = LARGE) -> bool:
+    """Whether a JSON value has more than `most` characters, each value in it counting `PER_VALUE`.
+
+    Takes time in proportion to `most`, however large the value is.
+    """
+    left, waiting = most, [value]
+    while waiting:
+        one = waiting.pop()
+        kind = type(one)
+        left -= PER_VALUE
+        if kind is str:
+            left -= len(one)
+        elif kind is list:
+            if len(one) * PER_VALUE > left:
+                return True
+            waiting += one
+        elif kind is dict:
+            if len(one) * PER_VALUE > left:
+                return True
+            left -= sum(map(len, one))
+            waiting += one.values()
+        if left < 0:
+            return True
+    return False
+
+
+def at_once(steps: Generator[None, None, T], seconds: float = float("inf")) -> tuple[bool, T | None]:
+    """(whether `steps` came to their end within so many seconds of processor time, what they returned)."""
+    began, until = time.thread_time(), time.perf_counter() + seconds
+    try:
+        while True:
+            next(steps)
+            if time.perf_counter() > until:  # which costs a tenth of asking for the processor time
+                left = began + seconds - time.thread_time()
+                if left <= 0:
+                    return False, None
+                until = time.perf_counter() + left
+    except StopIteration as end:
+        return True, end.value
+
+
+async def in_slices(steps: Generator[None, None, T]) -> T:
+    """What `steps` return. They yield where others may have a turn, and have one when a slice is over."""
+    while True:
+        done, value = at_once(steps, SLICE)
+        if done:
+            return value  # type: ignore[return-value]
+        await asyncio.sleep(0)
+
+
+_places: WeakKeyDictionary[Any, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+async def in_thread(work: Callable[..., T], *args: Any) -> T:
+    """What `work(*args)` returns or raises, done in a thread. It goes on to its end if the caller is cancelled."""
+    loop = asyncio.get_running_loop()
+    place = _places.get(loop)
+    if place is None:
+        place = _places[loop] = asyncio.Semaphore(AT_ONCE)
+    await place.acquire()
+    try:
+        working = loop.run_in_executor(None, work, *args)
+    except BaseException:
+        place.release()
+        raise
+    working.add_done_callback(lambda _: place.release())
+    return await working
 
 
 class Stalls:
-    """`longest` is the longest lateness seen, in seconds, `count` how many were told of."""
+    """`longest` is the longest stall seen, in seconds of processor time, `count` how many were told of.
+
+    A look that comes late tells how long it was kept from running; a stall has taken no more than that, and no more
+    than the processor time of the thread since the last look. So a machine that is busy elsewhere makes none.
+    """
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -35,10 +127,10 @@ class Stalls:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + EVERY
+            due, before, frames = loop.time() + EVERY, time.thread_time(), Spent.seconds
             await asyncio.sleep(EVERY)
-            late = loop.time() - due
-            self.longest = max(self.longest, late)
-            if late > STALL:
+            took = min(loop.time() - due, time.thread_time() - before) - (Spent.seconds - frames)
+            self.longest = max(self.longest, took)
+            if took > STALL:
                 self.count += 1
-                log.warning("everybody waited for %.1f s: the machine is busy, or the hub has a fault", late)
+                log.warning("the event loop was kept for %.2f s by one piece of work: the hub has a fault", took)

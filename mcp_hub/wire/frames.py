@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -38,10 +39,27 @@ class FrameError(ValueError):
     """Bytes that are no JSON, or JSON nested too deeply to be read."""
 
 
+class Spent:
+    """Seconds that decoding and encoding large frames has taken in this process, which grows with their size."""
+
+    seconds = 0.0
+
+
 def decode(data: bytes | bytearray | memoryview) -> Any:
     """The value of a JSON text. Raises FrameError."""
-    if len(data) > heap.LARGE:
-        heap.large()
+    return _decode(data) if len(data) <= heap.LARGE else _large(_decode, data)
+
+
+def _large(read: Any, data: bytes | bytearray | memoryview) -> Any:
+    heap.large()
+    began = time.perf_counter()
+    try:
+        return read(data)
+    finally:
+        Spent.seconds += time.perf_counter() - began
+
+
+def _decode(data: bytes | bytearray | memoryview) -> Any:
     try:
         return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -63,8 +81,10 @@ def _decode_leniently(data: bytes, **reading: Any) -> Any:
 
 def decode_exactly(data: bytes | bytearray | memoryview) -> Any:
     """Like `decode`, but FrameError also for numbers that could not be written again: NaN, Infinity, 1e400."""
-    if len(data) > heap.LARGE:
-        heap.large()
+    return _decode_exactly(data) if len(data) <= heap.LARGE else _large(_decode_exactly, data)
+
+
+def _decode_exactly(data: bytes | bytearray | memoryview) -> Any:
     try:
         return _exact_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -87,8 +107,12 @@ _exact_decoder: Final = msgspec.json.Decoder(float_hook=_finite)
 
 def encode(value: Any) -> bytes:
     """JSON text of `value`, UTF-8, on one line. Raises FrameError for what JSON cannot say."""
+    began = time.perf_counter()
     try:
-        return _encoder.encode(value)
+        data: bytes = _encoder.encode(value)
+        if len(data) > heap.LARGE:
+            Spent.seconds += time.perf_counter() - began
+        return data
     except UnicodeEncodeError:
         return _encode_leniently(value)
     except (TypeError, RecursionError, msgspec.EncodeError) as error:

@@ -8,12 +8,15 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 FAKE = str(Path(__file__).with_name("upstream.py"))
-HUB = [sys.executable, "-m", "mcp_hub"]
+WATCHED = str(Path(__file__).with_name("watched.py"))
+HUB = [sys.executable, WATCHED]
+"""`mcp-hub`; `spawned` fails for one whose loop was kept too long."""
 PATIENCE = 60.0
 """Seconds any wait of a test may take; a bound against hangs, not a figure."""
 
@@ -176,17 +179,31 @@ class StdioClient:
 async def spawned(
     argv: Sequence[str], *, modern: bool = False, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[StdioClient]:
-    """A client of a freshly started child; its stdin is closed and its end awaited when the block ends."""
+    """A client of a freshly started child; its stdin is closed and its end awaited when the block ends.
+
+    Fails for a hub with a callback that kept its loop too long. The hubs of a program that has `MCP_HUB_STALLS=` in its
+    environment, because it measures them, are not watched.
+    """
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *argv, stdin=pipe, stdout=pipe, stderr=pipe, limit=2**27, start_new_session=True,
-        env={**os.environ, **(env or {})},
-    )  # fmt: skip
-    client = StdioClient(process, modern=modern)
-    try:
-        yield client
-    finally:
-        await client.close()
+    with tempfile.TemporaryDirectory() as directory:
+        stalls = Path(directory) / "stalls"
+        process = await asyncio.create_subprocess_exec(
+            *argv, stdin=pipe, stdout=pipe, stderr=pipe, limit=2**27, start_new_session=True,
+            env={"MCP_HUB_STALLS": str(stalls), **os.environ, **(env or {})},
+        )  # fmt: skip
+        client = StdioClient(process, modern=modern)
+        try:
+            yield client
+        finally:
+            await client.close()
+        check_stalls(stalls)
+
+
+def check_stalls(file: Path) -> None:
+    """Fail for every callback that kept the loop of a hub too long (watched.py)."""
+    found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    lines = [f"{one['seconds']} s in {one['callback']}\n{one['stack']}" for one in found]
+    assert not found, f"{len(found)} callbacks kept the loop of the hub:\n" + "\n".join(lines[:5])
 
 
 def fake(*options: str, **entry: Any) -> dict[str, Any]:
@@ -204,11 +221,17 @@ def write_config(directory: Path, servers: dict[str, Any], **root: Any) -> Path:
 
 @contextlib.asynccontextmanager
 async def hub(
-    directory: Path, servers: dict[str, Any], *, modern: bool = False, handshake: bool = True, **root: Any
+    directory: Path,
+    servers: dict[str, Any],
+    *,
+    modern: bool = False,
+    handshake: bool = True,
+    env: Mapping[str, str] | None = None,
+    **root: Any,
 ) -> AsyncIterator[StdioClient]:
     """A client of `mcp-hub serve` over stdio with these servers; initialised unless it is modern."""
     config = write_config(directory, servers, **root)
-    async with spawned([*HUB, "serve", "--config", str(config)], modern=modern) as client:
+    async with spawned([*HUB, "serve", "--config", str(config)], modern=modern, env=env) as client:
         if handshake and not modern:
             await client.initialize()
         yield client

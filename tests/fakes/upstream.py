@@ -196,6 +196,8 @@ def call(request_id: object, name: str, arguments: dict, meta: dict) -> None:
         "futureTop": {"n": 10**25},
         "_meta": {"x/y": 1},
     }
+    for message in listed("before", []):
+        send(message)
     if options.noise:
         write_raw((f"some noise \x1b[2J{leak}\n").encode() * options.noise)
     send({"id": request_id, "result": finish(result, meta)})
@@ -300,7 +302,7 @@ def handle(message: dict, paused: bool = False) -> None:
         answer = {"resources": listed("resources", [{"uri": uri, "name": "one", "future": 1} for uri in uris])}
     elif method == "resources/templates/list":
         template = options.template or f"fake://{options.name}/item/{{id}}"
-        answer = {"resourceTemplates": [{"uriTemplate": template, "name": "item"}]}
+        answer = {"resourceTemplates": listed("templates", [{"uriTemplate": template, "name": "item"}])}
     elif method == "prompts/list":
         prompts = [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]
         answer = {"prompts": listed("prompts", prompts)}
@@ -310,9 +312,12 @@ def handle(message: dict, paused: bool = False) -> None:
         who = (params.get("arguments") or {}).get("who", "you")
         answer = {"messages": [{"role": "user", "content": {"type": "text", "text": f"hello {who}"}}]}
     elif method == "completion/complete":
-        answer = {"completion": {"values": [params["argument"]["value"] + "!", json.dumps(params["ref"])]}}
+        values = [params["argument"]["value"] + "!", json.dumps(params["ref"])]
+        answer = {"completion": {"values": listed("completions", values)}}
     elif method == "tools/call" and options.result:
         answer = json.loads(options.result)
+    elif method == "tools/call" and listed("result", None) is not None:
+        answer = dict(listed("result", None))
     elif method == "tools/call":
         threading.Thread(
             target=call, args=(request_id, params["name"], params.get("arguments") or {}, meta), daemon=True

@@ -49,10 +49,10 @@ def test_no_bytes_break_a_promise(name: str) -> None:
     )
     @given(texts(name))
     def run(data: bytes) -> None:
-        module.target(data)
+        targets.run(module, data)
 
     for seed in module.SEEDS:
-        module.target(seed)
+        targets.run(module, seed)
     run()
 
 

@@ -1,17 +1,27 @@
-"""Whoever keeps the event loop is told of."""
+"""Whoever keeps the event loop is told of: by the hub in its log and status, by the hubs of the tests as a failure."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from mcp_hub.stalls import EVERY, STALL, Stalls
-from tests.fakes.client import PATIENCE
+from mcp_hub.stalls import EVERY, LARGE, STALL, Stalls, at_once, in_slices, in_thread, weighs_more
+from tests.fakes.client import PATIENCE, check_stalls, spawned
 
 pytestmark = pytest.mark.anyio
+
+
+def busy(seconds: float) -> None:
+    """Use so much processor time of this thread."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
 
 
 async def test_a_loop_that_is_kept_is_told_of_with_how_long(caplog: pytest.LogCaptureFixture) -> None:
@@ -19,8 +29,91 @@ async def test_a_loop_that_is_kept_is_told_of_with_how_long(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "mcp_hub"):
         async with stalls.watched(), asyncio.timeout(PATIENCE):
             await asyncio.sleep(0)
-            time.sleep(EVERY + 2 * STALL)  # the fault itself
+            busy(EVERY + 2 * STALL)  # the fault itself
             while not stalls.count:
                 await asyncio.sleep(0)
     assert stalls.longest > STALL
-    assert "everybody waited" in caplog.text
+    assert "the event loop was kept" in caplog.text
+
+
+async def test_a_loop_that_waits_for_the_machine_makes_no_stall() -> None:
+    stalls = Stalls()
+    async with stalls.watched(), asyncio.timeout(PATIENCE):
+        await asyncio.sleep(0)
+        time.sleep(EVERY + 3 * STALL)  # no processor time, as on a machine that is busy elsewhere
+        while not stalls.longest:
+            await asyncio.sleep(0)
+    assert stalls.longest < STALL
+    assert stalls.count == 0
+
+
+async def test_work_in_slices_lets_others_run_in_between() -> None:
+    ran = 0
+
+    async def other() -> None:
+        nonlocal ran
+        while True:
+            ran += 1
+            await asyncio.sleep(0)
+
+    def work():  # type: ignore[no-untyped-def]
+        for _ in range(20):
+            busy(0.002)
+            yield
+        return "done"
+
+    running = asyncio.create_task(other())
+    assert await in_slices(work()) == "done"
+    running.cancel()
+    assert ran > 3
+    assert at_once(iter(()), 0.0) == (True, None)  # type: ignore[arg-type]
+
+
+async def test_work_in_threads_is_bounded_and_raises_what_it_raises() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(lambda: 1 // 0)
+    cancelled = asyncio.create_task(in_thread(time.sleep, 0.05))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    async with asyncio.timeout(PATIENCE):
+        assert await asyncio.gather(*(in_thread(pow, 2, n) for n in range(5))) == [1, 2, 4, 8, 16]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * (LARGE + 1), [0] * LARGE, {"a": ["x" * 10] * LARGE}, {"k" * (LARGE + 1): 1}, [[[]] * 2] * LARGE],
+)
+def test_a_large_value_is_found_to_be_large_and_a_small_one_is_not(value: object) -> None:
+    assert weighs_more(value)
+    assert not weighs_more({"name": "echo", "arguments": {"text": "x" * 1000, "n": [1, 2.5, None, True]}})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no uvloop")
+@pytest.mark.parametrize(("seconds", "told"), [(0.3, True), (0.0, False)])
+async def test_the_hubs_of_the_tests_fail_for_a_callback_that_keeps_the_loop(
+    tmp_path: Path, seconds: float, told: bool
+) -> None:
+    """The watchdog itself, on a program that does what a hub must not do."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import asyncio, sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from tests.fakes.watched import Watch, watched_loop\n"
+        "def keeps_the_loop(seconds):\n"
+        "    until = time.thread_time() + seconds\n"
+        "    while time.thread_time() < until: pass\n"
+        "async def main():\n"
+        f"    asyncio.get_running_loop().call_soon(keeps_the_loop, {seconds})\n"
+        f"    for _ in range(20): keeps_the_loop(0.02); await asyncio.sleep(0)\n"
+        f"watch = Watch({str(tmp_path / 'stalls')!r}, 0.1)\n"
+        "with asyncio.Runner(loop_factory=watched_loop(watch)) as runner: runner.run(main())\n"
+    )
+    async with spawned([sys.executable, str(program)]) as process:
+        assert await process.exited() == 0
+    if not told:
+        check_stalls(tmp_path / "stalls")
+        return
+    with pytest.raises(AssertionError, match="keeps_the_loop"):
+        check_stalls(tmp_path / "stalls")
+    (one,) = map(json.loads, (tmp_path / "stalls").read_text().splitlines())
+    assert one["seconds"] >= seconds

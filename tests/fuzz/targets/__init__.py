@@ -7,7 +7,12 @@ them with hypothesis, `scripts/fuzz` guided by coverage.
 from __future__ import annotations
 
 import importlib
+import time
 from types import ModuleType
+from typing import Final
+
+STALL: Final = 0.1
+"""Seconds of processor time for one text, which has some hundred bytes: more would keep a hub's loop."""
 
 NAMES = (
     "lines",
@@ -28,3 +33,14 @@ NAMES = (
 def load(name: str) -> ModuleType:
     """The module of one target; imported only now, so that a coverage-guided run can instrument what it imports."""
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def run(module: ModuleType, data: bytes) -> None:
+    """One text, which must not take longer than `STALL`; what is only slow the first time is none."""
+    for attempt in range(3):
+        began = time.thread_time()
+        module.target(data)
+        seconds = time.thread_time() - began
+        if seconds <= STALL:
+            return
+        assert attempt < 2, f"{seconds:.2f} s of processor time for {len(data):,} bytes"
