@@ -149,6 +149,14 @@ class Dispatcher:
             return _failure(request_id, error, method, params, modern)
         return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
+    def broken(self, caller: Caller, request_id: RequestId | None = None) -> Message:
+        """The answer to a member of a batch that is no JSON-RPC message; it counts against the rate as a request."""
+        try:
+            self._quotas.enter(caller.principal, "")()
+        except Overloaded as error:
+            return _failure(request_id, error)
+        return _failure(request_id, ProtocolError(INVALID_REQUEST, "Not a JSON-RPC message."))
+
     def _entered(self, exchange: Exchange) -> Callable[[], None]:
         """The request counts until what is returned is called. Raises Overloaded, recorded like any refusal."""
         try:

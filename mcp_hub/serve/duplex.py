@@ -12,6 +12,7 @@ from mcp_hub.principals import ANONYMOUS, Principal
 from mcp_hub.serve.backlog import Share, declined
 from mcp_hub.serve.callers import Caller
 from mcp_hub.serve.dispatcher import Dispatcher
+from mcp_hub.serve.exchange import batch_fault
 from mcp_hub.wire.frames import FrameError, Message, decode_exactly
 
 Write = Callable[[Any], None]
@@ -43,8 +44,11 @@ class Duplex:
             return
         if isinstance(value, dict):
             self._take(value, len(data))
-        elif isinstance(value, list) and value and self.caller.protocol_version == BATCHING_REVISION:
-            self._spawn(self._batch(value, len(data)))
+        elif isinstance(value, list) and self.caller.protocol_version == BATCHING_REVISION:
+            if (fault := batch_fault(value)) is not None:
+                self.refuse(fault.code, fault.message)
+            else:
+                self._spawn(self._batch(value, len(data)))
         else:
             self.refuse(INVALID_REQUEST, "A message must be one JSON-RPC object.")
 
@@ -81,7 +85,7 @@ class Duplex:
                 self._dispatcher.notification(self.caller, message)
             elif isinstance(message, dict) and "method" not in message:
                 self.caller.questions.answered(message)
-        broken = [_error(INVALID_REQUEST, "Not a request.") for m in messages if not isinstance(m, dict)]
+        broken = [self._dispatcher.broken(self.caller) for m in messages if not isinstance(m, dict)]
         if (refusal := self._share.begin(requests, size)) is not None:
             self._write([*declined(requests, refusal), *broken])
             return

@@ -6,15 +6,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub import era as eras
-from mcp_hub.errors import INVALID_REQUEST, Overloaded, ProtocolError
+from mcp_hub.errors import INVALID_REQUEST, Overloaded
 from mcp_hub.serve.answering import Resumable
 from mcp_hub.serve.answers import Answers
 from mcp_hub.serve.callers import Caller, Send
 from mcp_hub.serve.event_log import EventLog
 from mcp_hub.serve.event_stream import pump
+from mcp_hub.serve.exchange import batch_fault
 from mcp_hub.serve.heads import HeaderLines
 from mcp_hub.serve.http import EVENTS, Reply, Request
-from mcp_hub.serve.jsonrpc import Shape, failure, id_of, refuse, refuse_with, shape_of
+from mcp_hub.serve.jsonrpc import Shape, id_of, refuse, refuse_with, shape_of
 from mcp_hub.serve.sessions import Session, Sessions
 from mcp_hub.wire.frames import Message
 from mcp_hub.wire.link import RequestId
@@ -67,8 +68,11 @@ class Handshake:
         if session.caller.protocol_version != eras.BATCHING_REVISION:
             await refuse(reply, 400, INVALID_REQUEST, "A batch is not part of this revision.")
             return
-        if not messages or any(isinstance(each, dict) and each.get("method") == "initialize" for each in messages):
-            await refuse(reply, 400, INVALID_REQUEST, "A batch is not empty and has no initialize in it.")
+        if (fault := batch_fault(messages)) is not None:
+            await refuse_with(reply, 400, fault)
+            return
+        if any(isinstance(each, dict) and each.get("method") == "initialize" for each in messages):
+            await refuse(reply, 400, INVALID_REQUEST, "A batch must not have an initialize in it.")
             return
         self.sessions.begin(session)
         try:
@@ -197,7 +201,7 @@ class Handshake:
 
     async def _part(self, caller: Caller, message: Any, send: Send) -> Message:
         if shape_of(message) is None:
-            return failure(ProtocolError(INVALID_REQUEST, "Not a JSON-RPC message."), id_of(message))
+            return self._dispatcher.broken(caller, id_of(message))
         return await self._answers.one(caller, message, send)
 
 
