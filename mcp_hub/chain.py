@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.kinds import RESOURCES, TEMPLATES
 from mcp_hub.long_results import LongResults
 from mcp_hub.pinning import Pinned
 from mcp_hub.policy import Call, Chain, Json, Next, Policy, compose
@@ -34,6 +35,9 @@ from mcp_hub.redaction import Redaction
 if TYPE_CHECKING:
     from mcp_hub.policy.spans import Spans, Tracer
 
+AT_ONCE: Final = 32
+"""Tools or prompts that are shaped in one step."""
+
 MakesTracer = Callable[[], Awaitable["Tracer | None"]]
 
 
@@ -56,10 +60,18 @@ class Rules(msgspec.Struct, frozen=True):
         outermost = (self.spans, self.trace) if self.spans is not None else (self.trace,)
         return await compose(outermost, call_next)(call)
 
-    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """The items of one upstream as they may be listed, from what it lists itself."""
-        self.access.look(items)
-        return self.chain.shape(items)
+    def shape(self, items: Sequence[Item]) -> Generator[None, None, list[Item]]:
+        """The items of one upstream as they may be listed, from what it lists itself, in steps."""
+        yield from self.access.look(items)
+        shaped: list[Item] = []
+        at = 0
+        while at < len(items):
+            yield
+            # URIs are read in many spellings, which takes a hundred times as long as what is done to a tool.
+            number = 1 if items[at].route.kind in (RESOURCES, TEMPLATES) else AT_ONCE
+            shaped += self.chain.shape(items[at : at + number])
+            at += number
+        return shaped
 
     def instructions(self, upstream: str, text: str | None) -> str | None:
         """What a server says of itself, if that may be passed on."""

@@ -11,7 +11,7 @@ from mcp_hub import names
 from mcp_hub.catalog import Route
 from mcp_hub.chain import Rules
 from mcp_hub.config.models import Config
-from mcp_hub.kinds import TOOLS, Kind
+from mcp_hub.kinds import MAX_NAME, TOOLS, Kind
 from mcp_hub.own_servers import OwnServers
 from mcp_hub.pin_file import PinWatch
 from mcp_hub.policy import Call, Json
@@ -30,6 +30,10 @@ MAX_RETIRING: Final = 32
 """Upstreams of former generations that are kept for the calls they still have; of more, the oldest end at once."""
 PARKED: Final = 300.0
 """Seconds by which a call may outlive its deadline, which stands still while its caller is asked."""
+
+
+MAX_LOOKED_AT: Final = 5_000
+"""Listed names that a name nobody has is compared with, some ms: why it is hidden is only for the log."""
 
 
 class Generation:
@@ -73,14 +77,21 @@ class Generation:
 
     def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
         """The rule that hides a name, for the user of the hub and the log; None if nothing here has it."""
-        access = self.rules.access
+        access, looked_at = self.rules.access, 0
+        if len(exposed) > 2 * MAX_NAME:
+            return None
         for upstream in self.upstreams.values():
             server = upstream.server
+            prefix = names.expose(server.namespace, "")
             for wire in (*upstream.lists.items.get(kind, ()), *upstream.own_lists.items(kind)):
                 name = wire.get(kind.name_key) if isinstance(wire, dict) else None
+                looked_at += 1
+                if looked_at > MAX_LOOKED_AT:
+                    return None
                 if not isinstance(name, str):
                     continue
-                shown = (name, names.expose(server.namespace, name), f"{server.id}/{name}")
+                alike = len(exposed) == names.MAX_LENGTH or exposed.startswith(prefix)
+                shown = (name, f"{server.id}/{name}", names.expose(server.namespace, name) if alike else name)
                 if exposed in shown and (reason := access.why(Route(server.id, kind, name), profile)) is not None:
                     return reason
         return None

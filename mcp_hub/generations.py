@@ -48,7 +48,8 @@ RENEW_WAIT: Final = 10.0
 
 
 class Lasting(msgspec.Struct, frozen=True):
-    """What of a hub outlives its generations. `lists_changed()` is called when those of an upstream have changed."""
+    """What of a hub outlives its generations. `lists_changed()` is called when those of an upstream have changed, with
+    `reviewed` when a rule may find something else in them."""
 
     info: dict[str, Any]
     environ: Mapping[str, str] | None
@@ -59,7 +60,7 @@ class Lasting(msgspec.Struct, frozen=True):
     record: Callable[[Json], None] | None
     long_results: LongResults
     task_ids: Callable[[], TaskIds]
-    lists_changed: Callable[[], None]
+    lists_changed: Callable[..., None]
     metrics: Metrics
     ancestry: Ancestry
     tracer_provider: Any = None
@@ -243,7 +244,7 @@ class Generations:
 
     def _pinned(self, generation: Generation, pins: Pins) -> None:
         generation.rules.pins.take(pins)
-        self._lasting.lists_changed()
+        self._lasting.lists_changed(reviewed=True)
 
 
 def _made_from(server: Server, config: Config) -> tuple[Any, ...]:

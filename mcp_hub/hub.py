@@ -92,7 +92,7 @@ class Hub:
             record,
             self._long_results,
             lambda: self._task_ids,
-            lambda: self.catalogs.changed(),
+            lambda reviewed=False: self.catalogs.changed(reviewed=reviewed),
             self.metrics,
             ancestry,
             tracer_provider,
@@ -250,6 +250,9 @@ class Hub:
             self._patience_ends = time.monotonic() + self.config.list_wait
         await self._wait_for(list(self.upstreams.values()), self._patience_ends - time.monotonic())
         catalog = self.catalogs.of(caller)
+        if self.catalogs.is_behind(caller):
+            await self.catalogs.settled(self.config.list_wait)
+            catalog = self.catalogs.of(caller)
         self.catalogs.seen = True
         return catalog
 
@@ -343,6 +346,10 @@ class Hub:
         if kind is RESOURCES and self._long_results.owns(exposed):
             return Route(OWN, RESOURCES, exposed)
         route = self.catalogs.of(caller).resolve(kind, exposed)
+        if route is not None and self.catalogs.is_unread(route.upstream) and route.upstream in self.upstreams:
+            await self.catalogs.settled(self.upstreams[route.upstream].server.deadlines.list)
+            unread = self.catalogs.is_unread(route.upstream)
+            route = None if unread else self.catalogs.of(caller).resolve(kind, exposed)
         if route is None and kind is RESOURCES:
             route = self.uris.given(caller, exposed)
             route = route if route is not None and route.upstream in self.upstreams else None

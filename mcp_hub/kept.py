@@ -75,6 +75,13 @@ class KeptCatalogs:
             log.warning("what was kept of %s is damaged and is ignored", server.id)
         return kept
 
+    def size(self, server: Server) -> int:
+        """Bytes of what is kept of an entry; 0 where there is nothing."""
+        try:
+            return self._files.size(self._name(server)) if server.keep_catalog else 0
+        except (OSError, ValueError):
+            return 0
+
     def save(self, server: Server, kept: Kept) -> None:
         """Keep it. What a full or read-only disk does not take is tried again, the newest catalog of each server."""
         if not server.keep_catalog:

@@ -20,6 +20,8 @@ DUPLICATES_KEY: Final = "mcp-hub/duplicates"
 
 MAX_NAME: Final = 1024
 """Characters; a longer name or URI is hostile."""
+MAX_ITEM: Final = 1024 * 1024
+"""Weight of one listed item (`stalls.weighs_more`): its characters, and some for every value in it."""
 
 
 class Kind(msgspec.Struct, frozen=True, eq=False):
@@ -179,12 +181,18 @@ def defect(kind: Kind, item: Any) -> str | None:
     name = item.get(kind.name_key)
     if not isinstance(name, str) or not name:
         return f"its {kind.name_key} is not a text"
-    if len(name) > MAX_NAME:
-        return f"its {kind.name_key} is longer than {MAX_NAME:,} characters"
-    problem = _misfit(_SHAPES[kind.name], item, "")
+    problem = overlong_name(kind, item) or _misfit(_SHAPES[kind.name], item, "")
     if problem is not None:
         return f"its {problem}"
     return _out_of_range(kind, item)
+
+
+def overlong_name(kind: Kind, item: Any) -> str | None:
+    """What is said of an item whose name or URI is too long to be looked at; None for any other."""
+    name = item.get(kind.name_key) if isinstance(item, dict) else None
+    if isinstance(name, str) and len(name) > MAX_NAME:
+        return f"{kind.name_key} is longer than {MAX_NAME:,} characters"
+    return None
 
 
 def _out_of_range(kind: Kind, item: dict[str, Any]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Final, Literal, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from mcp_hub import names, resource_uris
-from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect, plain
+from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect, for_handshake, plain
 from mcp_hub.wire.frames import FrameError, decode, encode
 
 MAX_DEPTH: Final = 100
@@ -76,6 +76,15 @@ class Entry(msgspec.Struct, frozen=True):
     wire: Json
     data: bytes
     """`wire`, serialised."""
+    handshake: bytes | None = None
+    """The same for clients of the handshake era, where it is not the same."""
+    item: Item | None = None
+    """What it was made of, if nothing but its name was changed."""
+
+    @property
+    def for_handshake(self) -> bytes:
+        """It as clients of the handshake era accept it, serialised."""
+        return self.data if self.handshake is None else self.handshake
 
 
 class _Claim(msgspec.Struct):
@@ -85,8 +94,12 @@ class _Claim(msgspec.Struct):
     source: Source
     item: Item
     wire: Json
-    data: bytes
+    data: bytes | None
+    """`wire`, serialised; None where the former entry is known to be sound."""
     wanted: str
+    former: Entry | None
+    mended: bool
+    """Whether its text was changed, which is found, and told of, at every build."""
 
     @property
     def route(self) -> Route:
@@ -116,39 +129,58 @@ class Merge:
         on_conflict: OnConflict,
         owners: Mapping[tuple[Kind, str], Route],
         reserved: frozenset[str] = frozenset(),
+        former: Mapping[Kind, Mapping[str, Entry]] | None = None,
+        names_of: Mapping[Route, str] | None = None,
     ) -> None:
         self._on_conflict = on_conflict
+        self._former, self._names_of = former or {}, names_of or {}
+        """The entries of the catalog before by kind and name, and its names by route: what has not changed is used
+        again."""
         self._reserved = reserved
         """Names of tools of the hub's own."""
         self._owners = owners
         self._findings: list[Finding] = []
 
-    def run(self, sources: Sequence[Source]) -> Merged:
-        """All items under their names."""
+    def run(self, sources: Sequence[Source]) -> Generator[None, None, Merged]:
+        """All items under their names, in steps."""
         claims: dict[Kind, dict[Route, _Claim]] = {kind: {} for kind in KINDS}
         for source in sources:
             for item in source.items:
+                yield
                 if item.route in claims[item.route.kind]:
                     self._find(item, "it is listed twice by the same server; the first one is kept", kept=item.route)
                 elif (claim := self._claim(source, item)) is not None:
                     claim.order = len(claims[item.route.kind])
                     claims[item.route.kind][item.route] = claim
-        entries = {kind: self._settle(kind, list(claims[kind].values())) for kind in KINDS}
-        shown = _Shown(entries[RESOURCES])
-        entries[TOOLS] = tuple(shown.tool(entry) for entry in entries[TOOLS])
+        entries: dict[Kind, tuple[Entry, ...]] = {}
+        for kind in KINDS:
+            entries[kind] = yield from self._settle(kind, list(claims[kind].values()))
+        shown = _Shown()
+        for entry in entries[RESOURCES]:
+            yield
+            shown.take(entry)
+        tools: list[Entry] = []
+        for entry in entries[TOOLS]:
+            yield
+            tools.append(shown.tool(entry))
+        entries[TOOLS] = tuple(tools)
         return Merged(entries, tuple(self._findings), shown.unlisted)
 
     def _claim(self, source: Source, item: Item) -> _Claim | None:
         kind, wire = item.route.kind, item.wire
-        problem = defect(kind, wire)
-        if problem is None:
+        former = self._former_of(item)
+        data: bytes | None = None
+        mended = False
+        problem = defect(kind, wire) if former is None else None
+        if former is None and problem is None:
             known = plain(kind, wire)
             try:
                 wire, data = _readable(known)
             except FrameError as error:
                 problem = f"it cannot be passed on: {error}"
             else:
-                if wire is not known:
+                mended = wire is not known
+                if mended:
                     self._find(item, "parts of its text are no characters; they are shown as U+FFFD")
         if problem is not None:
             self._find(item, f"it is left out: {problem}")
@@ -159,15 +191,22 @@ class Merge:
             wanted = item.route.name
         else:
             wanted = names.expose(source.namespace, item.local)
-        return _Claim(0, source, item, wire, data, wanted)
+        return _Claim(0, source, item, wire, data, wanted, former, mended)
 
-    def _settle(self, kind: Kind, claims: list[_Claim]) -> tuple[Entry, ...]:
+    def _former_of(self, item: Item) -> Entry | None:
+        name = self._names_of.get(item.route)
+        former = self._former[item.route.kind].get(name) if name is not None else None
+        return former if former is not None and former.item is item else None
+
+    def _settle(self, kind: Kind, claims: list[_Claim]) -> Generator[None, None, tuple[Entry, ...]]:
         groups: dict[str, list[_Claim]] = {}
         for claim in claims:
+            yield
             groups.setdefault(claim.wanted, []).append(claim)
         given: dict[str, _Claim] = {}
         second: list[tuple[_Claim, str, str]] = []
         for name, group in groups.items():
+            yield
             winner = self._winner(kind, name, group)
             if winner is not None:
                 given[name] = winner
@@ -175,13 +214,17 @@ class Merge:
                 if claim is not winner:
                     second.extend((claim, *loss) for loss in self._loses(kind, name, claim, winner))
         if kind in (TOOLS, PROMPTS):
-            self._warn_of_lookalikes(list(given.values()))
+            yield from self._warn_of_lookalikes(list(given.values()))
         for claim, reason, severity in sorted(second, key=lambda loss: loss[0].order):
+            yield
             other = self._second_name(kind, claim, given)
             given[other] = claim
             self._find(claim.item, f"{reason}; it is exposed as {other!r}", severity)
-        ordered = sorted(given.items(), key=lambda pair: pair[1].order)
-        return tuple(_entry(exposed, claim) for exposed, claim in ordered)
+        entries: list[Entry] = []
+        for exposed, claim in sorted(given.items(), key=lambda pair: pair[1].order):
+            yield
+            entries.append(_entry(exposed, claim))
+        return tuple(entries)
 
     def _winner(self, kind: Kind, name: str, group: list[_Claim]) -> _Claim | None:
         """Who of those that want a name gets it; None if it belongs to an upstream that is not among them."""
@@ -237,9 +280,10 @@ class Merge:
                     return name
         raise AssertionError  # count() does not end
 
-    def _warn_of_lookalikes(self, claims: list[_Claim]) -> None:
+    def _warn_of_lookalikes(self, claims: list[_Claim]) -> Generator[None]:
         seen: dict[str, _Claim] = {}
         for claim in sorted(claims, key=lambda one: one.order):
+            yield
             other = seen.setdefault(names.lookalike(claim.source.namespace, claim.item.local), claim)
             if other.route.upstream != claim.route.upstream:
                 problem = f"its name looks like {other.wanted!r} of {other.route.upstream!r}: only case or '_' differ"
@@ -251,24 +295,42 @@ class Merge:
 
 
 def _entry(exposed: str, claim: _Claim) -> Entry:
-    key = claim.route.kind.name_key
-    if claim.wire[key] == exposed:
-        return Entry(exposed, claim.route, claim.wire, claim.data)
-    wire = {**claim.wire, key: exposed}
-    return Entry(exposed, claim.route, wire, encode(wire))
+    former, kind = claim.former, claim.route.kind
+    if former is not None and former.exposed == exposed:
+        return former
+    wire = claim.wire if former is None else former.wire
+    data = claim.data
+    if wire[kind.name_key] != exposed or data is None:
+        wire = {**wire, kind.name_key: exposed}
+        data = encode(wire)
+    return _made(exposed, claim.item, wire, data, same=not claim.mended)
+
+
+def _made(exposed: str, item: Item, wire: Json, data: bytes, *, same: bool) -> Entry:
+    handshake = for_handshake(wire) if item.route.kind is TOOLS else wire
+    other = encode(handshake) if handshake is not wire else None
+    return Entry(exposed, item.route, wire, data, other, item if same else None)
 
 
 class _Shown:
     """The resources that show tools: listed or not, the tool names the URI by which its client gets there."""
 
-    def __init__(self, resources: Sequence[Entry]) -> None:
-        self._exposed = {entry.route: entry.exposed for entry in resources}
-        self._taken = {entry.exposed: entry.route for entry in resources}
+    def __init__(self) -> None:
+        self._exposed: dict[Route, str] = {}
+        self._taken: dict[str, Route] = {}
         self.unlisted: dict[str, Route] = {}
 
+    def take(self, resource: Entry) -> None:
+        """A resource that is listed."""
+        self._exposed[resource.route] = resource.exposed
+        self._taken[resource.exposed] = resource.route
+
     def tool(self, entry: Entry) -> Entry:
+        """The tool with the URI by which its client gets there."""
         wire = resource_uris.in_meta(entry.wire, partial(self._uri, entry.route.upstream))
-        return entry if wire is entry.wire else Entry(entry.exposed, entry.route, wire, encode(wire))
+        if wire is entry.wire or entry.item is None:
+            return entry
+        return _made(entry.exposed, entry.item, wire, encode(wire), same=False)
 
     def _uri(self, upstream: str, uri: str) -> str:
         route = Route(upstream, RESOURCES, uri)

@@ -71,16 +71,26 @@ def pinned(items: Iterable[tuple[Kind, Any]], instructions: str | None) -> Pinne
 
 def differences(before: Pinned | None, items: Iterable[tuple[Kind, Any]]) -> Iterator[Difference]:
     """How the items of a server differ from what was recorded; nothing recorded: all of them are new."""
+    return (one for one in differences_in_steps(before, items) if one is not None)
+
+
+def differences_in_steps(before: Pinned | None, items: Iterable[tuple[Kind, Any]]) -> Iterator[Difference | None]:
+    """`differences`, with None for every item that was looked at meanwhile."""
     listed: dict[Kind, dict[str, list[Definition]]] = {kind: {} for kind in PARTS}
     for kind, wire in items:
+        yield None
         one = definition(kind, wire)
         if one is not None:
             listed[kind].setdefault(one["name"], []).append(one)
     for kind in PARTS:
         known = before.items.get(kind, {}) if before is not None else {}
         gone = {name: one for name, one in known.items() if name not in listed[kind]}
-        bodies = {_body(one): name for name, one in reversed(gone.items())}
+        bodies: dict[str | None, str] = {}
+        for name, one in reversed(gone.items()):
+            yield None
+            bodies[_body(one)] = name
         for name, found in listed[kind].items():
+            yield None
             problem = _problem(known.get(name), found, bodies, recorded=before is not None)
             if problem is not None:
                 yield Difference(kind, name, problem)

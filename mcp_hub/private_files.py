@@ -133,6 +133,10 @@ class PrivateFiles:
             raise ValueError(f"{path} is larger than {limit:,} bytes")
         return data
 
+    def size(self, name: str) -> int:
+        """Bytes of the file. Raises OSError."""
+        return (self.directory / name).lstat().st_size
+
     def write(self, name: str, data: bytes) -> None:
         """The file with this in it; what was there before stays until all of it is written."""
         fresh = self._fresh(data)

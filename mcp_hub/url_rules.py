@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final
@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from mcp_hub.urls import Url, parse, trimmed, urls_in
+from mcp_hub.urls import QUICK_WORK, Url, Work, parse, trimmed, urls_in
 
 HUGGINGFACE: Final = "huggingface"
 """The name of the rule about datasets and spaces."""
@@ -21,6 +21,8 @@ MESSAGE: Final = (
 )
 MAX_MEMBERS: Final = 200_000
 """Members of a value that are looked at."""
+MAX_URI: Final = 16_384
+"""Characters of a resource's URI or of a link in a result; what has more is taken for one that may not be used."""
 
 _HUBS: Final = ("huggingface.co", "hf.co", "hf-mirror.com")
 """With all their subdomains: `cdn-lfs.huggingface.co/datasets` has the files of datasets."""
@@ -60,14 +62,36 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
     def __bool__(self) -> bool:
         return self.huggingface or bool(self.deny)
 
-    def refuses(self, text: str) -> str | None:
-        """The rule that refuses a URL in `text`: `huggingface`, or the pattern of `deny`; None if all may be used."""
+    def refuses(self, text: str, work: Work | None = None) -> str | None:
+        """The rule that refuses a URL in `text`: `huggingface`, or the pattern of `deny`; None if all may be used.
+
+        `UNREADABLE` where that takes more than what is left of `work`, which several texts may share.
+        """
+        return self.refuses_any((text,), work)
+
+    def refuses_any(self, texts: Iterable[str], work: Work | None = None) -> str | None:
+        """The same of several texts. What `texts` raises ValueError for is unreadable."""
         if not self:
             return None
+        work = work or Work()
         try:
-            return next(filter(None, map(self._refuses, urls_in(text))), None)
+            found = (self._refuses(url) for text in texts for url in urls_in(text, work))
+            return next(filter(None, found), None)
         except ValueError:
             return UNREADABLE
+
+    def refuses_uri(self, uri: str, work: Work | None = None) -> str | None:
+        """The rule that refuses a resource's URI or a link; one that cannot be read quickly is refused too.
+
+        `work` is what is left for all links of one result.
+        """
+        if len(uri) > MAX_URI:
+            return UNREADABLE
+        part = Work(QUICK_WORK) if work is None else work.part()
+        found = self.refuses(uri, part)
+        if work is not None:
+            work.taken(part)
+        return found
 
     def refused_scheme(self, arguments: Any) -> str | None:
         """The scheme of a URL in a tool's arguments that is not known to be harmless; None if there is none.

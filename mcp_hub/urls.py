@@ -16,7 +16,10 @@ from urllib.parse import unquote
 import msgspec
 
 MAX_WORK: Final = 2_000_000
-"""Steps, of less than a microsecond, for one text: some for every part that is read as a URL, more for long ones."""
+"""Steps, of some microseconds at most, for everything one request or result has: some for every part that is read as a
+URL, more for long ones."""
+QUICK_WORK: Final = 5_000
+"""Steps that keep nobody waiting, some milliseconds."""
 MAX_HOST: Final = 4096
 """Characters of a host as it is written; a name has 253 at most."""
 MAX_STEPS_UP: Final = 64
@@ -87,13 +90,14 @@ def parse(text: str) -> Url | None:
     return None if parts is None else parts.url(_path(parts.path))
 
 
-def urls_in(text: str) -> Iterator[Url]:
+def urls_in(text: str, work: Work | None = None) -> Iterator[Url]:
     """Every URL in a text: the text itself, those in it, and those that one of them carries inside, in every reading.
 
     Readers take the page's URL in their path, redirectors in their query. A name in a query without a scheme is a
-    search for it and no URL, unless the parameter is one for URLs. Raises ValueError for a text that is too much work.
+    search for it and no URL, unless the parameter is one for URLs. `work` is shared by the texts of one value. Raises
+    ValueError for a text that is too much work.
     """
-    work = _Work()
+    work = work or Work()
     whole = trimmed(text)
     if _parts(whole) is not None or "@" in whole[:MAX_HOST]:
         yield from _urls_of_word(whole, work)
@@ -104,11 +108,24 @@ def urls_in(text: str) -> Iterator[Url]:
             yield from _urls_of_word(match[0].rstrip(_TRAILING), work)
 
 
-class _Work:
-    """What may still be done for one text."""
+class Work:
+    """What may still be done for one value."""
 
-    def __init__(self) -> None:
-        self._left = MAX_WORK
+    def __init__(self, steps: int = MAX_WORK) -> None:
+        self._left = steps
+
+    def part(self) -> Work:
+        """So much of it as keeps nobody waiting, for one link; what it spends is to be `taken`."""
+        return Work(max(0, min(QUICK_WORK, self._left)))
+
+    def taken(self, part: Work, given: int = QUICK_WORK) -> None:
+        """A part has come to its end."""
+        self._left -= min(given, max(0, self._left)) - max(0, part._left)
+
+    @property
+    def over(self) -> bool:
+        """Whether there was more to be done."""
+        return self._left < 0
 
     def spend(self, text: str) -> None:
         size = len(text) >> 6 if text.isascii() else len(text) >> 2
@@ -289,7 +306,7 @@ def _segment(part: str, name: str | None = None) -> str:
     return name if name.isascii() else unicodedata.normalize("NFKC", name)
 
 
-def _readings(text: str, work: _Work) -> Iterator[Url]:
+def _readings(text: str, work: Work) -> Iterator[Url]:
     """What browsers make of a text, and what other clients do."""
     work.spend(text)
     text = trimmed(text)
@@ -302,7 +319,7 @@ def _readings(text: str, work: _Work) -> Iterator[Url]:
             yield from map(one.url, _paths(one.path))
 
 
-def _urls_of_word(word: str, work: _Work) -> Iterator[Url]:
+def _urls_of_word(word: str, work: Work) -> Iterator[Url]:
     for variant in _decodings(word):
         work.spend(variant)
         for match in _INNER.finditer(variant):
@@ -319,7 +336,7 @@ def _urls_of_word(word: str, work: _Work) -> Iterator[Url]:
             yield from _urls_at("//" + piece, work)
 
 
-def _urls_at(text: str, work: _Work, depth: int = 0) -> Iterator[Url]:
+def _urls_at(text: str, work: Work, depth: int = 0) -> Iterator[Url]:
     """The URL that a text is and what it carries inside."""
     for url in _readings(text, work):
         yield url
@@ -342,7 +359,7 @@ def _in_path(outer: Url) -> Iterator[Url]:
             yield Url("", host, port, "/" + "/".join(parts[index + 1 :]), "", False)
 
 
-def _in_query(query: str, work: _Work, depth: int) -> Iterator[Url]:
+def _in_query(query: str, work: Work, depth: int) -> Iterator[Url]:
     for pair in query.replace(";", "&").split("&"):
         name, _, value = pair.partition("=")
         value = _decoded(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from mcp_hub import names
@@ -58,8 +58,8 @@ class _Uris(_Names):
 class Review(Protocol):
     """Judges items by what their server says of them, not only by their names."""
 
-    def look(self, upstream: str, items: Sequence[Item]) -> None:
-        """Look at what an upstream lists now, all of it and as it lists it."""
+    def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
+        """Look at what an upstream lists now, all of it and as it lists it, in steps."""
         ...
 
     def why(self, route: Route) -> str | None:
@@ -92,39 +92,48 @@ class Access:
         """By the profile of the caller."""
         self._forbidden: dict[str, UriRules] = {}
         """What the blacklist has about URIs, by upstream."""
-        self._resources: dict[str, frozenset[str]] = {}
+        self._resources: dict[str, set[str]] = {}
         self._templates: dict[str, list[tuple[Route, names.UriPattern]]] = {}
         self._selections |= {one.name: select(config, one.name) for one in config.profiles}
         self._tags: dict[str, dict[Route, frozenset[str]]] = {}
         self._chosen: dict[tuple[str, str | None], bool] = {}
         """Whether anything of an upstream was chosen, so that its resources and prompts are served too."""
-        self._decided: dict[tuple[Route, str | None], str | None] = {}
+        self._decided: dict[str, dict[tuple[Route, str | None], str | None]] = {}
+        """By upstream, as all of one may change."""
 
-    def look(self, items: Sequence[Item]) -> None:
-        """Let the reviews see what an upstream lists, before any rule changes how it looks."""
-        if items:
-            for review in self._reviews:
-                review.look(items[0].route.upstream, items)
+    def look(self, items: Sequence[Item]) -> Generator[None]:
+        """See all that an upstream lists, before any rule changes how it looks, in steps; then `shape` parts of it."""
+        if not items:
+            return
+        upstream = items[0].route.upstream
+        for review in self._reviews:
+            yield from review.look(upstream, items)
+        server = self._servers[upstream]
+        tags: dict[Route, frozenset[str]] = {}
+        resources: set[str] = set()
+        templates: list[tuple[Route, names.UriPattern]] = []
+        for item in items:
+            yield
+            if found := tags_of(server, item.route, item.wire):
+                tags[item.route] = found
+            if item.route.kind is RESOURCES:
+                resources.add(item.route.name)
+            elif item.route.kind is TEMPLATES and (pattern := names.template_pattern(item.route.name)) is not None:
+                templates.append((item.route, pattern))
+        chosen: set[str | None] = set()
+        for profile, selection in self._selections.items():
+            for item in items:
+                yield
+                own = tags.get(item.route, frozenset(server.tags))
+                if item.route.kind is TOOLS and selection.has(server, item.route, own):
+                    chosen.add(profile)
+                    break
+        self._tags[upstream], self._resources[upstream], self._templates[upstream] = tags, resources, templates
+        self._chosen |= {(upstream, profile): profile in chosen for profile in self._selections}
+        self._decided.pop(upstream, None)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Only what may be reached."""
-        if not items:
-            return items
-        upstream = items[0].route.upstream
-        server = self._servers[upstream]
-        self._tags[upstream] = {item.route: tags for item in items if (tags := tags_of(server, item.route, item.wire))}
-        self._resources[upstream] = frozenset(item.route.name for item in items if item.route.kind is RESOURCES)
-        self._templates[upstream] = [
-            (item.route, pattern)
-            for item in items
-            if item.route.kind is TEMPLATES and (pattern := names.template_pattern(item.route.name)) is not None
-        ]
-        self._decided = {key: why for key, why in self._decided.items() if key[0].upstream != upstream}
-        for profile, selection in self._selections.items():
-            self._chosen[upstream, profile] = any(
-                item.route.kind is TOOLS and selection.has(server, item.route, self._tags_of(item.route))
-                for item in items
-            )
         return [item for item in items if self.why(item.route) is None]
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
@@ -161,13 +170,14 @@ class Access:
     def why(self, route: Route, profile: str | None = None) -> str | None:
         """The rule that keeps a route from being reached by callers of a profile; None if it may be."""
         key = (route, profile)
-        if key in self._decided:
-            return self._decided[key]
-        if len(self._decided) >= MAX_REMEMBERED:
-            self._decided.clear()
+        decided = self._decided.setdefault(route.upstream, {})
+        if key in decided:
+            return decided[key]
+        if len(decided) >= MAX_REMEMBERED:
+            decided.clear()
         here = self._decide(route) or self._reviewed(route) if profile is None else None
         why = here if profile is None else self.why(route) or self._not_chosen(route, profile)
-        self._decided[key] = why
+        decided[key] = why
         return why
 
     def _reviewed(self, route: Route) -> str | None:

@@ -14,7 +14,9 @@ from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.policy import Call, Json, Next, unknown_name
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.search_results import without_guarded
-from mcp_hub.url_rules import UNREADABLE, UrlRules, strings_in
+from mcp_hub.stalls import in_thread, weighs_more
+from mcp_hub.url_rules import UrlRules, strings_in
+from mcp_hub.urls import QUICK_WORK, Work
 
 META_KEY: Final = "mcp-hub/guard"
 
@@ -58,7 +60,11 @@ class UrlGuard:
 
     def hides(self, route: Route) -> bool:
         """Whether it is a resource of a refused URL."""
-        return bool(self._rules) and route.kind in (RESOURCES, TEMPLATES) and bool(self._rules.refuses(_literal(route)))
+        return (
+            bool(self._rules)
+            and route.kind in (RESOURCES, TEMPLATES)
+            and bool(self._rules.refuses_uri(_literal(route)))
+        )
 
     def _shown(self, item: Item) -> Item | None:
         if item.route.kind in (RESOURCES, TEMPLATES):
@@ -97,31 +103,35 @@ class UrlGuard:
         if not self._rules:
             return await call_next(call)
         if call.method != TOOLS.act_method:
-            if call.kind is RESOURCES and (rule := self._rules.refuses(call.route.name)) is not None:
+            if call.kind is RESOURCES and (rule := self._rules.refuses_uri(call.route.name)) is not None:
                 call.refused_by = f"guard: {rule}"
                 raise unknown_name(RESOURCES, call.exposed, call.era)
         elif self._guards(call.route):
-            self._check(call)
+            await self._check(call)
         return await call_next(call)
 
-    def _check(self, call: Call) -> None:
+    async def _check(self, call: Call) -> None:
         arguments = call.params.get("arguments")
-        if (rule := self._refused(arguments)) is not None:
+        if (rule := await self._refused(arguments)) is not None:
             call.refused_by = f"guard: {rule}"
             raise GuardBlocked(self._message, server=call.route.upstream)
-        if (scheme := self._rules.refused_scheme(arguments)) is not None:
+        read = self._rules.refused_scheme
+        scheme = await in_thread(read, arguments) if weighs_more(arguments) else read(arguments)
+        if scheme is not None:
             call.refused_by = f"guard: scheme {scheme}"
             raise GuardBlocked(
                 f"{scheme[:30]}: URLs are not opened by this tool: use an http or https URL.",
                 server=call.route.upstream,
             )
 
-    def _refused(self, arguments: Any) -> str | None:
-        try:
-            found = (self._rules.refuses(text) for text in strings_in(arguments))
-            return next(filter(None, found), None)
-        except ValueError:
-            return UNREADABLE
+    async def _refused(self, arguments: Any) -> str | None:
+        """The rule that refuses a URL in the arguments; what takes too long for the loop is read in a thread."""
+        if not weighs_more(arguments):
+            work = Work(QUICK_WORK)
+            rule = self._rules.refuses_any(strings_in(arguments), work)
+            if not work.over:
+                return rule
+        return await in_thread(lambda: self._rules.refuses_any(strings_in(arguments)))
 
 
 def _literal(route: Route) -> str:
@@ -150,7 +160,10 @@ class FilterResults:
         result = await call_next(call)
         if not self._active or call.method != TOOLS.act_method or call.route not in self._tools:
             return result
-        kept, dropped = without_guarded(result, self._rules)
+        if weighs_more(result):
+            kept, dropped = await in_thread(without_guarded, result, self._rules)
+        else:
+            kept, dropped = without_guarded(result, self._rules)
         if dropped:
             call.notes.append(f"filter_results: {dropped} guarded links dropped")
         return kept

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config
-from mcp_hub.pinning import PARTS, Difference, Pinned, differences, instructions_differ
+from mcp_hub.pinning import PARTS, Difference, Pinned, differences_in_steps, instructions_differ
 from mcp_hub.text import printable
 
 log = logging.getLogger("mcp_hub.policy")
@@ -35,17 +35,21 @@ class Pins:
         """Hold everything against this from now on; counts for an upstream when it is looked at again."""
         self._recorded = recorded
 
-    def look(self, upstream: str, items: Sequence[Item]) -> None:
-        """Compare what an upstream lists now, all of it and as it lists it."""
+    def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
+        """Compare what an upstream lists now, all of it and as it lists it, in steps."""
         if self._modes[upstream] == "off":
             return
         own = [item for item in items if item.route.kind in PARTS]
         recorded, wires = self._recorded.get(upstream), [item.wire for item in own]
         if _is_same(self._compared.get(upstream), recorded, wires):
             return  # it was another server whose lists have changed
+        found: list[Difference] = []
+        for one in differences_in_steps(recorded, ((item.route.kind, item.wire) for item in own)):
+            yield
+            if one is not None:
+                found.append(one)
         self._compared[upstream] = (recorded, wires)
         self._listed[upstream] = frozenset(item.route for item in own)
-        found = list(differences(recorded, ((item.route.kind, item.wire) for item in own)))
         self._gone[upstream] = [one for one in found if one.gone]
         self._found[upstream] = {
             Route(upstream, one.kind, one.name): f"pins: it {one.problem}"
@@ -53,6 +57,7 @@ class Pins:
             if one.kind is not None and not one.gone
         }
         for one in found:
+            yield
             self._tell(upstream, one)
 
     def why(self, route: Route) -> str | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Container, Generator, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,19 +21,16 @@ from mcp_hub.screening import (
     SAYS,
     Budget,
     Flag,
-    flags_of_item,
+    flags_in_steps,
     flags_of_names,
     flags_of_text,
     foreign_names,
     is_distinct,
 )
+from mcp_hub.stalls import SLICE, at_once
 
 log = logging.getLogger("mcp_hub.policy")
 
-STEP: Final = 32 * 1024
-"""Characters that are looked at in one go, some 10 ms, where nobody waits for the outcome."""
-STEP_ITEMS: Final = 100
-"""Items that are told of in one go."""
 MAX_TOLD: Final = 10_000
 """Flags that are remembered as told."""
 
@@ -51,6 +47,17 @@ class _Looked(msgspec.Struct):
         return self.names if self.rest is None else self.rest
 
 
+class _Without:
+    """The names of one set that are not in another, which need not be put together for that."""
+
+    def __init__(self, names: Container[str], own: Container[str]) -> None:
+        self._names = names
+        self._own = own
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names and name not in self._own
+
+
 class Screen:
     """One of Access's reviews. Names are looked at before anything is listed, the rest only if it could hide an item;
     else `step` does it when there is time. Items that have not changed are not looked at again."""
@@ -62,41 +69,45 @@ class Screen:
         self._own_words = RulesOfTools(self._servers)
         self._looked: dict[str, dict[Route, list[_Looked]]] = {}
         self._budgets: dict[str, Budget] = {}
-        self._held: dict[Route, str] = {}
+        self._held: dict[str, dict[Route, str]] = {}
         self._held_uris: dict[str, dict[str, str]] = {}
         self._pending: list[tuple[str, Route, _Looked]] = []
         self._told: set[tuple[str, str, str]] = set()
-        self._telling: Iterator[tuple[str, Route, tuple[Flag, ...]]] | None = None
-        """What is left to be told of the present lists; None: all of it."""
+        self._working: Generator[None] | None = None
+        """What `step` is in the middle of."""
+        self._begun: tuple[str, Route, _Looked] | None = None
+        """The item that it has begun with."""
         self._instructions: dict[str, tuple[str, list[Flag]]] = {}
 
-    def look(self, upstream: str, items: Sequence[Item]) -> None:
-        """Look at what an upstream lists now, all of it and as it lists it."""
+    def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
+        """Look at what an upstream lists now, all of it and as it lists it, in steps."""
         settings = self._settings[upstream]
         if settings.mode == "off":
             return
         before = self._looked.get(upstream, {})
         found: dict[Route, list[_Looked]] = {}
-        self._pending = [one for one in self._pending if one[0] != upstream]
-        self._telling = None
+        begun = [self._begun] if self._begun is not None else []
+        self._pending = [one for one in (*self._pending, *begun) if one[0] != upstream]
+        self._working = self._begun = None
         budget = self._budgets[upstream] = Budget()
         at_once = settings.mode == "quarantine" or bool(settings.quarantine)
         for item in items:
+            yield
             known = next((one for one in before.get(item.route, ()) if _same(one.wire, item.wire)), None)
             if known is None:
                 known = _Looked(item.wire, flags_of_names(item.route.kind, item.wire))
             if known.rest is None and at_once:
-                self._complete(upstream, item.route, known, budget)
+                yield from self._complete(upstream, item.route, known, budget)
             elif known.rest is None:
                 self._pending.append((upstream, item.route, known))
             found.setdefault(item.route, []).append(known)
         self._looked[upstream] = found
-        self._hold(upstream, settings, found)
+        yield from self._hold(upstream, settings, found)
 
     def why(self, route: Route) -> str | None:
         """Why a route must not be reached; None where it may."""
         if route.kind not in (RESOURCES, TEMPLATES):
-            return self._held.get(route)
+            return self._held.get(route.upstream, {}).get(route)
         held = self._held_uris.get(route.upstream)
         if not held:
             return None
@@ -132,56 +143,67 @@ class Screen:
 
     def step(self) -> bool:
         """Look at some of what was not looked at yet; False when there is nothing left. New flags are logged."""
-        spent = 0
-        while self._pending and spent < STEP:
-            upstream, route, known = self._pending.pop()
-            left = self._budgets[upstream].left
-            self._complete(upstream, route, known, self._budgets[upstream])
-            spent += left - self._budgets[upstream].left + 1
-        if self._pending:
-            return True
-        if self._telling is None:
-            self._telling = self._all()
-        some = list(islice(self._telling, STEP_ITEMS))
-        for upstream, route, flags in some:
-            for flag in flags:
-                self._tell(upstream, route.kind.unknown, route.name, flag)
-        return len(some) == STEP_ITEMS
+        if self._working is None:
+            self._working = self._rest()
+        done, _ = at_once(self._working, SLICE)
+        if done:
+            self._working = None
+        return not done
+
+    def _rest(self) -> Generator[None]:
+        while self._pending:
+            yield
+            upstream, route, known = self._begun = self._pending.pop()
+            yield from self._complete(upstream, route, known, self._budgets[upstream])
+            self._begun = None
+        for found in self._all():
+            yield
+            if found is None:
+                continue
+            for flag in found[2]:
+                self._tell(found[0], found[1].kind.unknown, found[1].name, flag)
 
     def flags(self) -> Iterator[tuple[str, Route, Flag]]:
         """Everything found so far, of all upstreams."""
-        return ((upstream, route, flag) for upstream, route, flags in self._all() for flag in flags)
+        return ((one[0], one[1], flag) for one in self._all() if one is not None for flag in one[2])
 
-    def _all(self) -> Iterator[tuple[str, Route, tuple[Flag, ...]]]:
+    def _all(self) -> Iterator[tuple[str, Route, tuple[Flag, ...]] | None]:
+        """What was found, item by item; None: there is more."""
         looked_at = dict(self._looked)
-        tools = {id: {route.name for route in found if route.kind is TOOLS} for id, found in looked_at.items()}
+        tools: dict[str, set[str]] = {id: set() for id in looked_at}
+        distinct: set[str] = set()
+        plain: set[str] = set()
         for upstream, found in looked_at.items():
-            settings = self._settings[upstream]
-            others = set().union(*(names for id, names in tools.items() if id != upstream)) - tools[upstream]
-            distinct = {name for name in others if is_distinct(name)}
+            for route in (route for route in found if route.kind is TOOLS):
+                yield None
+                tools[upstream].add(route.name)
+                (distinct if is_distinct(route.name) else plain).add(route.name)
+        for upstream, found in looked_at.items():
+            settings, own = self._settings[upstream], tools[upstream]
+            others = len(distinct) + len(plain) > len(own)
             for route, looked in found.items():
                 flags = [flag for one in looked for flag in one.flags]
                 if others and FOREIGN_TOOLS not in settings.ignore:
                     for one in looked:
-                        flags += foreign_names(route.kind, one.wire, distinct, others - distinct)
+                        flags += foreign_names(route.kind, one.wire, _Without(distinct, own), _Without(plain, own))
                 yield upstream, route, tuple(self._wanted(settings, flags))
 
-    def _complete(self, upstream: str, route: Route, known: _Looked, budget: Budget) -> None:
+    def _complete(self, upstream: str, route: Route, known: _Looked, budget: Budget) -> Generator[None]:
         rules = self._own_words(route)
         without = [key for key in ("title", "description") if getattr(rules, key) is not None]
-        known.rest = flags_of_item(
-            route.kind,
-            known.wire,
-            without=without,
-            max_description=self._settings[upstream].max_description,
-            budget=budget,
-        )
+        flags: list[Flag] = []
+        for flag in flags_in_steps(route.kind, known.wire, without, self._settings[upstream].max_description, budget):
+            yield
+            if flag is not None:
+                flags.append(flag)
+        known.rest = tuple(flags)
 
-    def _hold(self, upstream: str, settings: Settings, found: dict[Route, list[_Looked]]) -> None:
-        self._held = {route: why for route, why in self._held.items() if route.upstream != upstream}
+    def _hold(self, upstream: str, settings: Settings, found: dict[Route, list[_Looked]]) -> Generator[None]:
+        held: dict[Route, str] = {}
         uris: dict[str, str] = {}
         allowed = self._allowed[upstream]
         for route, looked in found.items():
+            yield
             if not any(one.flags for one in looked):
                 continue
             if allowed.match(route.name) or allowed.match(f"{upstream}/{route.name}"):
@@ -190,12 +212,12 @@ class Screen:
                 in_name = flag.rule in HIDDEN and flag in {flag for one in looked for flag in one.names}
                 if in_name or _holds(settings, flag.rule):
                     why = f"screen: {flag.rule} in its {flag.where} ({SAYS[flag.rule]})"
-                    self._held[route] = why
+                    held[route] = why
                     if route.kind in (RESOURCES, TEMPLATES):
                         uris |= dict.fromkeys((route.name, *(alike(route.name) or ())), why)
                     self._tell(upstream, route.kind.unknown, route.name, flag, kept_back=True)
                     break
-        self._held_uris[upstream] = uris
+        self._held[upstream], self._held_uris[upstream] = held, uris
 
     def _wanted(self, settings: Settings, flags: Sequence[Flag]) -> list[Flag]:
         return [flag for flag in flags if flag.rule not in settings.ignore]

@@ -6,7 +6,7 @@ It finds signs, it proves nothing: an honest text may be flagged, and one that i
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -104,16 +104,24 @@ def flags_of_item(
     budget: Budget | None = None,
 ) -> tuple[Flag, ...]:
     """Everything suspicious in an item. `without` are top-level keys that are not the server's own words."""
-    texts = _texts_of(kind, wire, without)
-    return (*flags_of_names(kind, wire), *_flags(texts, max_description, budget or Budget()))
+    steps = flags_in_steps(kind, wire, without, max_description, budget or Budget())
+    return tuple(flag for flag in steps if flag is not None)
+
+
+def flags_in_steps(
+    kind: Kind, wire: Any, without: Collection[str], max_description: int, budget: Budget
+) -> Iterator[Flag | None]:
+    """`flags_of_item` one by one, with None after everything that takes some milliseconds at most."""
+    yield from flags_of_names(kind, wire)
+    yield from _flags(_texts_of(kind, wire, without), max_description, budget)
 
 
 def flags_of_text(where: str, text: str, *, max_description: int = MAX_DESCRIPTION) -> tuple[Flag, ...]:
     """Everything suspicious in one text, such as a server's instructions."""
-    return tuple(_flags(iter(((where, text),)), max_description, Budget()))
+    return tuple(flag for flag in _flags(iter(((where, text),)), max_description, Budget()) if flag is not None)
 
 
-def foreign_names(kind: Kind, wire: Any, distinct: Collection[str], plain: Collection[str]) -> tuple[Flag, ...]:
+def foreign_names(kind: Kind, wire: Any, distinct: Container[str], plain: Container[str]) -> tuple[Flag, ...]:
     """Names of other servers' tools in an item's descriptions, of each the first `MAX_DESCRIPTION` characters.
 
     `distinct` are names that are no words, such as `send_message`; `plain` ones count only where the text calls them
@@ -121,9 +129,11 @@ def foreign_names(kind: Kind, wire: Any, distinct: Collection[str], plain: Colle
     """
     found: list[Flag] = []
     told: set[str] = set()
+    left = MAX_LOOKED_AT
     for where, text in islice(_texts_of(kind, wire, ()), MAX_TEXTS):
-        if not where.endswith("description"):
+        if not where.endswith("description") or left <= 0:
             continue
+        left -= min(len(text), MAX_DESCRIPTION)
         for match in _WORD.finditer(text[:MAX_DESCRIPTION]):
             if len(told) == MAX_FOREIGN:
                 return tuple(found)
@@ -149,7 +159,7 @@ def _is_called_a_tool(text: str, start: int, end: int) -> bool:
     )
 
 
-def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budget) -> Iterator[Flag]:
+def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budget) -> Iterator[Flag | None]:
     left = min(MAX_LOOKED_AT, budget.left)
     told: set[str] = set()
     for number, (where, text) in enumerate(texts):
@@ -162,14 +172,17 @@ def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budge
         budget.left -= len(looked_at) + 1
         for flag in _flags_of_one(where, text, looked_at, max_description):
             # Once for each rule: what is wrong with an item, not how often.
-            if flag.rule not in told:
+            if flag is None:
+                yield None
+            elif flag.rule not in told:
                 told.add(flag.rule)
                 yield flag
 
 
-def _flags_of_one(where: str, text: str, looked_at: str, max_description: int) -> Iterator[Flag]:
+def _flags_of_one(where: str, text: str, looked_at: str, max_description: int) -> Iterator[Flag | None]:
     for rule, at in hidden(looked_at):
         yield Flag(rule, where, _around(looked_at, at))
+    yield None
     if len(text) > max_description:
         yield Flag(TOO_LONG, where, f"{len(text):,} characters")
     if len(looked_at) < _MIN_PHRASE:
@@ -178,9 +191,10 @@ def _flags_of_one(where: str, text: str, looked_at: str, max_description: int) -
         yield Flag(PADDING, where, _around(looked_at, padding))
     if len(looked_at) >= 120 and (encoded := _ENCODED.search(looked_at)) is not None:
         yield Flag(ENCODED, where, _around(looked_at, encoded.start()))
+    yield None
     plain = folded(looked_at)
-    for found, start in matches(plain):
-        yield Flag(found.name, where, _around(plain, start))
+    for found in matches(plain):
+        yield None if found is None else Flag(found[0].name, where, _around(plain, found[1]))
 
 
 def _padding(text: str) -> int | None:

@@ -56,12 +56,11 @@ class Rule(msgspec.Struct, frozen=True, dict=True):
         return None
 
 
-def matches(text: str) -> Iterator[tuple[Rule, int]]:
-    """The rules a folded text breaks, and where."""
+def matches(text: str) -> Iterator[tuple[Rule, int] | None]:
+    """The rules a folded text breaks, and where; None for one it does not."""
     for rule in RULES:
         found = rule.find(text)
-        if found is not None:
-            yield rule, found
+        yield None if found is None else (rule, found)
 
 
 _NOT: Final = r"\b(?:do not|don'?t|never|without|must not|should not|avoid|no need to)"

@@ -16,7 +16,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import HubError, InternalError, LeftOut, UpstreamAnswered
 from mcp_hub.extensions import told
-from mcp_hub.kept import KeptCatalogs
+from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import TOOLS
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement, agreed_before
 from mcp_hub.upstream.attempt import Attempt
@@ -128,13 +128,9 @@ class Upstream:
         """Begin the supervised life; the kept catalog, if there is one, serves from this moment on."""
         if self.state is State.DISABLED:
             return
-        kept = self.listing.kept()
-        if kept is not None:
-            self.agreement = agreed_before(kept)
-            self._settle()
-        else:
-            self._wake.set()  # even a lazy server is started once: nothing is known of it yet
-        self._task = asyncio.get_running_loop().create_task(self._live(), name=f"upstream {self.server.id}")
+        if not (much := self.listing.keeps_much):
+            self._serve(self.listing.kept())
+        self._task = asyncio.get_running_loop().create_task(self._live(much), name=f"upstream {self.server.id}")
 
     def wake(self) -> None:
         """Connect now if it is not connected; a lazy server that is served from its kept catalog sleeps on."""
@@ -190,7 +186,7 @@ class Upstream:
     @property
     def incomplete(self) -> list[str]:
         """What is missing of its lists, and what hubs behind it have left out, in words for the user."""
-        return [*self.lists.shortfalls.values(), *self.behind.notes]
+        return [*self.lists.incomplete, *self.behind.notes]
 
     @property
     def own_sessions(self) -> int:
@@ -224,7 +220,17 @@ class Upstream:
         self._own_sessions.forget(caller)
         self.own_lists.forget(caller)
 
-    async def _live(self) -> None:
+    def _serve(self, kept: Kept | None) -> None:
+        """Begin with what an earlier run has kept; None: with nothing."""
+        if kept is not None:
+            self.agreement = agreed_before(kept)
+            self._settle()
+        else:
+            self._wake.set()  # even a lazy server is started once: nothing is known of it yet
+
+    async def _live(self, keeps_much: bool) -> None:
+        if keeps_much:
+            self._serve(await self.listing.kept_much())
         while True:
             await self._wake.wait()
             self._wake.clear()

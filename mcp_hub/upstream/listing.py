@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.kept import Kept, KeptCatalogs
 from mcp_hub.kinds import KINDS, Kind
+from mcp_hub.stalls import in_thread, weighs_more
 from mcp_hub.upstream.lists import Lists
 from mcp_hub.upstream.refreshing import Refreshing
 from mcp_hub.upstream.session import Session
 
 log = logging.getLogger("mcp_hub.upstream")
+
+SMALL: Final = 128 * 1024
+"""Weight of the lists that are written, and bytes that are read, while the loop waits: about a millisecond."""
 
 
 class Listing:
@@ -36,9 +40,20 @@ class Listing:
         self._noted: tuple[str, ...] = ()
         """What was said last of what hubs behind the server have left out."""
 
+    @property
+    def keeps_much(self) -> bool:
+        """Whether what an earlier run of the hub has kept takes long to be read."""
+        return self._store is not None and self._store.size(self.server) > SMALL
+
     def kept(self) -> Kept | None:
         """What an earlier run of the hub has kept; its lists are served from now on."""
-        kept = self._store.load(self.server) if self._store is not None else None
+        return self._adopted(self._store.load(self.server) if self._store is not None else None)
+
+    async def kept_much(self) -> Kept | None:
+        """The same, read in a thread."""
+        return self._adopted(await in_thread(self._store.load, self.server) if self._store is not None else None)
+
+    def _adopted(self, kept: Kept | None) -> Kept | None:
         if kept is not None:
             self.lists.adopt({kind: kept.lists.get(kind.name, []) for kind in KINDS})
         return kept
@@ -78,7 +93,10 @@ class Listing:
                 lists,
                 agreed.only,
             )
-            self._store.save(self.server, kept)
+            if weighs_more(lists, SMALL):
+                await in_thread(self._store.save, self.server, kept)
+            else:
+                self._store.save(self.server, kept)
 
     def drop(self) -> None:
         """List nothing, now and at the next start."""

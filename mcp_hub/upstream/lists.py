@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Final
 
 import msgspec
 
 from mcp_hub.config.models import Server
 from mcp_hub.errors import METHOD_NOT_FOUND, UpstreamAnswered
-from mcp_hub.kinds import DUPLICATES_KEY, LEFT_OUT_KEY, TOOLS, Kind
+from mcp_hub.kinds import DUPLICATES_KEY, LEFT_OUT_KEY, MAX_ITEM, TOOLS, Kind, overlong_name
+from mcp_hub.stalls import in_slices, weighs_more
 from mcp_hub.text import printable
 from mcp_hub.wire.link import LinkError
 
@@ -21,6 +23,10 @@ MAX_PAGES: Final = 100
 MAX_LEFT_OUT: Final = 1000
 """Characters of a text about a file that is left out: its path, why, and the command that mends it."""
 MAX_ITEMS: Final = 10_000
+MAX_NAMES: Final = 1024 * 1024
+"""Characters of all names or URIs of one list, a hundred for each of 10,000: each is read in many spellings."""
+MAX_TOLD: Final = 20
+"""Items of one list that are named in the log when they are left out; the others are counted."""
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
 Unusable = Callable[[Kind, Any], str | None]
@@ -89,9 +95,21 @@ class Lists:
         self.items: dict[Kind, list[Any]] = {}
         self.shortfalls: dict[Kind, str] = {}
         """Why a list is not complete, in words for the user."""
+        self._left_out: dict[Kind, Counter[str]] = {}
+        """How many items of a list are left out for which reason."""
         self.duplicates: tuple[dict[str, str], ...] = ()
         """Of local tools: names that were found twice, with the files of both."""
         self._tools: dict[str, dict[str, Any]] = {}
+
+    @property
+    def incomplete(self) -> list[str]:
+        """What is missing of the lists, in words for the user."""
+        left_out = [
+            f"{number:,} of {kind.list_method} left out: {reason}"
+            for kind, reasons in self._left_out.items()
+            for reason, number in reasons.items()
+        ]
+        return [*self.shortfalls.values(), *left_out]
 
     def adopt(self, items: dict[Kind, list[Any]]) -> None:
         """Take these lists for the kinds they are of."""
@@ -124,7 +142,8 @@ class Lists:
         found = {kind: items for kind, items in zip(asked, answers, strict=True)} | {
             kind: [] for kind in kinds if kind not in asked
         }
-        if all(self.items.get(kind) == items for kind, items in found.items()):
+        before = {kind: self.items.get(kind) for kind in found}
+        if await in_slices(_same(before, found)):
             return False
         self.adopt(found)
         return True
@@ -149,11 +168,51 @@ class Lists:
             for one in drained.duplicates:
                 text = "%s: %s: the tool %s is left out: %s has it already"
                 log.warning(text, self._server.id, one["dropped"], one["name"], one["kept"])
-        return [item for item in drained.items if not self._left_out(kind, item, unusable)]
+        return await in_slices(self._usable(kind, drained.items, unusable))
 
-    def _left_out(self, kind: Kind, item: Any, unusable: Unusable) -> bool:
-        reason = unusable(kind, item)
-        if reason is not None:
-            name = printable(str(item.get(kind.name_key)), 100)
-            log.warning("%s: the %s %s is left out: %s", self._server.id, kind.unknown, name, printable(reason, 300))
-        return reason is not None
+    def _usable(self, kind: Kind, items: list[Any], unusable: Unusable) -> Generator[None, None, list[Any]]:
+        """The items that may be looked at any further; the reasons for the others are kept for the user."""
+        usable: list[Any] = []
+        reasons: Counter[str] = Counter()
+        left = MAX_NAMES
+        for item in items:
+            yield
+            reason = _oversized(kind, item) or unusable(kind, item)
+            name = item.get(kind.name_key) if isinstance(item, dict) else None
+            left -= len(name) if reason is None and isinstance(name, str) else 0
+            if left < 0:
+                reason = reason or f"the list has more than {MAX_NAMES:,} characters of names"
+            if reason is None:
+                usable.append(item)
+                continue
+            if reasons.total() < MAX_TOLD:
+                self._tell(kind, item, reason)
+            if reason in reasons or len(reasons) < MAX_TOLD:
+                reasons[printable(reason, 300)] += 1
+        self._left_out[kind] = reasons
+        return usable
+
+    def _tell(self, kind: Kind, item: Any, reason: str) -> None:
+        named = item.get(kind.name_key) if isinstance(item, dict) else None
+        name = printable(named if isinstance(named, str) else type(named).__name__, 100)
+        log.warning("%s: the %s %s is left out: %s", self._server.id, kind.unknown, name, printable(reason, 300))
+
+
+def _oversized(kind: Kind, item: Any) -> str | None:
+    """Why nothing that reads names and texts may see an item: its work would have no bound."""
+    overlong = overlong_name(kind, item)
+    if overlong is not None:
+        return f"its {overlong}"
+    return f"it is larger than {MAX_ITEM:,} bytes" if weighs_more(item, MAX_ITEM) else None
+
+
+def _same(before: dict[Kind, list[Any] | None], now: dict[Kind, list[Any]]) -> Generator[None, None, bool]:
+    for kind, items in now.items():
+        former = before[kind]
+        if former is None or len(former) != len(items):
+            return False
+        for one, other in zip(former, items, strict=True):
+            yield
+            if one != other:
+                return False
+    return True

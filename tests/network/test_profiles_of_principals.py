@@ -170,13 +170,15 @@ async def test_only_those_whose_lists_change_are_told_so(tmp_path: Path) -> None
             await hub.settled_catalog(principal)
         names = [hub.catalogs.of(one).names(TOOLS) for one in (alice, bob)]
         hub.catalogs.watch(watch)
-        hub.upstreams["c"].lists.items[TOOLS].append({"name": "late", "inputSchema": {"type": "object"}})
+        late = {"name": "late", "inputSchema": {"type": "object"}}
+        hub.upstreams["c"].lists.adopt({TOOLS: [*hub.upstreams["c"].lists.items[TOOLS], late]})
         hub.catalogs.changed()
         await news.wait()
         assert {kind for kinds, whom in told if whom(ANONYMOUS) for kind in kinds} == {TOOLS}
         assert [whom(one) for one in (alice, bob) for _, whom in told] == [False] * len(told) * 2
         assert [hub.catalogs.of(one).names(TOOLS) for one in (alice, bob)] == names
-        hub.upstreams["b"].lists.items[TOOLS].append({"name": "ecru", "inputSchema": {"type": "object"}})
+        ecru = {"name": "ecru", "inputSchema": {"type": "object"}}
+        hub.upstreams["b"].lists.adopt({TOOLS: [*hub.upstreams["b"].lists.items[TOOLS], ecru]})
         told.clear()
         news.clear()
         hub.catalogs.changed()
@@ -221,7 +223,7 @@ async def test_what_a_server_offers_to_one_client_alone_is_bound_by_its_profile_
             own = hub.upstreams["b"].own_lists._lists[session] = Lists(hub.upstreams["b"].server)
             own.items = {TOOLS: [{"name": name, "inputSchema": {"type": "object"}} for name in ("eclair", "danger")]}
         hub.catalogs.changed()
-        bobs, all_of_it = (hub.catalogs.of(session).names(TOOLS) for session in sessions)
+        bobs, all_of_it = [(await hub.settled_catalog(session)).names(TOOLS) for session in sessions]
         assert bobs == ("n__echo", "n__eclair")
         assert {"n__eclair", "n__danger"} <= set(all_of_it)
         with pytest.raises(UnknownName):
