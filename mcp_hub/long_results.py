@@ -36,6 +36,13 @@ class Page(msgspec.Struct, frozen=True):
         return getsizeof(self.text) + getsizeof(self.blob)
 
 
+class Pages(msgspec.Struct, frozen=True):
+    """A result in pages, and the bytes of memory they take."""
+
+    all: tuple[Page, ...]
+    size: int
+
+
 class _Kept(msgspec.Struct, frozen=True):
     caller: Hashable | None
     pages: tuple[Page, ...]
@@ -53,15 +60,17 @@ class LongResults:
 
     def keep(self, result: Json, caller: Hashable | None, page_size: int) -> tuple[str, int]:
         """(the URI under which the result can be read, how many pages it has of about `page_size` bytes)."""
+        uri, pages = new_uri(), pages_of(result, page_size)
+        self.put(uri, pages, caller)
+        return uri, len(pages.all)
+
+    def put(self, uri: str, pages: Pages, caller: Hashable | None) -> None:
+        """Keep the pages of a result under one of `new_uri`."""
         self._drop_old()
-        pages = tuple(pages_of(result, max(page_size, MIN_PAGE)))
-        size = sum(page.size for page in pages)
-        name = token_hex(16)
-        self._kept[name] = _Kept(caller, pages, self._clock() + KEPT_SECONDS, size)
-        self._size += size
+        self._kept[uri.removeprefix(PREFIX)] = _Kept(caller, pages.all, self._clock() + KEPT_SECONDS, pages.size)
+        self._size += pages.size
         while len(self._kept) > 1 and (self._size > MAX_BYTES or len(self._kept) > MAX_RESULTS):
             self._drop(next(iter(self._kept)))
-        return PREFIX + name, len(pages)
 
     def _drop_old(self) -> None:
         """What is too old is at the front: all are kept for the same time."""
@@ -95,8 +104,19 @@ class LongResults:
         return {"contents": [content], "_meta": {META_KEY: place}}
 
 
-def pages_of(result: Json, size: int) -> Iterator[Page]:
-    """The pages of a result: texts in parts of at most `size` bytes, everything else whole; at least one.
+def new_uri() -> str:
+    """A URI under which a result can be kept."""
+    return PREFIX + token_hex(16)
+
+
+def pages_of(result: Json, size: int) -> Pages:
+    """The pages of a result, of about `size` bytes each. Takes as long as the result is large."""
+    pages = tuple(_pages_of(result, max(size, MIN_PAGE)))
+    return Pages(pages, sum(page.size for page in pages))
+
+
+def _pages_of(result: Json, size: int) -> Iterator[Page]:
+    """Texts in parts of at most `size` bytes, everything else whole; at least one.
 
     First those of the content blocks in their order, then one with `structuredContent`, then one with what other
     members the result has.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -15,12 +15,18 @@ from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.kinds import RESOURCES, TOOLS
 from mcp_hub.known_uris import KnownUris
 from mcp_hub.policy import Call, Json
+from mcp_hub.stalls import in_slices
 from mcp_hub.tasks import TaskIds
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.watches import SUBSCRIBE, UNSUBSCRIBE
 
 MAX_TOLD: Final = 1024
 """Clients of the handshake era of whom is remembered what servers are told of them."""
+
+AT_ONCE: Final = 4
+"""Blocks of one result that are looked through in one go: where a URI leads may take some milliseconds."""
+_LISTS: Final = ("content", "contents", "messages")
+"""Where results have many."""
 
 Shaped = Callable[[Call, Json], Awaitable[Json]]
 """A result that did not come through the rules, as they would have left it."""
@@ -69,7 +75,7 @@ class Relay:
             except UpstreamAnswered as error:
                 raise UpstreamAnswered(resource_uris.in_error(call.method, error.error, exposed)) from None
             spoken.append(answered.era)
-            return resource_uris.in_result(call.method, answered.result, exposed)
+            return await _exposed(call.method, answered.result, exposed)
 
         spoken: list[Era] = []
         result = await ask({})
@@ -99,6 +105,23 @@ class Relay:
         elif call.method == TOOLS.act_method and result.get("resultType") != tasks.RESULT_TYPE:
             return result
         return self._task_ids().in_result(call.caller, call.route, result)
+
+
+async def _exposed(method: str, result: Json, expose: resource_uris.Expose) -> Json:
+    """`resource_uris.in_result`; long lists in slices, as finding out where one URI leads may take some time."""
+    long = {key: value for key in _LISTS if isinstance(value := result.get(key), list) and len(value) > AT_ONCE}
+    if not isinstance(result, dict) or not long:
+        return resource_uris.in_result(method, result, expose)
+    changed = resource_uris.in_result(method, {key: one for key, one in result.items() if key not in long}, expose)
+    return {**result, **changed, **{key: await in_slices(_parts(method, key, long[key], expose)) for key in long}}
+
+
+def _parts(method: str, key: str, members: list[Any], expose: resource_uris.Expose) -> Generator[None, None, list[Any]]:
+    found: list[Any] = []
+    for at in range(0, len(members), AT_ONCE):
+        yield
+        found += resource_uris.in_result(method, {key: members[at : at + AT_ONCE]}, expose)[key]
+    return found
 
 
 def _envelope(call: Call) -> Envelope:

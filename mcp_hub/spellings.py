@@ -37,6 +37,10 @@ _SPELLED: Final = frozenset((*_PARAMS, *_REFERENCE, *eras.HOP_KEYS))
 """As they are read: nobody has to fold these."""
 
 
+MAX_MEMBERS: Final = 10_000
+"""Members of `params`, of its `ref` and of its `_meta`, all of which are looked at: some ms. Arguments are none."""
+
+
 def ambiguous(params: Mapping[str, Any]) -> ProtocolError | None:
     """Why a request cannot be taken for one meaning; None if it can."""
     return (
@@ -49,6 +53,8 @@ def ambiguous(params: Mapping[str, Any]) -> ProtocolError | None:
 def _other_spelling(members: Any, read: Mapping[str, str], where: str) -> ProtocolError | None:
     if not isinstance(members, dict):
         return None
+    if len(members) > MAX_MEMBERS:
+        return ProtocolError(INVALID_PARAMS, f"{where} has more than {MAX_MEMBERS:,} members.")
     for name in members:
         if name in _SPELLED:
             continue

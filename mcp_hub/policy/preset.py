@@ -14,6 +14,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.patterns import RulesOfTools
+from mcp_hub.stalls import in_thread, weighs_more
 
 EACH: Final = "[]"
 """The step of a path into every member of a list."""
@@ -113,9 +114,10 @@ class Preset:
         merged: Any = arguments if isinstance(arguments, dict) else {}
         declared = self._declared.get(call.route, frozenset())
         values = (*self._rules(call.route).preset.values(), *(call.preset or {}).values())
-        lost = 0
+        large, lost = weighs_more(merged), 0
         for path, value in zip(hidden, values, strict=True):
-            merged, dropped = with_value(merged, path, value, declared)
+            given = (merged, path, value, declared)
+            merged, dropped = await in_thread(with_value, *given) if large else with_value(*given)
             lost += dropped
         # Neither the names nor the values: notes are read by more people than the configuration.
         call.notes.append(f"preset: {len(hidden)} set" + (f"; {lost} sent by the caller dropped" if lost else ""))

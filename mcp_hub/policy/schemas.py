@@ -12,6 +12,7 @@ from mcp_hub.catalog import Route
 from mcp_hub.config.rules import Validation
 from mcp_hub.loosening import loosened, stripped
 from mcp_hub.policy.schema_cost import SchemaCost
+from mcp_hub.stalls import in_thread, weighs_more
 from mcp_hub.text import printable
 from mcp_hub.wire.frames import encode
 
@@ -27,6 +28,10 @@ MAX_SIZE_OF_ALL: Final = 8 * 1024 * 1024
 """Bytes of all schemas that are kept compiled."""
 MAX_WORK: Final = 1_000_000
 """Single checks of one value, as `SchemaCost` counts: at most a tenth of a second or so."""
+QUICK_WORK: Final = 50_000
+"""The same where somebody waits: some milliseconds."""
+QUICK_SIZE: Final = 8 * 1024
+"""Weight of a schema that is compiled in some milliseconds."""
 MAX_EXPLAINED: Final = 5_000
 """The same where every check that fails becomes an error with its place, which takes a thousand times as long."""
 _COPIED: Final = 4096
@@ -55,6 +60,10 @@ class Compiled:
         if self._cost.work(value, MAX_WORK) > MAX_WORK:
             raise ValueError("too large to be checked")
         return bool(self._validator.is_valid(value))
+
+    def accepts_quickly(self, value: Any) -> bool:
+        """Whether a value fits and that was found out in a moment. Raises ValueError for what is not JSON."""
+        return self._cost.work(value, QUICK_WORK) <= QUICK_WORK and bool(self._validator.is_valid(value))
 
     def errors(self, value: Any) -> list[Any]:
         """What is wrong as it was decided; all of it, so ask `explainable` before."""
@@ -93,13 +102,17 @@ class Schemas:
         self._known: OrderedDict[Route, tuple[Json, Validation, Compiled | None, int]] = OrderedDict()
         self._size = 0
 
-    def compiled(self, route: Route, schema: Json, mode: Validation) -> Compiled | None:
+    async def compiled(self, route: Route, schema: Json, mode: Validation) -> Compiled | None:
         """The schema of a tool, compiled at the first call; None if it cannot be checked against."""
         known = self._known.get(route)
         if known is not None and known[0] is schema and known[1] == mode:
             self._known.move_to_end(route)
             return known[2]
-        found, size = _compile(route, schema, mode)
+        if weighs_more(schema, QUICK_SIZE):
+            found, size = await in_thread(_compile, route, schema, mode)
+        else:
+            found, size = _compile(route, schema, mode)
+        known = self._known.get(route)  # of several first calls each may have compiled it
         if known is not None:
             self._size -= known[3]
         self._known[route] = (schema, mode, found, size)

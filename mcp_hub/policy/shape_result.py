@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,11 +15,12 @@ from mcp_hub.config.rules import PostProcess
 from mcp_hub.era import knows_resource_links
 from mcp_hub.errors import CallError, ProtocolError, ResultTooLarge, ToolFailed, UpstreamAnswered
 from mcp_hub.kinds import TOOLS
-from mcp_hub.long_results import META_KEY, LongResults
+from mcp_hub.long_results import META_KEY, LongResults, Pages, new_uri, pages_of
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.patterns import RulesOfTools
 from mcp_hub.policy.shortening import shortened_content, shortened_values, without_lone_surrogates
 from mcp_hub.policy.steps import STEPS, StepFailed, is_result
+from mcp_hub.stalls import in_thread, weighs_more
 from mcp_hub.wire.frames import encode
 
 log = logging.getLogger("mcp_hub.policy")
@@ -44,6 +45,13 @@ class InProgram(Protocol):
     async def process(self, call: Json, result: Json) -> Json:
         """What it makes of a result. Raises ToolFailed where that fails, which says nothing of the result."""
         ...
+
+
+class _Bounded(NamedTuple):
+    """A shortened result, or why there is none, and the pages of the whole."""
+
+    result: Json | ResultTooLarge
+    pages: Pages
 
 
 class ShapeResult:
@@ -107,7 +115,19 @@ class ShapeResult:
             return result  # what is not complete is a question, and goes to the caller as it is
         result = await self._through(call, program, result)
         limit = self._limit(call.route)
-        return result if limit is None else self._bounded(call, result, limit)
+        if limit is None:
+            return result
+        large, uri = weighs_more(result), new_uri()
+        if large:
+            found = await in_thread(self._bounded, call, result, limit, uri)
+        else:
+            found = self._bounded(call, result, limit, uri)
+        if found is None:
+            return result
+        self._store.put(uri, found.pages, call.caller)
+        if isinstance(found.result, ResultTooLarge):
+            raise found.result
+        return found.result
 
     async def _through(self, call: Call, program: InProgram | None, result: Json) -> Json:
         """What the steps make of a result, one after the other. Raises ToolFailed."""
@@ -161,22 +181,29 @@ class ShapeResult:
 
     async def _run(self, step: PostProcess, call: Call, result: Json) -> Json | None:
         if step.step in STEPS:
-            return STEPS[step.step](result, step.arguments)
+            work = STEPS[step.step]
+            large = weighs_more(result)
+            return await in_thread(work, result, step.arguments) if large else work(result, step.arguments)
         return await self._run_function(step.step, _facts(call), result, step.arguments)
 
-    def _bounded(self, call: Call, result: Json, limit: int) -> Json:
+    def _bounded(self, call: Call, result: Json, limit: int, uri: str) -> _Bounded | None:
+        """What is given in the place of a result; None: it is short enough. May run in a thread."""
         size = len(encode(result))
         if size <= limit:
-            return result
+            return None
         said = {key: one for key, one in result.items() if key == "resultType" or (key == "isError" and one is True)}
         parts: Json = {key: result[key] for key in ("content", "structuredContent") if key in result}
         others = {key: one for key, one in result.items() if key not in said and key not in parts}
         room = limit - len(encode(others))
         if room < limit // 2:
             parts, others, room = parts | others, {}, limit
-        uri, pages = self._store.keep(parts, call.caller, limit)
+        kept = pages_of(parts, limit)
+        pages = len(kept.all)
         shown = 0
-        structured = self._structured(call.route, result, room, limit, uri)
+        try:
+            structured = self._structured(call.route, result, room, limit, uri)
+        except ResultTooLarge as error:
+            return _Bounded(error, kept)
         if structured is not None:
             others["structuredContent"] = structured
             shown = len(encode(structured)) + _KEY
@@ -190,8 +217,7 @@ class ShapeResult:
         call.notes.append(f"max_result_bytes: {size:,} bytes shortened to {limit:,}")
         meta = others.get("_meta")
         others["_meta"] = {**(meta if isinstance(meta, dict) else {}), META_KEY: facts}
-        shortened: Json = without_lone_surrogates({**said, "content": content, **others})
-        return shortened
+        return _Bounded(without_lone_surrogates({**said, "content": content, **others}), kept)
 
     def _structured(self, route: Route, result: Json, room: int, limit: int, uri: str) -> Any:
         """The structured content that is passed on: whole, shortened within the tool's schema, or None.

@@ -39,15 +39,14 @@ from mcp_hub.errors import (
 from mcp_hub.kinds import RESOURCES, TOOLS
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.principals import PEER, Principal
-from mcp_hub.redaction import LEARNED, Redaction, is_short
+from mcp_hub.redaction import LEARNED, Redaction
+from mcp_hub.stalls import in_thread, weighs_more
 
 log = logging.getLogger("mcp_hub.policy")
 
 MAX_NOTES: Final = 20
 MAX_TEXT: Final = 300
 """Characters of a name, a note or an error in a record."""
-ON_THE_LOOP: Final = 16 * 1024
-"""Characters of an error in which the loop itself looks for secrets: a hostile text of that size takes it 10 ms."""
 MAX_TRACEBACK: Final = 16 * 1024
 """Characters of an unexpected exception that are logged, from its end."""
 MAX_REMEMBERED: Final = 4096
@@ -165,19 +164,14 @@ class Trace:
             result = await call_next(call)
             if result.get("isError") is True:
                 result = await self._known(result)
-        except UpstreamAnswered as error:
+        except (UpstreamAnswered, ProtocolError, CallError, TimeoutError, asyncio.CancelledError) as error:
+            failed: BaseException = error
             try:
-                clean = await self._known(error.error)
+                failed = await self._clean(error)
             except asyncio.CancelledError as cancelled:
-                self._ended(call, asked, started, cancelled)
-                raise
-            error = error if clean is error.error else UpstreamAnswered(clean)
-            self._ended(call, asked, started, error)
-            raise error from None
-        except (ProtocolError, CallError, TimeoutError, asyncio.CancelledError) as error:
-            self._clean(error)
-            self._ended(call, asked, started, error)
-            raise
+                failed = cancelled
+            self._ended(call, asked, started, failed)
+            raise failed from None
         except Exception as error:
             said = "".join(traceback.format_exception(error))
             log.error(
@@ -191,6 +185,10 @@ class Trace:
             raise internal from None
         self._ended(call, asked, started, None, result)
         return result
+
+    async def _known(self, value: Any) -> Any:
+        """A value without known secrets; one that takes long to look through is looked through in a thread."""
+        return await in_thread(self._redaction.known, value) if weighs_more(value) else self._redaction.known(value)
 
     def unknown(
         self,
@@ -235,20 +233,19 @@ class Trace:
         except Exception:
             log.exception("a call could not be recorded")
 
-    async def _known(self, value: Any) -> Any:
-        """A value without known secrets. A large one is looked through by a thread, so that the loop goes on."""
-        if is_short(value, ON_THE_LOOP):
-            return self._redaction.known(value)
-        return await asyncio.to_thread(self._redaction.known, value)
-
-    def _clean(self, error: BaseException) -> None:
+    async def _clean(self, error: BaseException) -> BaseException:
+        """The same error without known secrets."""
+        if isinstance(error, UpstreamAnswered):
+            clean = await self._known(error.error)
+            return error if clean is error.error else UpstreamAnswered(clean)
         if isinstance(error, UnknownName):
-            return  # it says what its caller has said, no more
+            return error  # it says what its caller has said, no more
         if isinstance(error, ProtocolError):
-            error.message, error.data = self._redaction.known(error.message), self._redaction.known(error.data)
+            error.message, error.data = await self._known(error.message), await self._known(error.data)
         elif isinstance(error, CallError):
-            error.message = self._redaction.known(error.message)
+            error.message = await self._known(error.message)
             error.args = (error.message,)
+        return error
 
     # --- the record --------------------------------------------------------------------------------------------
 
@@ -382,7 +379,7 @@ def approximate_size(value: Any) -> int:
 
 def _cleaned(redaction: Redaction, tell: Callable[[Json], None], told: Json) -> None:
     """Passes on what a server tells meanwhile, without known secrets."""
-    tell(redaction.known(told))
+    tell(redaction.told(told))
 
 
 def _unmeasured(*_: object) -> None:

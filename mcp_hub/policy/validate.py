@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
@@ -13,7 +14,8 @@ from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.misfits import misfits
 from mcp_hub.policy.patterns import RulesOfTools
 from mcp_hub.policy.preset import Path
-from mcp_hub.policy.schemas import Schemas
+from mcp_hub.policy.schemas import Compiled, Schemas
+from mcp_hub.stalls import in_thread, weighs_more
 
 
 class Validate:
@@ -48,26 +50,26 @@ class Validate:
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises InvalidParameters, without asking the server."""
         if call.method == TOOLS.act_method:
-            self._check(call)
+            await self._check(call)
         return await call_next(call)
 
     def _mode(self, route: Route) -> Validation:
         return self._rules(route).validate_arguments or self._modes[route.upstream]
 
-    def _check(self, call: Call) -> None:
+    async def _check(self, call: Call) -> None:
         mode = self._mode(call.route)
         schema = self._schema(call.route) if mode != "off" else None
         if schema is None:
             return
-        compiled = self._schemas.compiled(call.route, schema, mode)
+        compiled = await self._schemas.compiled(call.route, schema, mode)
         if compiled is None:
             call.notes.append("validate: the schema cannot be used, nothing is checked")
             return
         arguments = call.params.get("arguments", {})
         try:
-            if compiled.accepts(arguments):
+            if not weighs_more(arguments) and compiled.accepts_quickly(arguments):
                 return
-            problems = misfits(compiled, arguments, self._hidden(call))
+            problems = await in_thread(_problems, compiled, arguments, self._hidden(call))
         except (ValueError, RecursionError):  # too large, too deep, or texts that are not Unicode
             call.notes.append("validate: the arguments cannot be checked")
             return
@@ -76,6 +78,10 @@ class Validate:
         call.refused_by = f"validate: {mode}"
         text = f"The arguments do not fit {call.exposed!r}: {'; '.join(problems)}."
         raise InvalidParameters(text, server=call.route.upstream, executed=False)
+
+
+def _problems(compiled: Compiled, arguments: Any, hidden: Collection[Path]) -> list[str]:
+    return [] if compiled.accepts(arguments) else misfits(compiled, arguments, hidden)
 
 
 def _mode_of(server: Server) -> Validation:

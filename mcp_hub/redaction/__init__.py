@@ -9,6 +9,7 @@ from typing import Any, Final
 from mcp_hub.redaction.forms import CUT, MIN_SECRET
 from mcp_hub.redaction.known import LEARNED, MAX_HELD, KnownSecrets
 from mcp_hub.redaction.telltale import MASK, hide_telltales, is_secret_key
+from mcp_hub.stalls import LARGE, weighs_more
 
 __all__ = [
     "LEARNED",
@@ -18,7 +19,6 @@ __all__ = [
     "KnownSecrets",
     "Redaction",
     "is_secret_key",
-    "is_short",
     "preset_texts",
 ]
 
@@ -77,7 +77,13 @@ class Redaction:
 
         For errors that are passed on. One with more than `MAX_ERROR` characters is returned as it is.
         """
-        return self._known_in(value, 0) if is_short(value, MAX_ERROR) else value
+        return self._known_in(value, 0) if _is_short(value, MAX_ERROR) else value
+
+    def told(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A log message or a progress without known secrets. One of more than 32 KiB would keep the loop while it is
+        looked through: it is shortened as by `value`, to as many bytes."""
+        shown: dict[str, Any] = self.value(message, LARGE) if weighs_more(message) else self.known(message)
+        return shown
 
     def _known_in(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
@@ -196,7 +202,7 @@ def _shortened(text: str, limit: int, whole: int) -> str:
     return f"{text[:limit]}… ({whole:,} characters)"
 
 
-def is_short(value: Any, limit: int) -> bool:
+def _is_short(value: Any, limit: int) -> bool:
     """Whether the strings of a JSON value have at most so many characters together."""
     total, waiting = 0, [value]
     while waiting and total <= limit:

@@ -86,7 +86,7 @@ class Opener:
             elif method == COMPLETED:
                 causes.elicitations.completed(params)
             elif method == MESSAGE:
-                causes.heard(self._words.known(params), cause)
+                causes.heard(self._words.told(params), cause)
             elif method == PRESETS and self._server.tools_dir is not None:
                 self._hold(params.get("values"))
             else:

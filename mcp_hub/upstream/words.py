@@ -51,10 +51,9 @@ class Words:
         """A text of the server's without the secrets of its entry."""
         return self._redaction.text(text)
 
-    def known(self, message: dict[str, Any]) -> dict[str, Any]:
-        """A message of the server's for its clients, without known secrets."""
-        cleaned: dict[str, Any] = self._redaction.known(message)
-        return cleaned
+    def told(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A message of the server's for its clients (Redaction)."""
+        return self._redaction.told(message)
 
     def unavailable(self, reason: str | None) -> NotConnected:
         """The error of a call that finds no connection."""

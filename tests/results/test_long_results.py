@@ -34,7 +34,7 @@ class Clock:
 @given(blocks=st.lists(BLOCKS, max_size=5), size=st.integers(1024, 3000))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_the_pages_together_are_the_whole_result(blocks: list[dict[str, Any]], size: int) -> None:
-    pages = list(pages_of({"content": blocks}, size))
+    pages = list(pages_of({"content": blocks}, size).all)
     texts = [block["text"] if "text" in block else block["resource"]["text"] for block in blocks if "data" not in block]
     assert "".join(page.text or "" for page in pages) == "".join(texts)
     assert [page.blob for page in pages if page.blob is not None] == [b["data"] for b in blocks if "data" in b]
@@ -107,7 +107,7 @@ def test_structured_content_and_other_members_have_a_page_of_json_each() -> None
         "structuredContent": {"rows": ["y" * 5000]},
         "_meta": {"z": "z" * 5000},
     }
-    text, structured, others = pages_of(result, 1024)
+    text, structured, others = pages_of(result, 1024).all
     assert text.mime_type == "text/plain"
     assert json.loads(structured.text or "") == result["structuredContent"]
     assert json.loads(others.text or "") == {"_meta": result["_meta"]}
@@ -116,5 +116,5 @@ def test_structured_content_and_other_members_have_a_page_of_json_each() -> None
 
 @pytest.mark.parametrize("block", [{"type": "future", "x": 1}, "no block", {"type": "text", "text": None}])
 def test_blocks_of_unknown_form_are_kept_as_json(block: Any) -> None:
-    (page,) = pages_of({"content": [block]}, 1024)
+    (page,) = pages_of({"content": [block]}, 1024).all
     assert json.loads(page.text or "") == block

@@ -141,20 +141,20 @@ async def test_an_ordinary_schema_that_refers_to_itself_below_is_checked() -> No
         assert "root.children[1].name is missing" in str(broken.refused)
 
 
-def test_so_many_schemas_are_kept_and_no_more() -> None:
+async def test_so_many_schemas_are_kept_and_no_more() -> None:
     schemas = Schemas()
     given = [{"type": "object", "properties": {"a": {"type": "integer"}}} for _ in range(MAX_COMPILED + 1)]
-    kept = [schemas.compiled(Route("s", TOOLS, str(n)), schema, "strict") for n, schema in enumerate(given)]
-    assert schemas.compiled(Route("s", TOOLS, str(MAX_COMPILED)), given[-1], "strict") is kept[-1]
-    assert schemas.compiled(Route("s", TOOLS, "0"), given[0], "strict") is not kept[0]
+    kept = [await schemas.compiled(Route("s", TOOLS, str(n)), schema, "strict") for n, schema in enumerate(given)]
+    assert await schemas.compiled(Route("s", TOOLS, str(MAX_COMPILED)), given[-1], "strict") is kept[-1]
+    assert await schemas.compiled(Route("s", TOOLS, "0"), given[0], "strict") is not kept[0]
 
 
-def test_a_changed_schema_is_compiled_anew_and_the_same_one_is_not() -> None:
+async def test_a_changed_schema_is_compiled_anew_and_the_same_one_is_not() -> None:
     schemas = Schemas()
     one, other = {"type": "object"}, {"type": "object", "required": ["a"]}
-    first = schemas.compiled(ROUTE, one, "strict")
-    assert schemas.compiled(ROUTE, one, "strict") is first
-    second = schemas.compiled(ROUTE, other, "strict")
+    first = await schemas.compiled(ROUTE, one, "strict")
+    assert await schemas.compiled(ROUTE, one, "strict") is first
+    second = await schemas.compiled(ROUTE, other, "strict")
     assert second is not None
     assert not second.accepts({})
 
