@@ -116,7 +116,7 @@ def test_what_the_process_itself_prints_never_reaches_the_protocol(tmp_path: Pat
         "from mcp_hub.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    command = [sys.executable, "-c", program, *serve(tmp_path)[3:]]
+    command = [sys.executable, "-c", program, *serve(tmp_path)[len(HUB) :]]
     done = subprocess.run(command, input=INPUT, capture_output=True, timeout=PATIENCE)
     check(done.stdout)
     assert {b"printed", b"written", b"from a shell"} <= set(done.stderr.splitlines())
