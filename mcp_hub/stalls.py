@@ -22,43 +22,12 @@ log = logging.getLogger("mcp_hub")
 
 SLICE: Final = 0.005
 """Seconds of work in one callback before the others have their turn."""
-LARGE: Final = 32 * 1024
-"""Weight (`weighs_more`) of a value from which on it is worked on in a thread; what is below takes some ms."""
 AT_ONCE: Final = 2
 """Pieces of work in threads at the same time. Each takes the interpreter from the loop for a moment."""
-PER_VALUE: Final = 16
-"""What a value weighs besides its characters: about what it costs to look at it."""
-
 EVERY: Final = 0.5
 """Seconds between two looks for stalls: one that is shorter may pass unseen."""
 STALL: Final = 0.1
 """Seconds of processor time that are told of."""
-
-
-def weighs_more(value: Any, most: int = LARGE) -> bool:
-    """Whether a JSON value has more than `most` characters, each value in it counting `PER_VALUE`.
-
-    Takes time in proportion to `most`, however large the value is.
-    """
-    left, waiting = most, [value]
-    while waiting:
-        one = waiting.pop()
-        kind = type(one)
-        left -= PER_VALUE
-        if kind is str:
-            left -= len(one)
-        elif kind is list:
-            if len(one) * PER_VALUE > left:
-                return True
-            waiting += one
-        elif kind is dict:
-            if len(one) * PER_VALUE > left:
-                return True
-            left -= sum(map(len, one))
-            waiting += one.values()
-        if left < 0:
-            return True
-    return False
 
 
 def at_once(steps: Generator[None, None, T], seconds: float = float("inf")) -> tuple[bool, T | None]:

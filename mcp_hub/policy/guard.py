@@ -14,9 +14,10 @@ from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.policy import Call, Json, Next, unknown_name
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.search_results import without_guarded
-from mcp_hub.stalls import in_thread, weighs_more
+from mcp_hub.stalls import in_thread
 from mcp_hub.url_rules import UrlRules, strings_in
 from mcp_hub.urls import QUICK_WORK, Work
+from mcp_hub.wire.frames import weighs_more
 
 META_KEY: Final = "mcp-hub/guard"
 

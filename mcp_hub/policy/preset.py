@@ -14,7 +14,8 @@ from mcp_hub.config.models import Server
 from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.patterns import RulesOfTools
-from mcp_hub.stalls import in_thread, weighs_more
+from mcp_hub.stalls import in_thread
+from mcp_hub.wire.frames import weighs_more
 
 EACH: Final = "[]"
 """The step of a path into every member of a list."""

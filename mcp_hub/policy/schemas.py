@@ -12,9 +12,9 @@ from mcp_hub.catalog import Route
 from mcp_hub.config.rules import Validation
 from mcp_hub.loosening import loosened, stripped
 from mcp_hub.policy.schema_cost import SchemaCost
-from mcp_hub.stalls import in_thread, weighs_more
+from mcp_hub.stalls import in_thread
 from mcp_hub.text import printable
-from mcp_hub.wire.frames import encode
+from mcp_hub.wire.frames import encode, weighs_more
 
 log = logging.getLogger("mcp_hub.policy")
 

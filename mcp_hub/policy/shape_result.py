@@ -20,8 +20,8 @@ from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.patterns import RulesOfTools
 from mcp_hub.policy.shortening import shortened_content, shortened_values, without_lone_surrogates
 from mcp_hub.policy.steps import STEPS, StepFailed, is_result
-from mcp_hub.stalls import in_thread, weighs_more
-from mcp_hub.wire.frames import encode
+from mcp_hub.stalls import in_thread
+from mcp_hub.wire.frames import encode, weighs_more
 
 log = logging.getLogger("mcp_hub.policy")
 

@@ -40,7 +40,8 @@ from mcp_hub.kinds import RESOURCES, TOOLS
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.principals import PEER, Principal
 from mcp_hub.redaction import LEARNED, Redaction
-from mcp_hub.stalls import in_thread, weighs_more
+from mcp_hub.stalls import in_thread
+from mcp_hub.wire.frames import weighs_more
 
 log = logging.getLogger("mcp_hub.policy")
 

@@ -15,7 +15,8 @@ from mcp_hub.policy.misfits import misfits
 from mcp_hub.policy.patterns import RulesOfTools
 from mcp_hub.policy.preset import Path
 from mcp_hub.policy.schemas import Compiled, Schemas
-from mcp_hub.stalls import in_thread, weighs_more
+from mcp_hub.stalls import in_thread
+from mcp_hub.wire.frames import weighs_more
 
 
 class Validate:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from mcp_hub.redaction.forms import CUT, MIN_SECRET
 from mcp_hub.redaction.known import LEARNED, MAX_HELD, KnownSecrets
 from mcp_hub.redaction.telltale import MASK, hide_telltales, is_secret_key
-from mcp_hub.stalls import LARGE, weighs_more
+from mcp_hub.wire.frames import LARGE, weighs_more
 
 __all__ = [
     "LEARNED",
@@ -30,7 +30,7 @@ MAX_ITEMS: Final = 32
 MAX_DEPTH: Final = 8
 _MAX_PRESET_DEPTH: Final = 32
 MAX_ERROR: Final = 1024 * 1024
-"""Characters of an error that are looked through for known secrets; a larger one passes as it is."""
+"""Weight (`weighs_more`) of an error that is looked through for known secrets; a heavier one passes as it is."""
 
 _MARK: Final = 48
 """Bytes kept free for saying how much was left out."""
@@ -75,9 +75,9 @@ class Redaction:
         """A JSON value with known secrets replaced in every text and number and nothing else changed; itself if it has
         none.
 
-        For errors that are passed on. One with more than `MAX_ERROR` characters is returned as it is.
+        For errors that are passed on. One that weighs more than `MAX_ERROR` is returned as it is.
         """
-        return self._known_in(value, 0) if _is_short(value, MAX_ERROR) else value
+        return value if weighs_more(value, MAX_ERROR) else self._known_in(value, 0)
 
     def told(self, message: dict[str, Any]) -> dict[str, Any]:
         """A log message or a progress without known secrets. One of more than 32 KiB would keep the loop while it is
@@ -200,19 +200,3 @@ def preset_texts(value: Any, depth: int = 0) -> Iterator[str]:
 
 def _shortened(text: str, limit: int, whole: int) -> str:
     return f"{text[:limit]}… ({whole:,} characters)"
-
-
-def _is_short(value: Any, limit: int) -> bool:
-    """Whether the strings of a JSON value have at most so many characters together."""
-    total, waiting = 0, [value]
-    while waiting and total <= limit:
-        one = waiting.pop()
-        if isinstance(one, str):
-            total += len(one)
-        elif isinstance(one, dict):
-            total += len(one) + sum(map(len, map(str, one)))
-            waiting += one.values()
-        elif isinstance(one, list):
-            total += len(one)
-            waiting += one
-    return total <= limit

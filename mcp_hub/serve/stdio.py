@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import Any, Final
 
 from mcp_hub.errors import INVALID_REQUEST
@@ -11,12 +12,12 @@ from mcp_hub.serve.backlog import LARGE, encoded
 from mcp_hub.serve.dispatcher import Dispatcher
 from mcp_hub.serve.duplex import Duplex
 from mcp_hub.wire.children import Children
-from mcp_hub.wire.lines import LineReader, Oversized
+from mcp_hub.wire.lines import Oversized, Turns
 from mcp_hub.wire.streams import Input, Output, open_input, open_output
 
 MAX_LINE: Final = 64 * 1024 * 1024
 HIGH_WATER: Final = 8 * 1024 * 1024
-"""Bytes the client may leave unread before no further request of its is read and notifications are dropped."""
+"""Bytes the client may leave unread before notifications are dropped and, behind an answer, nothing more is read."""
 END_GRACE: Final = 1.0
 """Seconds for running requests and unread answers after stdin has closed. With what stopping upstreams may take,
 nothing is left 5 s after the client went."""
@@ -33,35 +34,39 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     """Serve until the client closes stdin or `stop` is set; then drain for a moment and return."""
     output = await open_output(stdout, stdin)
     source: Input | None = None
-    reader = LineReader(MAX_LINE)
+    held: set[str] = set()
+    """Why nothing is read from the client."""
     resuming: asyncio.Task[None] | None = None
     share, unread = dispatcher.backlog.share(), _Unread(output)
 
     def write(message: Any) -> None:
         nonlocal resuming
         buffered = output.buffered
-        if buffered > HIGH_WATER and isinstance(message, dict) and "method" in message and "id" not in message:
-            return  # a notification; answers and questions are never dropped
+        notification = isinstance(message, dict) and "method" in message and "id" not in message
+        if notification and buffered > HIGH_WATER:
+            return
         line = message if isinstance(message, bytes) else encoded(message)
         output.write(line + b"\n")
         if len(line) >= LARGE or buffered > LARGE:
             share.watch(unread)
-            if output.buffered > HIGH_WATER and source is not None and (resuming is None or resuming.done()):
-                source.pause()
+            if notification:
+                return  # no matter how many there are, a cancellation must be read: they are dropped instead
+            if output.buffered > HIGH_WATER and (resuming is None or resuming.done()):
+                hold("unread", True)
                 resuming = asyncio.get_running_loop().create_task(resume())
 
     async def resume() -> None:
         await _catch_up(output, dispatcher.hub.children)
         await output.flush()
+        hold("unread", False)
+
+    def hold(reason: str, wanted: bool) -> None:
+        (held.add if wanted else held.discard)(reason)
         if source is not None:
-            source.resume()
+            (source.pause if held else source.resume)()
 
     duplex = Duplex(dispatcher, write, share)
     duplex.caller.sole = True
-
-    def data(chunk: bytes) -> None:
-        for line in reader.feed(chunk):
-            take(line)
 
     def take(line: bytes | Oversized) -> None:
         if isinstance(line, Oversized):
@@ -69,13 +74,13 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
         elif line and not line.isspace():
             duplex.received(line)
 
+    lines = Turns(MAX_LINE, take, partial(hold, "turns"))
+
     def end() -> None:
-        rest = reader.rest()
-        if rest is not None:
-            take(rest)
+        lines.end()
         stop.set()
 
-    source = await open_input(stdin, data, end)
+    source = await open_input(stdin, lines.feed, end)
     await stop.wait()
     dispatcher.close()
     for grace in (END_GRACE, HURRIED_GRACE):
@@ -92,11 +97,13 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
 
 async def _catch_up(output: Output, children: Children) -> None:
     """Take nothing from servers until the client has read everything, or has read nothing for a while."""
-    while (before := output.buffered) > 0:
+    while True:
+        before = output.buffered
         children.hold_back()
         try:
             async with asyncio.timeout(HELD_BACK):
                 await output.flush()
+                return
         except TimeoutError:
             if output.buffered >= before:
                 return

@@ -35,6 +35,12 @@ _FLAT: Final = rb',\s*"[^"\\]{0,64}"\s*:\s*(?:"[^"\\]{0,256}"|[\w.+-]{1,64})\s*'
 _ID_LAST: Final = re.compile(rb',\s*"id"' + _ID + rb"\s*(?:" + _FLAT + rb"){0,8}}\s*\Z")
 
 
+LARGE: Final = 32 * 1024
+"""Weight (`weighs_more`) of a value from which on it is worked on in a thread; what is below takes some ms."""
+PER_VALUE: Final = 16
+"""What a value weighs besides its characters: about what it costs to look at it."""
+
+
 class FrameError(ValueError):
     """Bytes that are no JSON, or JSON nested too deeply to be read."""
 
@@ -163,3 +169,29 @@ def _read_id(written: bytes) -> int | str | None:
     except FrameError:
         return None
     return found if isinstance(found, int | str) else None
+
+
+def weighs_more(value: Any, most: int = LARGE) -> bool:
+    """Whether a JSON value has more than `most` characters, each value in it counting `PER_VALUE`.
+
+    Takes time in proportion to `most`, however large the value is.
+    """
+    left, waiting = most, [value]
+    while waiting:
+        one = waiting.pop()
+        kind = type(one)
+        left -= PER_VALUE
+        if kind is str:
+            left -= len(one)
+        elif kind is list:
+            if len(one) * PER_VALUE > left:
+                return True
+            waiting += one
+        elif kind is dict:
+            if len(one) * PER_VALUE > left:
+                return True
+            left -= sum(map(len, one))
+            waiting += one.values()
+        if left < 0:
+            return True
+    return False

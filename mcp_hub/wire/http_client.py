@@ -18,6 +18,7 @@ from mcp_hub.wire.http1.failures import HttpFailure
 from mcp_hub.wire.http1.response import HttpResponse
 from mcp_hub.wire.http_session import SESSION, HttpSession
 from mcp_hub.wire.http_stream import Stream, Unreadable, error_about, messages_of
+from mcp_hub.wire.lines import pieces
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
 from mcp_hub.wire.sse import EventTooLarge, SseEvent, SseParser
 
@@ -250,12 +251,12 @@ class HttpLink:
         parser.last_event_id = stream.last_event_id
         try:
             while chunk := await self._http.chunk(response):
-                self._feed(parser, chunk, stream)
+                await self._feed(parser, chunk, stream)
                 if stream.answered:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(LINGER):
                             while chunk := await self._http.chunk(response):
-                                self._feed(parser, chunk, stream)
+                                await self._feed(parser, chunk, stream)
                     break
         except (FrameTooLarge, Unreadable):
             raise  # would come again
@@ -265,10 +266,16 @@ class HttpLink:
             response.close()
         return None
 
-    def _feed(self, parser: SseParser, chunk: bytes, stream: Stream) -> None:
+    async def _feed(self, parser: SseParser, chunk: bytes, stream: Stream) -> None:
+        for piece in pieces(chunk):
+            self._piece(parser, piece, stream)
+            if piece is not chunk:
+                await asyncio.sleep(0)
+
+    def _piece(self, parser: SseParser, piece: bytes, stream: Stream) -> None:
         while True:
             try:
-                events = parser.feed(chunk)
+                events = parser.feed(piece)
                 too_large = False
             except EventTooLarge as error:
                 events, too_large = error.events, True
@@ -281,7 +288,7 @@ class HttpLink:
             if stream.request is not None:
                 raise self._http.too_large()
             log.warning("a message on the standing stream is larger than max_frame and was left out")
-            chunk = b""
+            piece = b""
 
     def _event(self, event: SseEvent, stream: Stream) -> None:
         stream.arrived += 1

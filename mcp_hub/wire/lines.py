@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
 import msgspec
 
+_MANY = 64
+"""Line ends in one chunk from which on it is taken in pieces."""
+_PIECE = 4096
 _KEPT = 4096
 """Bytes kept of each end of an oversized line, enough to find its id in."""
 
@@ -64,3 +71,62 @@ class LineReader(msgspec.Struct):
             line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts, self._size, self._head, self._tail = [], 0, None, b""
         return line
+
+
+def pieces(chunk: bytes) -> Sequence[bytes]:
+    """The chunk, or parts of it where it has so many lines that others should have a turn in between."""
+    if chunk.count(b"\n") + chunk.count(b"\r") <= _MANY:
+        return (chunk,)
+    return [chunk[start : start + _PIECE] for start in range(0, len(chunk), _PIECE)]
+
+
+class Turns:
+    """Gives `take` the lines of what is read, the pieces of a chunk each in a round of the loop of its own.
+
+    What is read meanwhile waits; `hold(True)` asks to read nothing until `hold(False)`.
+    """
+
+    def __init__(
+        self, limit: int, take: Callable[[bytes | Oversized], None], hold: Callable[[bool], None] = lambda held: None
+    ) -> None:
+        self._reader = LineReader(limit)
+        self._take = take
+        self._hold = hold
+        self._waiting: deque[bytes] = deque()
+        self._next: asyncio.Handle | None = None
+
+    def feed(self, chunk: bytes) -> None:
+        """Take in a chunk."""
+        parts = pieces(chunk)
+        if len(parts) == 1 and self._next is None:
+            self._lines(chunk)
+            return
+        self._waiting.extend(parts)
+        if self._next is None:
+            self._hold(True)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._next = asyncio.get_running_loop().call_soon(self._go_on) if len(self._waiting) > 1 else None
+        self._lines(self._waiting.popleft())
+        if self._next is None:
+            self._hold(False)
+
+    def _lines(self, piece: bytes) -> None:
+        for line in self._reader.feed(piece):
+            self._take(line)
+
+    def hurry(self) -> None:
+        """Take what waits now."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        while self._waiting:
+            self._lines(self._waiting.popleft())
+
+    def end(self) -> None:
+        """No more comes: take what waits, and what stands behind the last line end."""
+        self.hurry()
+        rest = self._reader.rest()
+        if rest is not None:
+            self._take(rest)

@@ -13,6 +13,7 @@ from mcp_hub.wire.authorization import Authorization
 from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.wire.http import EVENTS, JSON, HttpClient, content_type, is_json, where
 from mcp_hub.wire.http1.response import HttpResponse
+from mcp_hub.wire.lines import pieces
 from mcp_hub.wire.link import LinkError, LinkLost, Receiver, RequestId
 from mcp_hub.wire.sse import EventTooLarge, SseEvent, SseParser
 
@@ -69,18 +70,10 @@ class SseLink:
         unsure = False
         try:
             while chunk := await self._http.chunk(response):
-                while True:
-                    too_large: EventTooLarge | None = None
-                    try:
-                        events = parser.feed(chunk)
-                    except EventTooLarge as error:
-                        events, too_large = error.events, error
-                    for event in events:
-                        self._event(event, endpoint)
-                    if too_large is None:
-                        break
-                    unsure = self._too_large(too_large, unsure=unsure)
-                    chunk = b""
+                for piece in pieces(chunk):
+                    unsure = self._feed(parser, piece, endpoint, unsure=unsure)
+                    if piece is not chunk:
+                        await asyncio.sleep(0)
         except LinkError as error:
             why = str(error)
         except Exception as error:
@@ -89,6 +82,21 @@ class SseLink:
         finally:
             response.close()
         self._lose(LinkLost(why), endpoint)
+
+    def _feed(self, parser: SseParser, piece: bytes, endpoint: asyncio.Future[URL], *, unsure: bool) -> bool:
+        """Take in the events of a piece; `unsure` as of `_too_large`, and what it is now."""
+        while True:
+            too_large: EventTooLarge | None = None
+            try:
+                events = parser.feed(piece)
+            except EventTooLarge as error:
+                events, too_large = error.events, error
+            for event in events:
+                self._event(event, endpoint)
+            if too_large is None:
+                return unsure
+            unsure = self._too_large(too_large, unsure=unsure)
+            piece = b""
 
     def _lose(self, error: LinkLost, endpoint: asyncio.Future[URL]) -> None:
         if self._lost is not None or self._closing is not None:

@@ -9,6 +9,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -18,7 +19,7 @@ from mcp_hub.wire import reaper
 from mcp_hub.wire.children import Children
 from mcp_hub.wire.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.wire.gathered import Gathered
-from mcp_hub.wire.lines import LineReader, Oversized
+from mcp_hub.wire.lines import Oversized, Turns
 from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
 from mcp_hub.wire.spawned import spawn
 
@@ -198,8 +199,10 @@ class _Process(asyncio.SubprocessProtocol):
         self._warns = warns
         self._clean = clean
         self._receiver = receiver
-        self._stdout = LineReader(max_frame)
-        self._stderr = LineReader(STDERR_LINE)
+        self._lines = {
+            1: Turns(max_frame, self._line, partial(self._hold, 1)),
+            2: Turns(STDERR_LINE, self._stderr_line, partial(self._hold, 2)),
+        }
         self._max_frame = max_frame
         self._noise = 0
         self._garbage: deque[float] = deque(maxlen=GARBAGE)
@@ -217,12 +220,17 @@ class _Process(asyncio.SubprocessProtocol):
             stdin.write(data)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == 1:
-            for line in self._stdout.feed(data):
-                self._line(line)
-        else:
-            for line in self._stderr.feed(data):
-                self._stderr_line(line)
+        self._lines[fd].feed(data)
+
+    def _hold(self, fd: int, held: bool) -> None:
+        pipe = self._transport.get_pipe_transport(fd) if self._transport is not None else None
+        pipe = cast("asyncio.ReadTransport | None", pipe)
+        if pipe is None or pipe.is_closing():
+            return
+        if held and pipe.is_reading():
+            pipe.pause_reading()
+        elif not held and not pipe.is_reading():
+            pipe.resume_reading()
 
     def _line(self, line: bytes | Oversized) -> None:
         if self.muted:
@@ -280,17 +288,13 @@ class _Process(asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd == 1:
-            rest = self._stdout.rest()
-            if rest is not None:
-                self._line(rest)
+            self._lines[1].end()
             # The exit status usually follows within a moment and says more than "closed its stdout".
             asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
         elif fd == 0:
             self.writable.set()
         elif fd == 2:
-            rest = self._stderr.rest()
-            if rest is not None:
-                self._stderr_line(rest)
+            self._lines[2].end()
         self._ended.add(fd)
         self._lose_if_all_is_heard()
 
@@ -316,6 +320,9 @@ class _Process(asyncio.SubprocessProtocol):
         """The conversation is over; told to the receiver once."""
         if self.gone:
             return
+        if error is None:  # its last answers may still wait for their turn
+            self._lines[1].hurry()
+            self._lines[2].hurry()
         self.gone = True
         self._over.set()
         self._error = error

@@ -436,7 +436,7 @@ async def test_hubs_in_a_row_over_http_are_counted_by_the_first(tmp_path: Path) 
 
 async def test_a_configuration_that_comes_to_hold_its_hub_goes_on_serving_the_others(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"other": fake()}, watch=False)
-    words = [*HUB, "serve", "--config", str(config)]
+    words = [sys.executable, "-m", "mcp_hub", "serve", "--config", str(config)]
     async with outermost(config) as (client, guard):
         assert "other__echo" in await client.tool_names()
         hidden = {"command": "sh", "args": ["-c", shlex.join(words)]}

@@ -195,3 +195,49 @@ def recorded(calls: Path) -> list[bytes]:
 def coded(message: dict[str, Any]) -> str:
     """The code of a result that is an error."""
     return str(message["result"].get("_meta", {}).get("mcp-hub/error", {}).get("code"))
+
+
+ENDLESS = """
+from mcp_hub import tool
+
+@tool
+def endless():
+    while True:
+        yield "again " * 500
+"""
+
+
+def test_a_client_slower_than_the_progress_of_a_call_can_cancel_it(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "endless.py").write_text(ENDLESS)
+    config = write_config(tmp_path, {"local": {"tools_dir": "tools"}})
+    asked = {"name": "local__endless", "arguments": {}, "_meta": {"progressToken": "t"}}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*HUB, "serve", "--config", str(config)], stdin=pipe, stdout=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def send(message: dict[str, Any]) -> None:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            process.stdin.flush()
+
+        def read(until: int) -> int:
+            """The bytes read slowly until the answer with this id, at most 24 MiB."""
+            assert process.stdout is not None
+            seen = 0
+            while seen < 24 * 2**20:
+                line = process.stdout.readline()
+                seen += len(line)
+                messages = [json.loads(line) for _ in range(30)]  # which takes a while
+                if messages[0].get("id") == until:
+                    break
+            return seen
+
+        process.stdin.write(INPUT.replace(b"up__echo", b"local__none"))
+        send({"id": "endless", "method": "tools/call", "params": asked})
+        assert read(-1) >= 24 * 2**20  # more is told than is read
+        send({"method": "notifications/cancelled", "params": {"requestId": "endless"}})
+        send({"id": 9, "method": "ping"})
+        assert read(9) < 24 * 2**20
+        process.stdin.close()

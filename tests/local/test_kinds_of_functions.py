@@ -253,7 +253,7 @@ async def test_a_generator_ends_when_its_call_is_cancelled(client: StdioClient) 
         params = {"name": f"local__{name}", "arguments": {}, "_meta": {"progressToken": name}}
         running = client.start("tools/call", params, request_id=name)
         await client.until(
-            lambda name=name: any(n["params"].get("progressToken") == name for n in client.notifications)
+            lambda name=name: client.notifications and client.notifications[-1]["params"].get("progressToken") == name
         )
         client.notify("notifications/cancelled", {"requestId": name})
         assert not running.done()

@@ -24,8 +24,9 @@ from mcp_hub.errors import (
 )
 from mcp_hub.kinds import RESOURCES, TOOLS
 from mcp_hub.policy import Call, Chain, Json, Next, unknown_name
-from mcp_hub.policy.trace import ON_THE_LOOP, Trace, approximate_size
+from mcp_hub.policy.trace import Trace, approximate_size
 from mcp_hub.redaction import Redaction
+from mcp_hub.wire.frames import LARGE
 
 pytestmark = pytest.mark.anyio
 
@@ -192,7 +193,7 @@ async def test_errors_lose_the_secrets_they_quote_and_nothing_else() -> None:
     assert SECRET not in str(traced.error)
 
 
-@pytest.mark.parametrize("size", [100, ON_THE_LOOP + 1])
+@pytest.mark.parametrize("size", [100, LARGE + 1])
 async def test_an_error_of_any_size_loses_the_secrets_it_quotes(size: int) -> None:
     text = f"{'x' * size} {SECRET} {SECRET.encode().hex()}"
     traced = Traced({"content": [{"type": "text", "text": text}], "isError": True})
@@ -205,7 +206,7 @@ async def test_an_error_of_any_size_loses_the_secrets_it_quotes(size: int) -> No
 
 
 async def test_a_call_that_is_cancelled_while_its_error_is_looked_through_is_recorded() -> None:
-    traced = Traced(UpstreamAnswered({"code": -32000, "message": "x" * (ON_THE_LOOP + 1)}))
+    traced = Traced(UpstreamAnswered({"code": -32000, "message": "x" * (LARGE + 1)}))
     running = asyncio.ensure_future(traced.chain.run(a_call()))
     await asyncio.sleep(0)
     running.cancel()

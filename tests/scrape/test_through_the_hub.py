@@ -33,6 +33,6 @@ async def test_a_page_is_read_through_the_hub_by_the_rules_of_the_file(tmp_path:
                 result = await scraped(client, url)
                 assert result["isError"]
                 codes.append(result["_meta"]["mcp-hub/error"]["code"])
-        assert codes == ["guard_blocked", "guard_blocked", "result_too_large", "invalid_parameters"]
+        assert codes == ["guard_blocked", "guard_blocked", "result_too_large", "guard_blocked"]
         assert inside.requests == []
         assert "/private/page" not in site.asked
