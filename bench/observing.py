@@ -8,16 +8,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from mcp_hub.catalog import Route
+from mcp_hub.catalog.catalog import Route
 from mcp_hub.config.rules import Tracing as Settings
-from mcp_hub.era import Envelope
-from mcp_hub.kinds import TOOLS
-from mcp_hub.metrics import Metrics
+from mcp_hub.observability.metrics import Metrics
+from mcp_hub.observability.tracing import Tracing
 from mcp_hub.policy import Call, Chain, Json, Policy
 from mcp_hub.policy.spans import Spans
 from mcp_hub.policy.trace import Labels, Trace
-from mcp_hub.redaction import Redaction
-from mcp_hub.tracing import Tracing
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.redaction import Redaction
 
 RUNS, CALLS, SECRETS = 5, 5000, 20
 ROUTE = Route("up", TOOLS, "echo")

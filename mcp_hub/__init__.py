@@ -8,25 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from mcp_hub.config import load_config
     from mcp_hub.errors import HubError
-    from mcp_hub.local.blocks import (
-        AudioBlock,
-        Base64Source,
-        ImageBlock,
-        TextBlock,
-        ToolUseBlock,
-        URLSource,
-        VideoBlock,
-    )
-    from mcp_hub.local.registry import tool
-    from mcp_hub.local.response import ToolResponse
-    from mcp_hub.metrics import IMetricsCollector
-    from mcp_hub.toolkit.clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
-    from mcp_hub.toolkit.executor import ToolExecutor
-    from mcp_hub.toolkit.formatter import ToolFormatter
-    from mcp_hub.toolkit.hub import Hub
-    from mcp_hub.toolkit.manager import ToolManager
-    from mcp_hub.toolkit.playwright_session import PlaywrightSession
-    from mcp_hub.toolkit.protocols import (
+    from mcp_hub.library.agentscope.clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
+    from mcp_hub.library.agentscope.toolkit import Toolkit
+    from mcp_hub.library.hub import Hub
+    from mcp_hub.library.manager import ToolManager
+    from mcp_hub.library.miroflow.playwright_session import PlaywrightSession
+    from mcp_hub.library.miroflow.timeouts import with_timeout
+    from mcp_hub.library.tool_system.executor import ToolExecutor
+    from mcp_hub.library.tool_system.formatter import ToolFormatter
+    from mcp_hub.library.tool_system.protocols import (
         IConfigLoader,
         IConfigSystem,
         ILLMClient,
@@ -35,43 +25,53 @@ if TYPE_CHECKING:
         IToolManager,
         ToolManagerProtocol,
     )
-    from mcp_hub.toolkit.timeouts import with_timeout
-    from mcp_hub.toolkit.tool_types import BaseTool, ToolMessage
-    from mcp_hub.toolkit.toolkit import Toolkit
+    from mcp_hub.library.tool_system.tool_types import BaseTool, ToolMessage
+    from mcp_hub.observability.metrics import IMetricsCollector
+    from mcp_hub.servers.local.blocks import (
+        AudioBlock,
+        Base64Source,
+        ImageBlock,
+        TextBlock,
+        ToolUseBlock,
+        URLSource,
+        VideoBlock,
+    )
+    from mcp_hub.servers.local.registry import tool
+    from mcp_hub.servers.local.response import ToolResponse
     from mcp_hub.version import VERSION as __version__
 
 _HOMES: Final = {
-    "AudioBlock": "mcp_hub.local.blocks",
-    "Base64Source": "mcp_hub.local.blocks",
-    "ImageBlock": "mcp_hub.local.blocks",
-    "TextBlock": "mcp_hub.local.blocks",
-    "ToolUseBlock": "mcp_hub.local.blocks",
-    "URLSource": "mcp_hub.local.blocks",
-    "VideoBlock": "mcp_hub.local.blocks",
-    "BaseTool": "mcp_hub.toolkit.tool_types",
-    "HttpStatefulClient": "mcp_hub.toolkit.clients",
-    "HttpStatelessClient": "mcp_hub.toolkit.clients",
-    "Hub": "mcp_hub.toolkit.hub",
+    "AudioBlock": "mcp_hub.servers.local.blocks",
+    "Base64Source": "mcp_hub.servers.local.blocks",
+    "ImageBlock": "mcp_hub.servers.local.blocks",
+    "TextBlock": "mcp_hub.servers.local.blocks",
+    "ToolUseBlock": "mcp_hub.servers.local.blocks",
+    "URLSource": "mcp_hub.servers.local.blocks",
+    "VideoBlock": "mcp_hub.servers.local.blocks",
+    "BaseTool": "mcp_hub.library.tool_system.tool_types",
+    "HttpStatefulClient": "mcp_hub.library.agentscope.clients",
+    "HttpStatelessClient": "mcp_hub.library.agentscope.clients",
+    "Hub": "mcp_hub.library.hub",
     "HubError": "mcp_hub.errors",
-    "IConfigLoader": "mcp_hub.toolkit.protocols",
-    "IConfigSystem": "mcp_hub.toolkit.protocols",
-    "ILLMClient": "mcp_hub.toolkit.protocols",
-    "ILogger": "mcp_hub.toolkit.protocols",
-    "IMetricsCollector": "mcp_hub.metrics",
-    "IToolExecutor": "mcp_hub.toolkit.protocols",
-    "IToolManager": "mcp_hub.toolkit.protocols",
+    "IConfigLoader": "mcp_hub.library.tool_system.protocols",
+    "IConfigSystem": "mcp_hub.library.tool_system.protocols",
+    "ILLMClient": "mcp_hub.library.tool_system.protocols",
+    "ILogger": "mcp_hub.library.tool_system.protocols",
+    "IMetricsCollector": "mcp_hub.observability.metrics",
+    "IToolExecutor": "mcp_hub.library.tool_system.protocols",
+    "IToolManager": "mcp_hub.library.tool_system.protocols",
     "load_config": "mcp_hub.config",
-    "PlaywrightSession": "mcp_hub.toolkit.playwright_session",
-    "StdIOStatefulClient": "mcp_hub.toolkit.clients",
-    "tool": "mcp_hub.local.registry",
-    "ToolExecutor": "mcp_hub.toolkit.executor",
-    "ToolFormatter": "mcp_hub.toolkit.formatter",
-    "Toolkit": "mcp_hub.toolkit.toolkit",
-    "ToolManager": "mcp_hub.toolkit.manager",
-    "ToolManagerProtocol": "mcp_hub.toolkit.protocols",
-    "ToolMessage": "mcp_hub.toolkit.tool_types",
-    "ToolResponse": "mcp_hub.local.response",
-    "with_timeout": "mcp_hub.toolkit.timeouts",
+    "PlaywrightSession": "mcp_hub.library.miroflow.playwright_session",
+    "StdIOStatefulClient": "mcp_hub.library.agentscope.clients",
+    "tool": "mcp_hub.servers.local.registry",
+    "ToolExecutor": "mcp_hub.library.tool_system.executor",
+    "ToolFormatter": "mcp_hub.library.tool_system.formatter",
+    "Toolkit": "mcp_hub.library.agentscope.toolkit",
+    "ToolManager": "mcp_hub.library.manager",
+    "ToolManagerProtocol": "mcp_hub.library.tool_system.protocols",
+    "ToolMessage": "mcp_hub.library.tool_system.tool_types",
+    "ToolResponse": "mcp_hub.servers.local.response",
+    "with_timeout": "mcp_hub.library.miroflow.timeouts",
 }
 """The module of each public name."""
 

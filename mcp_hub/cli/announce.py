@@ -6,8 +6,8 @@ import json
 import socket
 from collections.abc import Iterable
 
-from mcp_hub.hub import Hub
-from mcp_hub.kinds import KINDS, TOOLS
+from mcp_hub.hub.engine import Hub
+from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.text import printable
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.states import THERE, State

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mcp_hub.builtin.chromium import find, installed_below, needs_no_sandbox
 from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.startup import load
 from mcp_hub.config import default_path
 from mcp_hub.config.extras import missing
 from mcp_hub.errors import ConfigError
+from mcp_hub.servers.builtin.chromium import find, installed_below, needs_no_sandbox
 from mcp_hub.text import printable
 
 

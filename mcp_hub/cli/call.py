@@ -9,7 +9,8 @@ import sys
 import time
 from typing import Any, Final
 
-from mcp_hub.catalog import Route
+from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog.names import SEPARATOR
 from mcp_hub.cli import BAD_INPUT, FAILED, OK
 from mcp_hub.cli.explain import explained, explanation_text
 from mcp_hub.cli.output import json_text
@@ -17,13 +18,12 @@ from mcp_hub.cli.progress import outcomes
 from mcp_hub.cli.selecting import add_group_argument, add_selection_arguments, chosen
 from mcp_hub.cli.startup import add_config_arguments, load, make_hub, recording, run_loop
 from mcp_hub.config.models import Config
-from mcp_hub.era import Envelope
 from mcp_hub.errors import ConfigError, HubError, UnknownName, to_wire
-from mcp_hub.hub import Hub
-from mcp_hub.kinds import TOOLS
-from mcp_hub.names import SEPARATOR
+from mcp_hub.hub.engine import Hub
 from mcp_hub.policy import Call, unknown_name
 from mcp_hub.policy.selection import Selection
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
 from mcp_hub.version import VERSION
 

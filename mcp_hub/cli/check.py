@@ -18,9 +18,9 @@ from mcp_hub.config.child_env import CommandNotFound
 from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.hub import Hub
-from mcp_hub.kinds import KINDS, TOOLS
-from mcp_hub.redaction import MASK, Redaction, is_secret_key
+from mcp_hub.hub.engine import Hub
+from mcp_hub.protocol.kinds import KINDS, TOOLS
+from mcp_hub.security.redaction import MASK, Redaction, is_secret_key
 from mcp_hub.text import printable
 from mcp_hub.upstream.connection import Upstream
 from mcp_hub.upstream.states import THERE, State

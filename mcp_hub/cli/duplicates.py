@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mcp_hub.config import Loaded
-from mcp_hub.hub import Hub
+from mcp_hub.hub.engine import Hub
 
 Row = dict[str, str]
 """`what` (tool, server, tool set, ...), `name`, and the places: `kept`, `dropped`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from mcp_hub.hub import Hub
+from mcp_hub.hub.engine import Hub
 from mcp_hub.policy import Call, Policy
 from mcp_hub.policy.trace import outcome
 from mcp_hub.text import printable

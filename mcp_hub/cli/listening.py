@@ -9,7 +9,7 @@ from mcp_hub.config.models import Config, Listen
 from mcp_hub.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mcp_hub.serve.app import App
+    from mcp_hub.downstream.app import App
 
 FIXED: Final = ("host", "port", "tls", "verify", "max_body")
 """What the sockets and the web server were made from."""
@@ -25,7 +25,7 @@ class Listening:
 
     def wanted(self, config: Config) -> Listen:
         """The listener as it can be from now on. Raises ConfigError for one that must not be."""
-        from mcp_hub.serve.security import check_listener
+        from mcp_hub.downstream.security import check_listener
 
         fixed = {name: getattr(self._listen, name) for name in FIXED}
         listen = self._of(config).model_copy(update=fixed)

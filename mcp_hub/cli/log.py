@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from mcp_hub.records import Records
-from mcp_hub.redaction import Redaction
+from mcp_hub.observability.records import Records
+from mcp_hub.security.redaction import Redaction
 from mcp_hub.text import printable
 
 AT_ONCE: Final = 10

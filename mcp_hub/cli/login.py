@@ -12,13 +12,16 @@ from mcp_hub.cli import OK
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.quantities import parse_duration
-from mcp_hub.credentials.redirect import listening, open_browser
-from mcp_hub.credentials.sign_in import SignIn, SignInFailed
-from mcp_hub.credentials.store import TokenStore, store_of
-from mcp_hub.credentials.tokens import Tokens
 from mcp_hub.errors import ConfigError, HubError, UpstreamAnswered
-from mcp_hub.kinds import TOOLS
+from mcp_hub.oauth.redirect import listening, open_browser
+from mcp_hub.oauth.sign_in import SignIn, SignInFailed
+from mcp_hub.oauth.store import TokenStore, store_of
+from mcp_hub.oauth.tokens import Tokens
+from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
+from mcp_hub.transport.authorization import Challenge
+from mcp_hub.transport.children import Children
+from mcp_hub.transport.link import LinkError
 from mcp_hub.upstream.agreement import NoAgreement, nothing
 from mcp_hub.upstream.causes import Causes
 from mcp_hub.upstream.clients import Clients
@@ -26,9 +29,6 @@ from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.session import Side, open_session
 from mcp_hub.upstream.words import Words
 from mcp_hub.version import VERSION
-from mcp_hub.wire.authorization import Challenge
-from mcp_hub.wire.children import Children
-from mcp_hub.wire.link import LinkError
 
 USER_WAIT = 300.0
 """Seconds a user has to sign in."""

@@ -9,8 +9,8 @@ from mcp_hub.cli import OK
 from mcp_hub.cli.login import signed_in_to
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config, Server
-from mcp_hub.credentials.sign_in import NoTokenNow, SignIn, SignInFailed
-from mcp_hub.credentials.store import StoreFailed, store_of
+from mcp_hub.oauth.sign_in import NoTokenNow, SignIn, SignInFailed
+from mcp_hub.oauth.store import StoreFailed, store_of
 from mcp_hub.text import printable
 
 REVOKE_WAIT = 15.0
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _revoked(config: Config, server: Server, before: SignIn) -> bool:
-    from mcp_hub.credentials.flow import Flow
+    from mcp_hub.oauth.flow import Flow
 
     try:
         async with asyncio.timeout(REVOKE_WAIT):

@@ -8,8 +8,8 @@ import os
 import sys
 from typing import Any
 
+from mcp_hub.protocol.frames import encode
 from mcp_hub.text import json_escaped
-from mcp_hub.wire.frames import encode
 
 
 def json_text(value: Any) -> str:

@@ -16,10 +16,10 @@ from mcp_hub.cli.said import screened
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub import Hub
-from mcp_hub.kinds import Kind
-from mcp_hub.pin_file import Pins, read_pins, write_pins
-from mcp_hub.pinning import PARTS, Pinned, differences, fingerprint, instructions_differ, pinned
+from mcp_hub.hub.engine import Hub
+from mcp_hub.hub.pin_file import Pins, read_pins, write_pins
+from mcp_hub.protocol.kinds import Kind
+from mcp_hub.security.pinning import PARTS, Pinned, differences, fingerprint, instructions_differ, pinned
 from mcp_hub.text import printable
 from mcp_hub.upstream.connection import Upstream
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from mcp_hub.hub import Hub
+from mcp_hub.hub.engine import Hub
 from mcp_hub.text import printable
 
 

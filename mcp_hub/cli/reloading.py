@@ -16,7 +16,7 @@ from mcp_hub.config import Loaded, read_config
 from mcp_hub.config.files import ConfigFiles
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub import Hub
+from mcp_hub.hub.engine import Hub
 from mcp_hub.policy.selection import Selection
 from mcp_hub.text import printable
 

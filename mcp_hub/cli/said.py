@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_hub.hub import Hub
+from mcp_hub.hub.engine import Hub
 from mcp_hub.policy.screen import what_is
 from mcp_hub.text import printable
 

@@ -19,17 +19,17 @@ from mcp_hub.config import Loaded
 from mcp_hub.config.checks import ValidationError
 from mcp_hub.config.exposure import refuse_over_network
 from mcp_hub.config.models import Config, Listen
+from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub import Hub
-from mcp_hub.records import Records
-from mcp_hub.serve.dispatcher import Dispatcher
-from mcp_hub.stalls import Stalls
-from mcp_hub.status import Status
+from mcp_hub.hub.engine import Hub
+from mcp_hub.hub.status import Status
+from mcp_hub.observability.records import Records
+from mcp_hub.observability.stalls import Stalls
+from mcp_hub.protocol import heap
 from mcp_hub.text import printable
-from mcp_hub.wire import heap
 
 if TYPE_CHECKING:
-    from mcp_hub.serve.verifier import Verifier
+    from mcp_hub.downstream.verifier import Verifier
 
 TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     if options.host is not None or options.port is not None or options.public_host:
         text = "--host, --port and --public-host need --sse or --http; without one of them the hub serves over stdio"
         raise ConfigError(text)
-    from mcp_hub.wire.streams import claim
+    from mcp_hub.transport.streams import claim
 
     stdin, stdout = claim()  # before anything can print
     return run_loop(_stdio(options, load_with_files(options), stdin, stdout))
@@ -96,7 +96,7 @@ def _public_hosts(names: list[str]) -> tuple[str, ...]:
 
 
 async def _stdio(options: argparse.Namespace, loaded: Loaded, stdin: int, stdout: int) -> int:
-    from mcp_hub.serve.stdio import serve_stdio
+    from mcp_hub.downstream.stdio import serve_stdio
 
     signals = Signals()
     config = loaded.config
@@ -113,11 +113,11 @@ async def _stdio(options: argparse.Namespace, loaded: Loaded, stdin: int, stdout
 
 
 async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) -> int:
-    from mcp_hub.serve.app import App
-    from mcp_hub.serve.network import serve_network
-    from mcp_hub.serve.quotas import Quotas
-    from mcp_hub.serve.security import check_listener
-    from mcp_hub.serve.tls import tls_context
+    from mcp_hub.downstream.app import App
+    from mcp_hub.downstream.network import serve_network
+    from mcp_hub.downstream.quotas import Quotas
+    from mcp_hub.downstream.security import check_listener
+    from mcp_hub.downstream.tls import tls_context
 
     listen = config.listen
     objection = check_listener(listen)
@@ -159,7 +159,7 @@ async def _verifier(config: Config) -> Verifier | None:
     if verify is None:
         return None
 
-    from mcp_hub.serve.verifier import Verifier
+    from mcp_hub.downstream.verifier import Verifier
 
     profiles = [profile.name for profile in config.profiles]
     return await asyncio.to_thread(Verifier, verify, profiles)
@@ -170,7 +170,7 @@ async def _attended(
     options: argparse.Namespace, loaded: Loaded, hub: Hub, signals: Signals, records: Records
 ) -> AsyncIterator[tuple[Status, Reloading]]:
     """While the block runs, the hub follows its file and tells `mcp-hub status` how it is."""
-    from mcp_hub.status_socket import telling
+    from mcp_hub.hub.status_socket import telling
 
     status, stalls = Status(hub), Stalls()
     reloading = Reloading(hub, loaded, lambda config: chosen(options, config), records.line, keep_secret)

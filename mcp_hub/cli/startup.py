@@ -16,11 +16,11 @@ from mcp_hub.cli.log import LogHandler
 from mcp_hub.config import Loaded, default_path, read_config
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.hub import Hub
-from mcp_hub.kept import KeptCatalogs, default_directory
+from mcp_hub.hub.engine import Hub
+from mcp_hub.observability.records import Records
 from mcp_hub.policy.selection import EVERYTHING, Selection
-from mcp_hub.records import Records
-from mcp_hub.redaction import Redaction
+from mcp_hub.security.redaction import Redaction
+from mcp_hub.upstream.kept import KeptCatalogs, default_directory
 
 T = TypeVar("T")
 

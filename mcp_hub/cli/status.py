@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Exit 1 if no hub runs."""
-    from mcp_hub.status_socket import running
+    from mcp_hub.hub.status_socket import running
 
     if sys.platform == "win32":
         print("mcp-hub status needs Unix sockets, which Python does not have on Windows", file=sys.stderr)

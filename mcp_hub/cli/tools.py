@@ -6,8 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from mcp_hub import formats
-from mcp_hub.catalog import Catalog
+from mcp_hub.catalog.catalog import Catalog
 from mcp_hub.cli import OK
 from mcp_hub.cli.duplicates import duplicates, lines
 from mcp_hub.cli.output import json_text
@@ -18,10 +17,11 @@ from mcp_hub.config import Loaded
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC
 from mcp_hub.errors import ConfigError
-from mcp_hub.formats import FORMATS, Format
-from mcp_hub.hub import Hub
-from mcp_hub.kinds import TOOLS
+from mcp_hub.hub.engine import Hub
+from mcp_hub.library import formats
+from mcp_hub.library.formats import FORMATS, Format
 from mcp_hub.policy.selection import Selection
+from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import json_escaped, printable
 
 

@@ -11,9 +11,9 @@ from mcp_hub.config.canonical import only_known
 from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.models import NO_ENTRY, OF_THIS_MACHINE, Builtin, Root
-from mcp_hub.raw_text_policy import RawTextPolicy
+from mcp_hub.security.raw_text_policy import RawTextPolicy
+from mcp_hub.security.virtual_paths import MODES, USUAL_MODES, Mode, overlapping, root_name
 from mcp_hub.text import printable
-from mcp_hub.virtual_paths import MODES, USUAL_MODES, Mode, overlapping, root_name
 
 BUILTINS: Final[Mapping[str, Builtin]] = {name: name for name in get_args(Builtin) if name not in NO_ENTRY}
 _POLICIES: Final[Mapping[str, RawTextPolicy]] = {word: word for word in get_args(RawTextPolicy)}

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from mcp_hub.asking import CAPABILITY
 from mcp_hub.config.builtin_fields import BUILTINS, read_builtin
 from mcp_hub.config.canonical import canonical, restriction
 from mcp_hub.config.checks import ValidationError
@@ -39,6 +38,7 @@ from mcp_hub.config.rule_fields import read_rules
 from mcp_hub.config.rules import Filter, Validation
 from mcp_hub.config.variables import Scope, expand_tree, told
 from mcp_hub.errors import ConfigError
+from mcp_hub.protocol.asking import CAPABILITY
 from mcp_hub.text import printable
 
 BROWSERS_AT_ONCE: Final = 8

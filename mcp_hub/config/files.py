@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from mcp_hub.config.file_stamps import Stamp, folder_files, python_files, stamp, tool_files
 from mcp_hub.config.models import Config
-from mcp_hub.file_stamps import Stamp, folder_files, python_files, stamp, tool_files
 
 SETTLED: Final = 0.2
 """Seconds for which nothing may change any more: an editor writes in several steps."""

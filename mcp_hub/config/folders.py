@@ -18,6 +18,7 @@ from mcp_hub.config.dialect import Dialect, RawEntry, find_entries
 from mcp_hub.config.document import Document, read_document
 from mcp_hub.config.entry import Reading, read_entry
 from mcp_hub.config.extras import OF_BUILTINS, missing
+from mcp_hub.config.file_stamps import folder_files
 from mcp_hub.config.findings import Finding, Findings, KeyPath
 from mcp_hub.config.keys import HARMLESS_ROOTS, ROOT_KEYS, ROOTS
 from mcp_hub.config.models import Server
@@ -27,7 +28,6 @@ from mcp_hub.config.secret_str import SecretStr
 from mcp_hub.config.skill import SKILL_FILE, Skill, read_skill
 from mcp_hub.config.variables import Scope
 from mcp_hub.errors import ConfigError
-from mcp_hub.file_stamps import folder_files
 from mcp_hub.text import printable
 
 MAX_SKILLS: Final = 200

@@ -43,8 +43,8 @@ from mcp_hub.config.rules import (
     Web,
 )
 from mcp_hub.config.secret_str import SecretStr
-from mcp_hub.raw_text_policy import RawTextPolicy
-from mcp_hub.virtual_paths import Mode
+from mcp_hub.security.raw_text_policy import RawTextPolicy
+from mcp_hub.security.virtual_paths import Mode
 
 __all__ = ["Config", "Deadlines", "Listen", "Server"]
 

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 from mcp_hub.config.canonical import only_known
 from mcp_hub.config.fields import Fields, Given
 from mcp_hub.config.findings import Findings, KeyPath
+from mcp_hub.config.native_tools import NativeTool, Parameter, Where, places
 from mcp_hub.config.plain_secrets import ADVICE, is_plain_secret
 from mcp_hub.config.quantities import parse_size
 from mcp_hub.config.rule_fields import read_tools
 from mcp_hub.config.rules import ToolRules
 from mcp_hub.config.variables import Scope, expand_tree, told
-from mcp_hub.native_tools import NativeTool, Parameter, Where, places
-from mcp_hub.redaction import is_secret_key
+from mcp_hub.security.redaction import is_secret_key
 
 TIMEOUT: Final = 60.0
 """Seconds of one call, unless its file says otherwise."""

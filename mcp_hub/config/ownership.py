@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from mcp_hub.errors import ConfigError
-from mcp_hub.private_files import EXECUTED, OpenToOthers, refuse_open_directory, refuse_open_to_others
+from mcp_hub.security.private_files import EXECUTED, OpenToOthers, refuse_open_directory, refuse_open_to_others
 
 
 def refuse_foreign(path: Path, fd: int, decides: str = EXECUTED) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from mcp_hub.config.fields import Given
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.variables import Scope, has_variable
-from mcp_hub.redaction import MIN_SECRET, is_secret_key
-from mcp_hub.redaction.telltale import hide_telltales, is_secret_value
+from mcp_hub.security.redaction import MIN_SECRET, is_secret_key
+from mcp_hub.security.redaction.telltale import hide_telltales, is_secret_value
 
 ADVICE: Final = (
     "a secret stands here in plain text; put it into a variable (${NAME}) or a file (${file:PATH}), so that the "

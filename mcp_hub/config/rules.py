@@ -17,7 +17,7 @@ from mcp_hub.config.checks import After
 from mcp_hub.config.frozen import Frozen
 from mcp_hub.config.quantities import Duration, OptionalDuration, Size
 from mcp_hub.config.secret_str import SecretStr
-from mcp_hub.screening import MAX_DESCRIPTION, SAYS
+from mcp_hub.security.screening import MAX_DESCRIPTION, SAYS
 
 HF_MESSAGE = (
     "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from mcp_hub.config.models import Config, Listen, Server
-from mcp_hub.redaction import is_secret_key, preset_texts
+from mcp_hub.security.redaction import is_secret_key, preset_texts
 
 _ORDINARY: Final = re.compile(r"[A-Za-z]{1,12}|[0-9.:]{1,12}")
 """Under a name that promises no secret: `production`, `warning`, `127.0.0.1`."""

@@ -11,12 +11,12 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from mcp_hub.asking import Asker
-from mcp_hub.catalog import Item, Route
-from mcp_hub.era import Envelope, Era
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
-from mcp_hub.kinds import RESOURCES, TEMPLATES, Kind
 from mcp_hub.policy.time_limit import TimeLimit
+from mcp_hub.protocol.asking import Asker
+from mcp_hub.protocol.era import Envelope, Era
+from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, Kind
 
 Json = dict[str, Any]
 

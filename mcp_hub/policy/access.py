@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from mcp_hub import names
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import names
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.rules import Filter
-from mcp_hub.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.policy import Call, Json, Next, unknown_name
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
 from mcp_hub.policy.uri_rules import UriRules
-from mcp_hub.principals import profile_of
+from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS
+from mcp_hub.security.principals import profile_of
 
 _KINDS_OF_FILTERS: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
 _URIS: Final = (RESOURCES, TEMPLATES)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config import rules
 from mcp_hub.config.models import Server
 from mcp_hub.errors import CircuitOpen, PermissionDenied, ProtocolError, ResultTooLarge, ServerUnavailable

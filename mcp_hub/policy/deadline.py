@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from mcp_hub.catalog import Item
+from mcp_hub.catalog.catalog import Item
 from mcp_hub.config.models import Server
 from mcp_hub.errors import DeadlineExceeded
 from mcp_hub.policy import Call, Json, Next

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config import rules
 from mcp_hub.errors import (
     CallError,
@@ -17,9 +17,9 @@ from mcp_hub.errors import (
     SignInMissing,
     UpstreamAnswered,
 )
-from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.guard import ToolNames
+from mcp_hub.protocol.kinds import TOOLS
 
 META_KEY: Final = "mcp-hub/fallback"
 URL_ARGUMENTS: Final = ("url", "uri", "link", "href", "webpage", "website")

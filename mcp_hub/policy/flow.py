@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.rules import Flows, Label
 from mcp_hub.errors import FlowRefused

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.errors import GroupInactive
-from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json, Next, unknown_name
+from mcp_hub.protocol.kinds import TOOLS
 
 
 class Group:

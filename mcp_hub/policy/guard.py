@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config import rules
 from mcp_hub.errors import GuardBlocked
-from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS
+from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, unknown_name
 from mcp_hub.policy.patterns import Patterns
-from mcp_hub.search_results import without_guarded
-from mcp_hub.stalls import in_thread
-from mcp_hub.url_rules import UrlRules, strings_in
-from mcp_hub.urls import QUICK_WORK, Work
-from mcp_hub.wire.frames import weighs_more
+from mcp_hub.policy.search_results import without_guarded
+from mcp_hub.protocol.frames import weighs_more
+from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, TOOLS
+from mcp_hub.security.url_rules import UrlRules, strings_in
+from mcp_hub.security.urls import QUICK_WORK, Work
 
 META_KEY: Final = "mcp-hub/guard"
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
-from mcp_hub.catalog import Item
+from mcp_hub.catalog.catalog import Item
 from mcp_hub.config import rules
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.bucket import Bucket
 from mcp_hub.policy.waiting import Waiting
-from mcp_hub.principals import Principal, principal_of
+from mcp_hub.security.principals import Principal, principal_of
 
 MAX_CALLERS: Final = 10_000
 """Callers whose rate is remembered; the longest unseen goes first."""

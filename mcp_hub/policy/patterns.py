@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import translate
 from typing import Final
 
-from mcp_hub.catalog import Route
+from mcp_hub.catalog.catalog import Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.rules import ToolRules
 

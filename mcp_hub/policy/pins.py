@@ -6,9 +6,9 @@ import logging
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.models import Config
-from mcp_hub.pinning import PARTS, Difference, Pinned, differences_in_steps, instructions_differ
+from mcp_hub.security.pinning import PARTS, Difference, Pinned, differences_in_steps, instructions_differ
 from mcp_hub.text import printable
 
 log = logging.getLogger("mcp_hub.policy")

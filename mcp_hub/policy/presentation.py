@@ -8,14 +8,14 @@ from typing import Final
 
 import msgspec
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.models import Server
-from mcp_hub.extended_schemas import extended
-from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.patterns import RulesOfTools
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.schema.extended_schemas import extended
+from mcp_hub.schema.titles import without_titles
 from mcp_hub.text import printable
-from mcp_hub.titles import without_titles
 
 log = logging.getLogger("mcp_hub.policy")
 

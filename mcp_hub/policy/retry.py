@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub import tasks
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog import tasks
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.errors import NotConnected, ServerUnavailable
-from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.patterns import Patterns, RulesOfTools
+from mcp_hub.protocol.kinds import TOOLS
 
 BUDGET_AT_REST: Final = 10.0
 """Retries an upstream has in store after a quiet time, whatever its share."""

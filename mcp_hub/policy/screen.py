@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.rules import Screen as Settings
-from mcp_hub.kinds import RESOURCES, TEMPLATES, TOOLS
+from mcp_hub.observability.stalls import SLICE, at_once
 from mcp_hub.policy.patterns import Patterns, RulesOfTools
 from mcp_hub.policy.uri_rules import alike
-from mcp_hub.screening import (
+from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, TOOLS
+from mcp_hub.security.screening import (
     FOREIGN_TOOLS,
     HIDDEN,
     REPORT_ONLY,
@@ -27,7 +28,6 @@ from mcp_hub.screening import (
     foreign_names,
     is_distinct,
 )
-from mcp_hub.stalls import SLICE, at_once
 
 log = logging.getLogger("mcp_hub.policy")
 

@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
-from mcp_hub import names
-from mcp_hub.catalog import Route
+from mcp_hub.catalog import names
+from mcp_hub.catalog.catalog import Route
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
-from mcp_hub.kinds import RESOURCES, TEMPLATES
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.uri_rules import UriRules
+from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
 
 
 class Selection(msgspec.Struct, frozen=True, dict=True):

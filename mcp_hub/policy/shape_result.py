@@ -8,20 +8,20 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from mcp_hub import era as eras
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.rules import PostProcess
-from mcp_hub.era import knows_resource_links
 from mcp_hub.errors import CallError, ProtocolError, ResultTooLarge, ToolFailed, UpstreamAnswered
-from mcp_hub.kinds import TOOLS
-from mcp_hub.long_results import META_KEY, LongResults, Pages, new_uri, pages_of
+from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy.long_results import META_KEY, LongResults, Pages, new_uri, pages_of
 from mcp_hub.policy.patterns import RulesOfTools
 from mcp_hub.policy.shortening import shortened_content, shortened_values, without_lone_surrogates
 from mcp_hub.policy.steps import STEPS, StepFailed, is_result
-from mcp_hub.stalls import in_thread
-from mcp_hub.wire.frames import encode, weighs_more
+from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.era import knows_resource_links
+from mcp_hub.protocol.frames import encode, weighs_more
+from mcp_hub.protocol.kinds import TOOLS
 
 log = logging.getLogger("mcp_hub.policy")
 
@@ -254,6 +254,6 @@ def _facts(call: Call) -> Json:
 
 
 def _fits(schema: Json, value: Any) -> bool:
-    from mcp_hub.policy.schemas import accepts
+    from mcp_hub.schema.schemas import accepts
 
     return accepts(schema, value)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, Final
 
-from mcp_hub.long_results import head
-from mcp_hub.wire.frames import encode
+from mcp_hub.policy.long_results import head
+from mcp_hub.protocol.frames import encode
 
 LEAST_TEXT: Final = 64
 """Bytes below which a part of a text says nothing."""

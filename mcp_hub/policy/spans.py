@@ -8,23 +8,20 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.errors import CallCancelled
-from mcp_hub.kinds import PROMPTS, TOOLS
+from mcp_hub.observability.tracing import TRACE_CONTEXT, Attributes
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.trace import MAX_TEXT, Labels, Shown, outcome
-from mcp_hub.redaction import Redaction
+from mcp_hub.protocol.kinds import PROMPTS, TOOLS
+from mcp_hub.security.redaction import Redaction
 
 log = logging.getLogger("mcp_hub.policy")
 
 EXECUTE_TOOL: Final = "execute_tool"
-TRACE_CONTEXT: Final = ("traceparent", "tracestate")
-"""Members of `params._meta` that say which trace a request belongs to."""
 MAX_DESCRIPTION: Final = 1000
 BUDGET: Final = 4096
 """Bytes of JSON of arguments, and of a result, in a span."""
-
-Attributes = dict[str, str | int]
 
 
 class Span(Protocol):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mcp_hub.wire.frames import FrameError, decode, encode
+from mcp_hub.protocol.frames import FrameError, decode, encode
 
 Json = dict[str, Any]
 

@@ -15,8 +15,7 @@ from itertools import count, islice
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from mcp_hub.catalog import Item
-from mcp_hub.era import Envelope, Era
+from mcp_hub.catalog.catalog import Item
 from mcp_hub.errors import (
     INVALID_PARAMS,
     RESOURCE_NOT_FOUND,
@@ -36,12 +35,13 @@ from mcp_hub.errors import (
     UnknownName,
     UpstreamAnswered,
 )
-from mcp_hub.kinds import RESOURCES, TOOLS
+from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.principals import PEER, Principal
-from mcp_hub.redaction import LEARNED, Redaction
-from mcp_hub.stalls import in_thread
-from mcp_hub.wire.frames import weighs_more
+from mcp_hub.protocol.era import Envelope, Era
+from mcp_hub.protocol.frames import weighs_more
+from mcp_hub.protocol.kinds import RESOURCES, TOOLS
+from mcp_hub.security.principals import PEER, Principal
+from mcp_hub.security.redaction import LEARNED, Redaction
 
 log = logging.getLogger("mcp_hub.policy")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from mcp_hub.urls import decoded_but_delimiters, host_and_port
+from mcp_hub.security.urls import decoded_but_delimiters, host_and_port
 
 MAX_URI: Final = 8192
 """Characters of a URI that is read; a longer one has no certain reading."""

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 from urllib.parse import unquote
 
-from mcp_hub import names
+from mcp_hub.catalog import names
 from mcp_hub.policy.patterns import Patterns
 from mcp_hub.policy.uri_readings import LITERAL, MARKS, Reading, folded, readings, trimmed
 

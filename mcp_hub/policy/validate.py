@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.rules import Validation
 from mcp_hub.errors import InvalidParameters
-from mcp_hub.kinds import TOOLS
+from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.misfits import misfits
 from mcp_hub.policy.patterns import RulesOfTools
-from mcp_hub.policy.preset import Path
-from mcp_hub.policy.schemas import Compiled, Schemas
-from mcp_hub.stalls import in_thread
-from mcp_hub.wire.frames import weighs_more
+from mcp_hub.protocol.frames import weighs_more
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.schema.arguments import Path
+from mcp_hub.schema.misfits import misfits
+from mcp_hub.schema.schemas import Compiled, Schemas
 
 
 class Validate:

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
 
-from mcp_hub.principals import Principal, principal_of
+from mcp_hub.security.principals import Principal, principal_of
 
 
 class Entry(NamedTuple):

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub import era as eras
 from mcp_hub.config.ancestry import Behind, refused_by
 from mcp_hub.config.models import EraPin
-from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import UpstreamAnswered
-from mcp_hub.kept import Kept
-from mcp_hub.wire.link import LinkError, LinkLost, Unauthorized
-from mcp_hub.wire.peer import Peer
+from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.era import Envelope, Era
+from mcp_hub.transport.link import LinkError, LinkLost, Unauthorized
+from mcp_hub.transport.peer import Peer
+from mcp_hub.upstream.kept import Kept
 
 PROBE_WAIT: Final = 3.0
 """Seconds a server gets to answer `server/discover` before `initialize` is sent behind it. A server that only knows

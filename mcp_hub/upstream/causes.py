@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from mcp_hub import resource_uris
-from mcp_hub.asking import CAPABILITY, Asker, Json, lacks
+from mcp_hub.catalog import resource_uris
 from mcp_hub.config.models import Server
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND, ProtocolError
+from mcp_hub.protocol.asking import CAPABILITY, Asker, Json, lacks
 from mcp_hub.upstream.clients import Clients
 from mcp_hub.upstream.elicitations import Elicitations
 

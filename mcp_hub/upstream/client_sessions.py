@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from mcp_hub.asking import Json
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
+from mcp_hub.protocol.asking import Json
+from mcp_hub.protocol.frames import encode
 from mcp_hub.upstream.session import Session
-from mcp_hub.wire.frames import encode
 
 _SWEEP: Final = 60.0
 

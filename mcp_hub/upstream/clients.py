@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from mcp_hub.asking import Asker, Json
+from mcp_hub.catalog.known_uris import Unchanged, Uris
 from mcp_hub.config.models import Server
-from mcp_hub.era import Era
-from mcp_hub.extensions import told
-from mcp_hub.known_uris import Unchanged, Uris
+from mcp_hub.protocol.asking import Asker, Json
+from mcp_hub.protocol.era import Era
+from mcp_hub.protocol.extensions import told
 
 CLIENT_WAIT: Final = 1.0
 """Seconds a connection waits for the one client to come and say what it speaks and what it can be asked."""

@@ -10,14 +10,15 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from mcp_hub.asking import Asker, Json
 from mcp_hub.config.ancestry import Behind
 from mcp_hub.config.models import Server
-from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import HubError, InternalError, LeftOut, UpstreamAnswered
-from mcp_hub.extensions import told
-from mcp_hub.kept import Kept, KeptCatalogs
-from mcp_hub.kinds import TOOLS
+from mcp_hub.protocol.asking import Asker, Json
+from mcp_hub.protocol.era import Envelope, Era
+from mcp_hub.protocol.extensions import told
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.transport.link import LinkError, SessionLost, Unauthorized
+from mcp_hub.transport.peer import Progress
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement, agreed_before
 from mcp_hub.upstream.attempt import Attempt
 from mcp_hub.upstream.backing_off import BackingOff
@@ -28,6 +29,7 @@ from mcp_hub.upstream.continuity import Continuity
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.health import Health
 from mcp_hub.upstream.in_use import InUse
+from mcp_hub.upstream.kept import Kept, KeptCatalogs
 from mcp_hub.upstream.listing import Listing
 from mcp_hub.upstream.opening import Opener
 from mcp_hub.upstream.own_lists import OwnLists
@@ -37,8 +39,6 @@ from mcp_hub.upstream.starts import Starts
 from mcp_hub.upstream.states import TRANSITIONS, Event, State
 from mcp_hub.upstream.watching import Watching
 from mcp_hub.upstream.words import Words
-from mcp_hub.wire.link import LinkError, SessionLost, Unauthorized
-from mcp_hub.wire.peer import Progress
 
 log = logging.getLogger("mcp_hub.upstream")
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from mcp_hub.config.models import Server
-from mcp_hub.kinds import TOOLS
+from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.upstream.session import Session
 from mcp_hub.upstream.words import Words
 

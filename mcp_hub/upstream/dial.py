@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from mcp_hub import raw_text_policy
 from mcp_hub.config.ancestry import VARIABLE, Ancestry
 from mcp_hub.config.child_env import child_environment, find_command
 from mcp_hub.config.models import Server
-from mcp_hub.credentials.tokens import Tokens
-from mcp_hub.kinds import TELL_PRESETS
-from mcp_hub.wire.children import Children
-from mcp_hub.wire.link import Link, LinkError
+from mcp_hub.oauth.tokens import Tokens
+from mcp_hub.protocol.kinds import TELL_PRESETS
+from mcp_hub.security import raw_text_policy
+from mcp_hub.transport.children import Children
+from mcp_hub.transport.link import Link, LinkError
 
 _OF_BROWSERS: Final = (
     "MCP_HUB_CHROMIUM", "PLAYWRIGHT_BROWSERS_PATH", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR",
@@ -60,15 +60,15 @@ class Dialer:
                 raise LinkError("its functions are those of a program this hub does not run in")
             return self._functions(server)
         if server.builtin == "skills":
-            from mcp_hub.skills.link import SkillLink
+            from mcp_hub.servers.skills.link import SkillLink
 
             return SkillLink(server.skills)
         if transport == "http":
-            from mcp_hub.wire.http_client import HttpLink  # only where a server needs it
+            from mcp_hub.transport.http_client import HttpLink  # only where a server needs it
 
             return HttpLink(server, self._sign_ins(server))
         if transport == "sse":
-            from mcp_hub.wire.sse_client import SseLink
+            from mcp_hub.transport.sse_client import SseLink
 
             return SseLink(server, self._sign_ins(server))
         return self._process(server, clean)
@@ -79,9 +79,9 @@ class Dialer:
 
     def _argv(self, server: Server, path: str) -> list[str]:
         if server.builtin is not None:
-            return [sys.executable, "-P", "-m", "mcp_hub.builtin", server.builtin]
+            return [sys.executable, "-P", "-m", "mcp_hub.servers.builtin", server.builtin]
         if server.tools_dir is not None:
-            return [sys.executable, "-P", "-m", "mcp_hub.local", str(server.tools_dir), TELL_PRESETS]
+            return [sys.executable, "-P", "-m", "mcp_hub.servers.local", str(server.tools_dir), TELL_PRESETS]
         return [find_command(server.command or "", path, server.cwd), *server.args]
 
     def signed_in_anew(self, server: Server) -> bool:
@@ -90,7 +90,7 @@ class Dialer:
         return tokens is not None and tokens.changed
 
     def _process(self, server: Server, clean: Callable[[str], str]) -> Link:
-        from mcp_hub.wire.stdio import StdioLink
+        from mcp_hub.transport.stdio import StdioLink
 
         env = child_environment(server, self._environ, Path.home())
         argv = self._argv(server, env.get("PATH", ""))

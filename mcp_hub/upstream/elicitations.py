@@ -6,8 +6,8 @@ from collections import OrderedDict
 from typing import Any, Final
 from urllib.parse import quote
 
-from mcp_hub.asking import COMPLETED, ELICITATION_ID, Asker, Json
 from mcp_hub.errors import URL_ELICITATION_REQUIRED, UpstreamAnswered
+from mcp_hub.protocol.asking import COMPLETED, ELICITATION_ID, Asker, Json
 
 MAX_KNOWN: Final = 1000
 """Elicitations of one session whose end is waited for; the oldest are forgotten."""

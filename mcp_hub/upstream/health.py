@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from mcp_hub import era as eras
 from mcp_hub.config.rules import Health as Rules
 from mcp_hub.errors import ProtocolError
+from mcp_hub.protocol import era as eras
+from mcp_hub.transport.link import LinkError, LinkLost
 from mcp_hub.upstream.session import Session
-from mcp_hub.wire.link import LinkError, LinkLost
 
 MISSED: Final = 2
 """Pings in a row without an answer after which a connection counts as dead."""

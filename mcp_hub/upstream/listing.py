@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mcp_hub.config.models import Server
-from mcp_hub.kept import Kept, KeptCatalogs
-from mcp_hub.kinds import KINDS, Kind
-from mcp_hub.stalls import in_thread
+from mcp_hub.observability.stalls import in_thread
+from mcp_hub.protocol.frames import weighs_more
+from mcp_hub.protocol.kinds import KINDS, Kind
+from mcp_hub.upstream.kept import Kept, KeptCatalogs
 from mcp_hub.upstream.lists import Lists
 from mcp_hub.upstream.refreshing import Refreshing
 from mcp_hub.upstream.session import Session
-from mcp_hub.wire.frames import weighs_more
 
 log = logging.getLogger("mcp_hub.upstream")
 

@@ -12,11 +12,11 @@ import msgspec
 
 from mcp_hub.config.models import Server
 from mcp_hub.errors import METHOD_NOT_FOUND, UpstreamAnswered
-from mcp_hub.kinds import DUPLICATES_KEY, LEFT_OUT_KEY, MAX_ITEM, TOOLS, Kind, overlong_name
-from mcp_hub.stalls import in_slices
+from mcp_hub.observability.stalls import in_slices
+from mcp_hub.protocol.frames import weighs_more
+from mcp_hub.protocol.kinds import DUPLICATES_KEY, LEFT_OUT_KEY, MAX_ITEM, TOOLS, Kind, overlong_name
 from mcp_hub.text import printable
-from mcp_hub.wire.frames import weighs_more
-from mcp_hub.wire.link import LinkError
+from mcp_hub.transport.link import LinkError
 
 log = logging.getLogger("mcp_hub.upstream")
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-from mcp_hub.asking import COMPLETED, Json
 from mcp_hub.config.models import Server
-from mcp_hub.era import Era
-from mcp_hub.kinds import PRESETS
-from mcp_hub.log_levels import MESSAGE
-from mcp_hub.redaction import LEARNED
+from mcp_hub.protocol.asking import COMPLETED, Json
+from mcp_hub.protocol.era import Era
+from mcp_hub.protocol.kinds import PRESETS
+from mcp_hub.protocol.log_levels import MESSAGE
+from mcp_hub.security.redaction import LEARNED
+from mcp_hub.transport.link import LinkError
 from mcp_hub.upstream.agreement import Agreement
 from mcp_hub.upstream.causes import Causes
 from mcp_hub.upstream.client_sessions import entry_for
@@ -22,7 +23,6 @@ from mcp_hub.upstream.session import Notified, Session, Side, open_session
 from mcp_hub.upstream.starts import Starts
 from mcp_hub.upstream.watches import UPDATED
 from mcp_hub.upstream.words import Words
-from mcp_hub.wire.link import LinkError
 
 Updated = Callable[[Hashable | None, Json], None]
 Changed = Callable[[str, Json], None]

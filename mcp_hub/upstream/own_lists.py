@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from mcp_hub.config.models import Server
-from mcp_hub.kinds import KINDS, Kind
+from mcp_hub.protocol.kinds import KINDS, Kind
 from mcp_hub.upstream.lists import Lists
 from mcp_hub.upstream.refreshing import Refreshing
 from mcp_hub.upstream.session import Session

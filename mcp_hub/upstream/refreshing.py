@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from mcp_hub.errors import HubError
-from mcp_hub.kinds import KINDS, Kind
+from mcp_hub.protocol.kinds import KINDS, Kind
+from mcp_hub.transport.link import LinkError
 from mcp_hub.upstream.session import Session
-from mcp_hub.wire.link import LinkError
 
 log = logging.getLogger("mcp_hub.upstream")
 

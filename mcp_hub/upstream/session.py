@@ -10,20 +10,20 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub import era as eras
-from mcp_hub import routing_headers
 from mcp_hub.config.ancestry import Ancestry, Behind
 from mcp_hub.config.models import EraPin, Server
-from mcp_hub.era import Envelope, Era
 from mcp_hub.errors import METHOD_NOT_FOUND, LeftOut, ProtocolError, UpstreamAnswered
-from mcp_hub.kinds import KINDS, TOOLS, Kind
-from mcp_hub.log_levels import SET_LEVEL, says_more
+from mcp_hub.protocol import era as eras
+from mcp_hub.protocol import routing_headers
+from mcp_hub.protocol.era import Envelope, Era
+from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
+from mcp_hub.protocol.log_levels import SET_LEVEL, says_more
+from mcp_hub.transport.link import LinkError, LinkLost, SessionLost
+from mcp_hub.transport.peer import NO_CAUSE, Peer, Progress
 from mcp_hub.upstream.agreement import VERSION_HEADER, Agreement, NoAgreement, Offered, Spoken, agree
 from mcp_hub.upstream.causes import Causes
 from mcp_hub.upstream.dial import Dialer
 from mcp_hub.upstream.watches import SUBSCRIBE, UNSUBSCRIBE
-from mcp_hub.wire.link import LinkError, LinkLost, SessionLost
-from mcp_hub.wire.peer import NO_CAUSE, Peer, Progress
 
 log = logging.getLogger("mcp_hub.upstream")
 

@@ -10,10 +10,10 @@ from contextlib import AbstractAsyncContextManager
 
 from mcp_hub.config.models import Server
 from mcp_hub.errors import HubError
+from mcp_hub.transport.link import LinkError
 from mcp_hub.upstream.session import Session
 from mcp_hub.upstream.watches import Heard, Json, Watches
 from mcp_hub.upstream.words import Words
-from mcp_hub.wire.link import LinkError
 
 
 class Watching:

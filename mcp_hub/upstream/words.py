@@ -17,10 +17,10 @@ from mcp_hub.errors import (
     StateLost,
     UpstreamAnswered,
 )
-from mcp_hub.redaction import Redaction
+from mcp_hub.security.redaction import Redaction
 from mcp_hub.text import printable
-from mcp_hub.wire.authorization import SignInNeeded
-from mcp_hub.wire.link import FrameTooLarge, LinkError, Unauthorized
+from mcp_hub.transport.authorization import SignInNeeded
+from mcp_hub.transport.link import FrameTooLarge, LinkError, Unauthorized
 
 SHOWN_LAST_WORDS: Final = 5
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog import Catalog, Item, Route, Source
-from mcp_hub.kinds import TOOLS
+from mcp_hub.catalog.catalog import Catalog, Item, Route, Source
+from mcp_hub.protocol.kinds import TOOLS
 from tests.cli.test_commands import run
 from tests.fakes.client import PATIENCE, RpcError, fake, hub, write_config
 from tests.screen.corpus import tool

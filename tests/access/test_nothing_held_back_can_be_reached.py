@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.kinds import PROMPTS, TOOLS
-from mcp_hub.pin_file import write_pins
-from mcp_hub.pinning import pinned
+from mcp_hub.hub.pin_file import write_pins
+from mcp_hub.protocol.kinds import PROMPTS, TOOLS
+from mcp_hub.security.pinning import pinned
 from tests.access.test_nothing_refused_can_be_reached import METHODS, Peers, request_of, spelled
 from tests.fakes.client import fake, hub
 from tests.screen.corpus import tool

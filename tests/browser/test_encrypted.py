@@ -18,12 +18,12 @@ from cryptography import x509  # comes with the SDK, which signs tokens with it
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from mcp_hub.address_rules import AddressRules
-from mcp_hub.builtin import browser as tools
-from mcp_hub.builtin import chromium
-from mcp_hub.builtin.settings import Settings
-from mcp_hub.local.results import ToolRefused, ToolResult
-from mcp_hub.url_rules import UrlRules
+from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin import browser as tools
+from mcp_hub.servers.builtin import chromium
+from mcp_hub.servers.builtin.settings import Settings
+from mcp_hub.servers.local.results import ToolRefused, ToolResult
 from tests.scrape.site import Site
 
 pytestmark = pytest.mark.anyio

@@ -13,9 +13,9 @@ import anyio.to_thread
 import pytest
 from aiohttp import web
 
-from mcp_hub.builtin import chromium
-from mcp_hub.builtin.navigation import address
-from mcp_hub.local.results import ToolRefused
+from mcp_hub.servers.builtin import chromium
+from mcp_hub.servers.builtin.navigation import address
+from mcp_hub.servers.local.results import ToolRefused
 from tests.fakes.client import HUB, PATIENCE
 from tests.scrape.site import serving
 

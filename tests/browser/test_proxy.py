@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from mcp_hub.address_rules import AddressRules
-from mcp_hub.builtin import proxy as ways
-from mcp_hub.builtin.page_guard import PageGuard
-from mcp_hub.builtin.proxy import USER, Proxy
-from mcp_hub.url_rules import UrlRules
+from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin import proxy as ways
+from mcp_hub.servers.builtin.page_guard import PageGuard
+from mcp_hub.servers.builtin.proxy import USER, Proxy
 from tests.fakes.client import PATIENCE
 from tests.scrape.site import Site, serving
 

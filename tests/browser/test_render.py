@@ -13,11 +13,11 @@ import psutil
 import pytest
 from aiohttp import web
 
-from mcp_hub.address_rules import AddressRules
-from mcp_hub.builtin import render
-from mcp_hub.builtin.settings import Settings
-from mcp_hub.local.results import ToolRefused
-from mcp_hub.url_rules import UrlRules
+from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin import render
+from mcp_hub.servers.builtin.settings import Settings
+from mcp_hub.servers.local.results import ToolRefused
 from tests.browser.browsing import LOOPBACK, below, chromiums
 from tests.fakes.client import PATIENCE
 from tests.scrape.site import Site, scrape, scraper, serving

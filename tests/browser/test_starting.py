@@ -8,10 +8,10 @@ from unittest import mock
 
 import pytest
 
-from mcp_hub.builtin import chromium
-from mcp_hub.builtin.open_browser import opened
-from mcp_hub.builtin.settings import Settings
-from mcp_hub.local.results import ToolRefused
+from mcp_hub.servers.builtin import chromium
+from mcp_hub.servers.builtin.open_browser import opened
+from mcp_hub.servers.builtin.settings import Settings
+from mcp_hub.servers.local.results import ToolRefused
 
 pytestmark = pytest.mark.anyio
 

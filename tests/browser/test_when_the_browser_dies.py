@@ -14,7 +14,7 @@ import psutil
 import pytest
 from aiohttp import web
 
-from mcp_hub.builtin.scratch import Scratch
+from mcp_hub.servers.builtin.scratch import Scratch
 from tests.browser.browsing import Browsing, below, browsing, chromiums
 from tests.fakes.client import PATIENCE
 from tests.scrape.site import Site, serving
@@ -196,7 +196,7 @@ async def test_a_profile_that_a_killed_browser_has_left_is_used_again(site: Site
 async def test_a_profile_that_another_chromium_has_open_is_left_alone(site: Site, tmp_path: Path) -> None:
     from playwright.async_api import async_playwright
 
-    from mcp_hub.builtin.chromium import find, needs_no_sandbox
+    from mcp_hub.servers.builtin.chromium import find, needs_no_sandbox
 
     profile = tmp_path / "profile"
     async with async_playwright() as playwright:

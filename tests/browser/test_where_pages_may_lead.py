@@ -11,10 +11,10 @@ from unittest import mock
 
 import pytest
 
-from mcp_hub.address_rules import AddressRules
-from mcp_hub.builtin.open_browser import opened
-from mcp_hub.builtin.settings import Settings
-from mcp_hub.url_rules import UrlRules
+from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin.open_browser import opened
+from mcp_hub.servers.builtin.settings import Settings
 from tests.browser.browsing import Browsing, browsing, ref_of
 from tests.fakes.client import PATIENCE
 from tests.scrape.site import Site, serving

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.builtin import regular_files
-from mcp_hub.builtin.files import Files
-from mcp_hub.builtin.roots import Roots
-from mcp_hub.local.results import ToolRefused
+from mcp_hub.servers.builtin import regular_files
+from mcp_hub.servers.builtin.files import Files
+from mcp_hub.servers.builtin.roots import Roots
+from mcp_hub.servers.local.results import ToolRefused
 from tests.fakes.client import PATIENCE, hub
 
 SECRET = "what is outside"
@@ -214,7 +214,7 @@ def test_a_file_that_somebody_else_has_changed_meanwhile_is_not_overwritten_by_a
         (tree.work / "notes.txt").write_text("somebody else's, and longer than before")
         return text_of(data, shown)
 
-    monkeypatch.setattr("mcp_hub.builtin.files.text_of", changed_now)
+    monkeypatch.setattr("mcp_hub.servers.builtin.files.text_of", changed_now)
     assert refusal(tree.files.edit, "/workspace/notes.txt", "two", "2", replace_all=False) == "tool_error"
     assert (tree.work / "notes.txt").read_text() == "somebody else's, and longer than before"
     assert names(tree.files.listing("/workspace/")) == ["notes.txt", "sub"]

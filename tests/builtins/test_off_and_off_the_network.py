@@ -12,11 +12,11 @@ import pytest
 
 from mcp_hub.config import Config, Server, load_config
 from mcp_hub.config.models import Listen
+from mcp_hub.downstream.app import App
+from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub import Hub
-from mcp_hub.kinds import TOOLS
-from mcp_hub.serve.app import App
-from mcp_hub.serve.dispatcher import Dispatcher
+from mcp_hub.hub.engine import Hub
+from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import HUB, RpcError, StdioClient, fake, hub, spawned, write_config
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +94,7 @@ async def test_the_program_runs_for_a_hub_only() -> None:
     for name in OF_THIS_MACHINE:
         environ = {key: value for key, value in os.environ.items() if key != "MCP_HUB_BUILTIN"}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "mcp_hub.builtin", name,
+            sys.executable, "-m", "mcp_hub.servers.builtin", name,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             env=environ,
         )  # fmt: skip

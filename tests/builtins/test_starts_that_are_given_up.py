@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.builtin import execution
-from mcp_hub.builtin.execution import Executions
-from mcp_hub.wire import reaper
+from mcp_hub.servers.builtin import execution
+from mcp_hub.servers.builtin.execution import Executions
+from mcp_hub.transport import reaper
 from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio

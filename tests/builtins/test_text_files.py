@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.builtin import regular_files
-from mcp_hub.builtin.settings import Settings
-from mcp_hub.builtin.text_files import tools
-from mcp_hub.local.results import ToolResult
-from mcp_hub.raw_text_policy import VARIABLE, strictest
+from mcp_hub.security.raw_text_policy import VARIABLE, strictest
+from mcp_hub.servers.builtin import regular_files
+from mcp_hub.servers.builtin.settings import Settings
+from mcp_hub.servers.builtin.text_files import tools
+from mcp_hub.servers.local.results import ToolResult
 from tests.fakes.client import HUB, StdioClient, fake, spawned, write_config
 
 NAMES = ("view_text_file", "write_text_file", "insert_text_file")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog import PAGE_SIZE, Catalog, Item, Route, Source
+from mcp_hub.catalog.catalog import PAGE_SIZE, Catalog, Item, Route, Source
 from mcp_hub.errors import ProtocolError
-from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect
+from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect
 
 OBJECT = {"type": "object"}
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.catalog import PAGE_SIZE, Catalog, Item, OnConflict, Route, Source
+from mcp_hub.catalog.catalog import PAGE_SIZE, Catalog, Item, OnConflict, Route, Source
+from mcp_hub.catalog.merge import MAX_DEPTH
+from mcp_hub.catalog.names import renamed
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
-from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
-from mcp_hub.merge import MAX_DEPTH
-from mcp_hub.names import renamed
-from mcp_hub.wire.frames import decode
+from mcp_hub.protocol.frames import decode
+from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
 
 STRATEGIES: tuple[OnConflict, ...] = ("keep_first", "raise", "override", "rename", "prefix")
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from mcp_hub import kept, private_files
 from mcp_hub.config.models import Server
-from mcp_hub.kept import Kept, KeptCatalogs
-from mcp_hub.kinds import KINDS
+from mcp_hub.protocol.kinds import KINDS
+from mcp_hub.security import private_files
+from mcp_hub.upstream import kept
+from mcp_hub.upstream.kept import Kept, KeptCatalogs
 
 SERVER = Server(id="s", transport="stdio", command="x", namespace="s")
 

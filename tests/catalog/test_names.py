@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub import names
+from mcp_hub.catalog import names
 
 LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NAME = st.text(min_size=1, max_size=200)

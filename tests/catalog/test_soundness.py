@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect, for_handshake, plain
+from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect, for_handshake, plain
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}, "b": True}, "required": ["a"]}
 ICON = {"src": "data:,", "mimeType": "image/png", "sizes": ["1x1"], "theme": "dark"}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub import names
+from mcp_hub.catalog import names
 
 SEVERAL_WAYS = [
     ("file:///{+path}/log/{name}", "file:///a/log/b/log/c"),

@@ -13,8 +13,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from mcp_hub.credentials.fetch import CheckedTransport
-from mcp_hub.credentials.sign_in import NoTokenNow
+from mcp_hub.oauth.fetch import CheckedTransport
+from mcp_hub.oauth.sign_in import NoTokenNow
 from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.config import load_config
-from mcp_hub.hub import Hub
+from mcp_hub.hub.engine import Hub
 from mcp_hub.upstream import agreement
 from tests.credentials.authority import CLIENT, SECRET, Authority, authority
 from tests.credentials.file_keyring import BACKEND

@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from mcp_hub.credentials.fetch import CheckedTransport, check_url
-from mcp_hub.credentials.sign_in import NoTokenNow, SignInFailed
+from mcp_hub.oauth.fetch import CheckedTransport, check_url
+from mcp_hub.oauth.sign_in import NoTokenNow, SignInFailed
 from tests.credentials.authority import authority
 from tests.credentials.leading import Leading, leading
 from tests.credentials.signing import Said, browse, configured, login

@@ -161,7 +161,7 @@ def test_the_command_for_browsers_says_how_to_get_their_driver(base: Environment
 
 
 def test_the_process_of_a_built_in_server_ends_with_the_command(base: Environment) -> None:
-    done = base.run("python", "-m", "mcp_hub.builtin", "web")
+    done = base.run("python", "-m", "mcp_hub.servers.builtin", "web")
     assert done.returncode == 1
     assert commands(done.stderr) == {install("web")}
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aiohttp import ClientSession, ClientTimeout
 
-from mcp_hub.routing_headers import emit
+from mcp_hub.protocol.routing_headers import emit
 from tests.fakes.client import ENVELOPE, MODERN, PATIENCE, spawned
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.native_tools import NativeTool, NotThere, Parameter, WrongArgument, pointed
+from mcp_hub.config.native_tools import NativeTool, NotThere, Parameter, WrongArgument, pointed
 
 VALUES = (
     st.text() | st.integers() | st.floats(allow_nan=False) | st.booleans() | st.sampled_from(["..", "a/../b", "%2e%2e"])

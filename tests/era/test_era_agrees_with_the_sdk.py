@@ -1,4 +1,4 @@
-"""The tables of `mcp_hub.era` and `mcp_hub.routing_headers` held against the constants of the SDK."""
+"""The tables of `mcp_hub.protocol.era` and `mcp_hub.protocol.routing_headers` held against the constants of the SDK."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import mcp_types
 from mcp.shared import inbound
 from mcp_types import jsonrpc, methods, version
 
-from mcp_hub import era, errors, routing_headers
+from mcp_hub import errors
+from mcp_hub.protocol import era, routing_headers
 
 
 def test_the_revisions_of_both_eras_are_those_of_the_sdk() -> None:

@@ -1,4 +1,4 @@
-"""Every rule of `mcp_hub.routing_headers` held against `mcp.shared.inbound`, so that a new SDK release shows."""
+"""Every rule of `mcp_hub.protocol.routing_headers` against `mcp.shared.inbound`, so that a new SDK release shows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.shared import inbound
 
-from mcp_hub import era, routing_headers
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_PARAMS
+from mcp_hub.protocol import era, routing_headers
 
 agreed = settings(derandomize=True, deadline=None, max_examples=300)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.catalog.merge import Route
+from mcp_hub.catalog.tasks import TaskIds
 from mcp_hub.errors import ProtocolError
-from mcp_hub.kinds import TOOLS
-from mcp_hub.merge import Route
-from mcp_hub.tasks import TaskIds
+from mcp_hub.protocol.kinds import TOOLS
 from tests.asking.test_servers_ask_handshake_clients import asking, client_of
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
 from tests.uris.test_links_and_rules import server

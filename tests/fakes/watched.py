@@ -190,7 +190,7 @@ def watched_loop(watch: Watch) -> type:
 def main() -> int:
     """`mcp-hub` with the arguments of this program."""
     sys.path[:1] = [str(Path(__file__).resolve().parents[2])]  # in the place of this directory
-    from mcp_hub.wire import frames
+    from mcp_hub.protocol import frames
 
     file = os.environ.pop("MCP_HUB_STALLS", "")
     if file and sys.platform != "win32":

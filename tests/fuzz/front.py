@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from mcp_hub.config import load_config
-from mcp_hub.hub import Hub
-from mcp_hub.serve.app import App
-from mcp_hub.serve.dispatcher import Dispatcher
-from mcp_hub.serve.heads import Head
-from mcp_hub.serve.http import Reply, Request
+from mcp_hub.downstream.app import App
+from mcp_hub.downstream.dispatcher import Dispatcher
+from mcp_hub.downstream.heads import Head
+from mcp_hub.downstream.http import Reply, Request
+from mcp_hub.hub.engine import Hub
 from tests.fakes.client import PATIENCE, fake, write_config
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}

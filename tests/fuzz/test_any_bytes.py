@@ -11,16 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mcp_hub import names, url_rules
+from mcp_hub.catalog import names
 from mcp_hub.config import document
-from mcp_hub.redaction import Redaction
-from mcp_hub.serve import dispatcher, streamable
-from mcp_hub.serve.security import Gate
-from mcp_hub.wire.frames import decode
-from mcp_hub.wire.http1.response import HttpResponse
-from mcp_hub.wire.lines import LineReader
-from mcp_hub.wire.peer import Peer
-from mcp_hub.wire.sse import SseParser
+from mcp_hub.downstream import dispatcher, streamable
+from mcp_hub.downstream.security import Gate
+from mcp_hub.protocol.frames import decode
+from mcp_hub.security import url_rules
+from mcp_hub.security.redaction import Redaction
+from mcp_hub.transport.http1.response import HttpResponse
+from mcp_hub.transport.lines import LineReader
+from mcp_hub.transport.peer import Peer
+from mcp_hub.transport.sse import SseParser
 from tests.fuzz import targets
 from tests.fuzz.targets import answers, bodies, frames, redacted, sockets
 

@@ -10,9 +10,9 @@ import pytest
 
 from mcp_hub.config import read_config
 from mcp_hub.errors import ConfigError
-from mcp_hub.url_rules import UrlRules
-from mcp_hub.wire.frames import FrameError, decode_exactly, encode, salvage_id
-from mcp_hub.wire.peer import Peer, nothing_offered
+from mcp_hub.protocol.frames import FrameError, decode_exactly, encode, salvage_id
+from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.transport.peer import Peer, nothing_offered
 from tests.fuzz.targets import conversation
 
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalogs import Whom
 from mcp_hub.config import load_config
 from mcp_hub.config.models import Config
-from mcp_hub.era import Envelope
 from mcp_hub.errors import GroupInactive, UnknownName, UpstreamAnswered
-from mcp_hub.hub import Hub
-from mcp_hub.kinds import TOOLS, Kind
+from mcp_hub.hub.catalogs import Whom
+from mcp_hub.hub.engine import Hub
 from mcp_hub.policy import Call
-from mcp_hub.principals import Principal
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS, Kind
+from mcp_hub.security.principals import Principal
 from tests.fakes.client import PATIENCE, fake, write_config
 from tests.groups.hearing import GROUPS, RESET
 
@@ -195,8 +195,8 @@ async def test_what_is_said_for_everybody_is_kept_and_found_by_groups_made_later
 
 
 async def test_views_and_callers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mcp_hub import groups as of_groups
-    from mcp_hub.groups import equipped
+    from mcp_hub.hub import groups as of_groups
+    from mcp_hub.hub.groups import equipped
 
     monkeypatch.setattr(of_groups, "MAX_CALLERS", 3)
     monkeypatch.setattr(equipped, "MAX_VIEWS", 2)
@@ -230,9 +230,9 @@ def test_without_groups_nothing_of_them_is_imported() -> None:
     import sys
 
     program = (
-        "import sys, mcp_hub.cli.serve, mcp_hub.serve.stdio\n"
+        "import sys, mcp_hub.cli.serve, mcp_hub.downstream.stdio\n"
         "from mcp_hub.config.models import Config\n"
-        "from mcp_hub.hub import Hub\n"
+        "from mcp_hub.hub.engine import Hub\n"
         "Hub(Config())\n"
         "print([name for name in sys.modules if name.startswith('mcp_hub') and 'group' in name])"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_hub.address_rules import AddressRules
+from mcp_hub.security.address_rules import AddressRules
 
 PRIVATE = [
     "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.1.1", "0.0.0.0", "224.0.0.1",

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from yarl import URL
 
-from mcp_hub.url_rules import UrlRules
+from mcp_hub.security.url_rules import UrlRules
 
 RULES = UrlRules()
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.search_results import without_guarded
-from mcp_hub.url_rules import UrlRules
+from mcp_hub.policy.search_results import without_guarded
+from mcp_hub.security.url_rules import UrlRules
 
 RULES = UrlRules()
 DATASET = "https://huggingface.co/datasets/squad"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.url_rules import UrlRules
-from mcp_hub.urls import parse, urls_in
+from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.security.urls import parse, urls_in
 
 RULES = UrlRules()
 

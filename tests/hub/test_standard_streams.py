@@ -105,7 +105,7 @@ def test_stdin_may_be_a_terminal(tmp_path: Path) -> None:
 def test_what_the_process_itself_prints_never_reaches_the_protocol(tmp_path: Path) -> None:
     program = (
         "import atexit, os, sys\n"
-        "from mcp_hub.wire import streams\n"
+        "from mcp_hub.transport import streams\n"
         "claim = streams.claim\n"
         "def noisy():\n"
         "    descriptors = claim()\n"

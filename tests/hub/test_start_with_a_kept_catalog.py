@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mcp_hub import hub as hubs
 from mcp_hub.config import read_config
-from mcp_hub.era import Envelope
-from mcp_hub.kept import KeptCatalogs
-from mcp_hub.kinds import KINDS, TOOLS
+from mcp_hub.hub import engine as hubs
 from mcp_hub.policy import Call
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import KINDS, TOOLS
+from mcp_hub.upstream.kept import KeptCatalogs
 from mcp_hub.upstream.states import State
 from tests.fakes.client import PATIENCE, RpcError, fake, hub
 

@@ -13,7 +13,7 @@ from mcp_hub.config.oauth import OAuth
 from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PostProcess, Retry, Screen, ToolRules
 from mcp_hub.config.secret_str import SecretStr
 from mcp_hub.config.skill import Skill
-from mcp_hub.kept import Kept, KeptCatalogs
+from mcp_hub.upstream.kept import Kept, KeptCatalogs
 
 LISTS: dict[str, list[Any]] = {"tools": [{"name": "t", "n": 10**25}], "resources": [], "templates": [], "prompts": []}
 KEPT = Kept("modern", "2026-07-28", {"tools": {}}, "be kind", {"name": "x"}, LISTS)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.private_files import PendingWrites
+from mcp_hub.security.private_files import PendingWrites
 from tests.credentials.authority import authority
 from tests.credentials.signing import configured, kept_files, login
 from tests.credentials.test_login import entry

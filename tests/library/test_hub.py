@@ -21,7 +21,7 @@ import pytest
 import mcp_hub
 from mcp_hub import Hub
 from mcp_hub.errors import ConfigError, UnknownName, UpstreamAnswered
-from mcp_hub.local.functions import LocalTool
+from mcp_hub.servers.local.functions import LocalTool
 from tests.fakes.client import FAKE, PATIENCE, fake, write_config
 
 SETTING: contextvars.ContextVar[str] = contextvars.ContextVar("SETTING", default="none")
@@ -233,9 +233,9 @@ def test_servers_come_and_go_while_it_runs(hub: Hub) -> None:
 
 
 def test_a_function_may_be_replaced_and_removed(hub: Hub) -> None:
-    hub.put_function(LocalTool(lambda: "one", mcp_hub.local.registry.Mark(name="changing")))  # type: ignore[attr-defined]
+    hub.put_function(LocalTool(lambda: "one", mcp_hub.servers.local.registry.Mark(name="changing")))  # type: ignore[attr-defined]
     assert hub.act_sync("local", "changing").value == "one"
-    hub.put_function(LocalTool(lambda: "two", mcp_hub.local.registry.Mark(name="changing")))  # type: ignore[attr-defined]
+    hub.put_function(LocalTool(lambda: "two", mcp_hub.servers.local.registry.Mark(name="changing")))  # type: ignore[attr-defined]
     assert hub.act_sync("local", "changing").value == "two"
     hub.remove_function("changing")
     assert isinstance(hub.act_sync("local", "changing").error, UnknownName)
@@ -347,7 +347,8 @@ def test_one_dead_server_is_one_error_among_the_lists() -> None:
 
 
 def test_importing_the_package_imports_next_to_nothing() -> None:
-    program = "import mcp_hub, sys; print(*[m for m in ('asyncio', 'pydantic', 'mcp_hub.hub') if m in sys.modules])"
+    heavy = ("asyncio", "pydantic", "mcp_hub.hub.engine")
+    program = f"import mcp_hub, sys; print(*[m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout.split() == []
     assert [name for name in mcp_hub.__all__ if getattr(mcp_hub, name, None) is None] == []

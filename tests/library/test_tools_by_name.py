@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from mcp_hub import ToolManager
 from mcp_hub.errors import CallError
-from mcp_hub.toolkit import kwargs_format
+from mcp_hub.library.agently import kwargs_format
 from tests.fakes.client import FAKE, PATIENCE, fake
 
 Json = dict[str, Any]

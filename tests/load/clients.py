@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mcp_hub import era as eras
+from mcp_hub.protocol import era as eras
 
 Era = Literal["handshake", "modern"]
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 TOOLS = """
 from mcp_hub import tool
-from mcp_hub.local.results import ToolRefused, ToolResult
+from mcp_hub.servers.local.results import ToolRefused, ToolResult
 
 IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 
@@ -37,7 +37,7 @@ def refusing(code: str) -> str:
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[StdioClient]:
     (tmp_path / "tools.py").write_text(TOOLS)
-    async with spawned([sys.executable, "-m", "mcp_hub.local", str(tmp_path)]) as running:
+    async with spawned([sys.executable, "-m", "mcp_hub.servers.local", str(tmp_path)]) as running:
         await running.initialize()
         yield running
 

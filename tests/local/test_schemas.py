@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field, create_model
 from typing_extensions import TypedDict
 
 from mcp_hub import tool
-from mcp_hub.local.arguments import annotated
-from mcp_hub.local.functions import LocalTool, WrongArguments
-from mcp_hub.local.namesakes import placed
-from mcp_hub.local.registry import Mark, mark_of
-from mcp_hub.titles import without_titles
+from mcp_hub.schema.titles import without_titles
+from mcp_hub.servers.local.arguments import annotated
+from mcp_hub.servers.local.functions import LocalTool, WrongArguments
+from mcp_hub.servers.local.namesakes import placed
+from mcp_hub.servers.local.registry import Mark, mark_of
 
 
 class Color(enum.Enum):

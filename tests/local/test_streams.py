@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mcp_hub import ToolResponse
-from mcp_hub.local.functions import LocalTool
-from mcp_hub.local.registry import Mark
-from mcp_hub.local.response import INTERRUPTED, interrupted, response_of
+from mcp_hub.servers.local.functions import LocalTool
+from mcp_hub.servers.local.registry import Mark
+from mcp_hub.servers.local.response import INTERRUPTED, interrupted, response_of
 from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio

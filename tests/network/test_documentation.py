@@ -11,8 +11,8 @@ import yaml
 
 from mcp_hub.config import load_config
 from mcp_hub.config.listen import CallerLimits, Verify
-from mcp_hub.serve import connection, quotas, sessions, sse, verifier
-from mcp_hub.serve.security import MIN_TOKEN, check_listener
+from mcp_hub.downstream import connection, quotas, sessions, sse, verifier
+from mcp_hub.downstream.security import MIN_TOKEN, check_listener
 
 PAGE = (Path(__file__).parents[2] / "docs" / "network.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

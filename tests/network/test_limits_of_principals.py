@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.catalog import Route
+from mcp_hub.catalog.catalog import Route
 from mcp_hub.config.listen import CallerLimits, Listen, NamedPrincipal
 from mcp_hub.config.models import Server
 from mcp_hub.config.rules import Limits as Rules
-from mcp_hub.era import LISTEN, Envelope
+from mcp_hub.downstream import quotas as quotas_module
+from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.errors import Overloaded
-from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.limits import Limits
-from mcp_hub.principals import Principal
-from mcp_hub.serve import quotas as quotas_module
-from mcp_hub.serve.quotas import Quotas
+from mcp_hub.protocol.era import LISTEN, Envelope
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.principals import Principal
 from tests.fakes.client import PATIENCE, fake
 from tests.network.visitor import ERAS, TOKENS, Visitor, bearer, network_hub, visiting
 

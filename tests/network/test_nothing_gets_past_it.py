@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.config.listen import Listen
-from mcp_hub.serve.security import Gate
+from mcp_hub.downstream.security import Gate
 from tests.fakes.client import PATIENCE
 from tests.network.dumping import dumping
 from tests.network.visitor import ERAS, TOKENS, network_hub, visiting

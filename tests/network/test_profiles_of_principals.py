@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from mcp_hub import hub as hubs
-from mcp_hub.catalog import Route
-from mcp_hub.catalogs import Whom
+from mcp_hub.catalog.catalog import Route
 from mcp_hub.config import load_config
-from mcp_hub.era import Envelope
+from mcp_hub.downstream.callers import Caller
 from mcp_hub.errors import HEADER_MISMATCH, UnknownName
-from mcp_hub.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.hub import engine as hubs
+from mcp_hub.hub.catalogs import Whom
 from mcp_hub.policy import Call
-from mcp_hub.principals import ANONYMOUS, Principal
-from mcp_hub.serve.callers import Caller
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.security.principals import ANONYMOUS, Principal
 from mcp_hub.upstream.lists import Lists
 from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
 from tests.network.dumping import dumping
@@ -277,7 +277,7 @@ async def test_who_knows_the_way_is_refused_all_the_same(tmp_path: Path, method:
 
 
 def test_a_profile_that_is_not_there_shows_nothing() -> None:
-    from mcp_hub.catalog import Item
+    from mcp_hub.catalog.catalog import Item
     from mcp_hub.config.models import Config, Server
     from mcp_hub.policy.access import Access
 

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from mcp_hub.config.models import Listen
-from mcp_hub.serve.refusals import BURST, CAUSES, RATE, Refusals
-from mcp_hub.serve.security import Gate
+from mcp_hub.downstream.refusals import BURST, CAUSES, RATE, Refusals
+from mcp_hub.downstream.security import Gate
 from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, write_config
 from tests.network.test_tls import certificate
 from tests.network.visitor import ERAS, TOKENS, bearer, network_hub, visiting

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from mcp_hub.config.listen import Verify
-from mcp_hub.principals import Principal
-from mcp_hub.serve import verifier as verifiers
-from mcp_hub.serve.verifier import Rejected, Verifier
+from mcp_hub.downstream import verifier as verifiers
+from mcp_hub.downstream.verifier import Rejected, Verifier
+from mcp_hub.security.principals import Principal
 from tests.fakes.client import PATIENCE
 from tests.network.issuer import AUDIENCE, CLIENT, Issuer, issuing, unsigned, with_secret
 

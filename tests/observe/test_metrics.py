@@ -16,8 +16,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import mcp_hub
 from mcp_hub.errors import INVALID_PARAMS, UpstreamAnswered
-from mcp_hub.metrics import BUCKETS, MAX_SERIES, OTHER, Metrics
-from mcp_hub.openmetrics import Family, exposition
+from mcp_hub.observability.metrics import BUCKETS, MAX_SERIES, OTHER, Metrics
+from mcp_hub.observability.openmetrics import Family, exposition
 from tests.fakes.client import FAKE, HUB, PATIENCE, fake, spawned
 from tests.network.visitor import TOKENS, bearer, network_hub, visiting
 

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.kinds import PROMPTS, RESOURCES, TOOLS
-from mcp_hub.pinning import PARTS, definition, differences, fingerprint, instructions_differ, pinned
+from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TOOLS
+from mcp_hub.security.pinning import PARTS, definition, differences, fingerprint, instructions_differ, pinned
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)

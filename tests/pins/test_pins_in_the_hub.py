@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.pin_file import read_pins, write_pins
+from mcp_hub.hub.pin_file import read_pins, write_pins
 from tests.cli.test_commands import run
 from tests.extensions.test_what_passes import call, task
 from tests.fakes.client import RpcError, StdioClient, hub

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.errors import ConfigError
-from mcp_hub.kinds import TOOLS as TOOL_KIND
-from mcp_hub.pin_file import read_pins, write_pins
+from mcp_hub.hub.pin_file import read_pins, write_pins
+from mcp_hub.protocol.kinds import TOOLS as TOOL_KIND
 from tests.cli.test_commands import run
 from tests.fakes.client import fake, write_config
 from tests.pins.changing import TOOLS, Changing

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.instructions import MAX_OF_ALL, MAX_OF_ONE, merged
+from mcp_hub.hub.instructions import MAX_OF_ALL, MAX_OF_ONE, merged
 from tests.fakes.client import fake, hub
 
 pytestmark = pytest.mark.anyio

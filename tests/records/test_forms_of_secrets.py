@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_hub.redaction import MASK, Redaction
+from mcp_hub.security.redaction import MASK, Redaction
 
 Form = Callable[[str], str]
 
@@ -214,7 +214,7 @@ HOSTILE = [
 def test_a_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
     program = (
         "import json, sys, time\n"
-        "from mcp_hub.redaction import Redaction\n"
+        "from mcp_hub.security.redaction import Redaction\n"
         "piece = json.loads(sys.argv[1])\n"
         "redaction = Redaction([f'hunter2-Horse{n}-{n * 7919}' for n in range(200)])\n"
         "redaction.text('once, so that everything is made')\n"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.records import RecordFile, Records
+from mcp_hub.observability.records import RecordFile, Records
 from tests.fakes.client import PATIENCE
 
 HOSTILE = "a\nb\r\x1b]8;;x\x07\x1b[2J \x9b \u202e\u2066 \U000e0041 \u2028 \x7f \ud800 grüße 😀"
@@ -175,7 +175,7 @@ def test_a_stderr_that_nobody_reads_stops_neither_the_caller_nor_the_file(tmp_pa
 PROGRAM = """
 import sys
 from pathlib import Path
-from mcp_hub.records import Records
+from mcp_hub.observability.records import Records
 records = Records(Path(sys.argv[1]), stderr=True)
 for n in range(5000):
     records.write({"n": n, "x": "." * 200})
@@ -218,7 +218,7 @@ def test_a_record_that_is_no_json_is_a_line_that_says_so(tmp_path: Path) -> None
 def test_on_a_terminal_a_record_is_one_readable_line() -> None:
     ours, theirs = pty.openpty()
     program = (
-        "from mcp_hub.records import Records\n"
+        "from mcp_hub.observability.records import Records\n"
         "with Records(None, stderr=True) as records:\n"
         "    records.write({'event': 'call', 'time': '2026-01-02T03:04:05.678Z', 'method': 'tools/call',"
         " 'name': 'up__echo', 'upstream': 'up', 'tool': 'e\\x1b', 'verdict': 'error', 'code': 'timeout',"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.redaction import MASK, Redaction, is_secret_key
+from mcp_hub.security.redaction import MASK, Redaction, is_secret_key
 
 SECRETS = ["canary-secret-value", 'päss "wörd"\\n geheim', "line one of a key\nline two of a key\n"]
 REDACTION = Redaction(SECRETS)

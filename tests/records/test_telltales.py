@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
-from mcp_hub.redaction import MASK, Redaction
-from mcp_hub.redaction.telltale import is_secret_value
+from mcp_hub.security.redaction import MASK, Redaction
+from mcp_hub.security.redaction.telltale import is_secret_value
 
 REDACTION = Redaction()
 LONG = "Ab3dEf6hIj9lMn2pQr5tUv8xYz1B"

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog import Item, Route
-from mcp_hub.era import Envelope
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.errors import (
     CallCancelled,
     CircuitOpen,
@@ -22,11 +21,12 @@ from mcp_hub.errors import (
     ToolFailed,
     UpstreamAnswered,
 )
-from mcp_hub.kinds import RESOURCES, TOOLS
 from mcp_hub.policy import Call, Chain, Json, Next, unknown_name
 from mcp_hub.policy.trace import Trace, approximate_size
-from mcp_hub.redaction import Redaction
-from mcp_hub.wire.frames import LARGE
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.frames import LARGE
+from mcp_hub.protocol.kinds import RESOURCES, TOOLS
+from mcp_hub.security.redaction import Redaction
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.long_results import KEPT_SECONDS, MAX_BYTES, MAX_RESULTS, LongResults, head, pages_of
-from mcp_hub.wire.frames import encode
+from mcp_hub.policy.long_results import KEPT_SECONDS, MAX_BYTES, MAX_RESULTS, LongResults, head, pages_of
+from mcp_hub.protocol.frames import encode
 
 TEXTS = st.text(max_size=4000) | st.text("ab \n\u00e9\U0001f600", max_size=4000)
 BLOCKS = (

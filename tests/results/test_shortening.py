@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.catalog import Item, Route
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.rules import PostProcess
-from mcp_hub.era import Envelope
 from mcp_hub.errors import ResultTooLarge, ToolFailed
-from mcp_hub.kinds import TOOLS
-from mcp_hub.long_results import META_KEY, LongResults
 from mcp_hub.policy import Call
+from mcp_hub.policy.long_results import META_KEY, LongResults
 from mcp_hub.policy.shape_result import NOTE, WHOLE, ShapeResult
 from mcp_hub.policy.shortening import shortened_content, shortened_values
-from mcp_hub.wire.frames import encode
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.frames import encode
+from mcp_hub.protocol.kinds import TOOLS
 
 Json = dict[str, Any]
 

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from mcp_hub.builtin.convert import MEMORY, Converter, Document
-from mcp_hub.local.results import ToolRefused
+from mcp_hub.servers.builtin.convert import MEMORY, Converter, Document
+from mcp_hub.servers.local.results import ToolRefused
 from tests.fakes.client import PATIENCE
 from tests.scrape.documents import pdf
 from tests.scrape.site import refused, scraper, serving
@@ -37,7 +37,7 @@ async def hello(setup: Mapping[str, Any], **environment: str) -> dict[str, Any]:
     """What the real process says when it is ready, after this setup."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "mcp_hub.builtin.markdown",
+        sys.executable, "-m", "mcp_hub.servers.builtin.markdown",
         stdin=pipe, stdout=pipe, env={**os.environ, **environment},
     )  # fmt: skip
     async with asyncio.timeout(PATIENCE):
@@ -146,5 +146,5 @@ def workers() -> list[psutil.Process]:
     return [
         child
         for child in children
-        if child.status() != psutil.STATUS_ZOMBIE and "mcp_hub.builtin.markdown" in child.cmdline()
+        if child.status() != psutil.STATUS_ZOMBIE and "mcp_hub.servers.builtin.markdown" in child.cmdline()
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mcp_hub.url_rules import UrlRules
+from mcp_hub.security.url_rules import UrlRules
 from tests.fakes.client import PATIENCE
 from tests.scrape.site import Site, refused, scraper, serving
 

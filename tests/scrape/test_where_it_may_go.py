@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from mcp_hub.address_rules import AddressRules
-from mcp_hub.builtin.fetch import Fetcher
-from mcp_hub.builtin.settings import Settings
-from mcp_hub.local.results import ToolRefused
-from mcp_hub.url_rules import UrlRules
+from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin.fetch import Fetcher
+from mcp_hub.servers.builtin.settings import Settings
+from mcp_hub.servers.local.results import ToolRefused
 from tests.fakes.client import StdioClient
 from tests.scrape.site import Site, refused, scrape, scraper, serving, source
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from mcp_hub.cli.progress import outcomes
 from mcp_hub.config import load_config
-from mcp_hub.hub import Hub
-from mcp_hub.kinds import KINDS, TOOLS, Kind
-from mcp_hub.screening import Flag, flags_of_item, flags_of_text, foreign_names, is_distinct
+from mcp_hub.hub.engine import Hub
+from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
+from mcp_hub.security.screening import Flag, flags_of_item, flags_of_text, foreign_names, is_distinct
 from mcp_hub.text import printable
 from tests.peers.catalogue import NODE, NPM, SERVERS_BY_NAME, Entry, installed, real_servers
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.kinds import PROMPTS, RESOURCES, TOOLS
-from mcp_hub.screening import (
+from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TOOLS
+from mcp_hub.security.screening import (
     MAX_LOOKED_AT,
     REPORT_ONLY,
     SAYS,
@@ -22,7 +22,7 @@ from mcp_hub.screening import (
     foreign_names,
     is_distinct,
 )
-from mcp_hub.screening.characters import folded, hidden
+from mcp_hub.security.screening.characters import folded, hidden
 from tests.fakes.client import PATIENCE
 from tests.screen.clean import clean_corpus, flags
 from tests.screen.corpus import HONEST, POISONED, taking, tool
@@ -165,8 +165,8 @@ HALF = (
 def test_no_text_takes_for_ever() -> None:
     """Half a minute for two megabytes of the worst is a bound against what grows with the square."""
     program = (
-        "import sys, json\nfrom mcp_hub.kinds import TOOLS\n"
-        "from mcp_hub.screening import flags_of_text, foreign_names\n"
+        "import sys, json\nfrom mcp_hub.protocol.kinds import TOOLS\n"
+        "from mcp_hub.security.screening import flags_of_text, foreign_names\n"
         "for half in json.loads(sys.argv[1]):\n"
         "    for text in (half * (65536 // len(half)), half * 20000 + 'tool user http'):\n"
         "        flags_of_text('description', text)\n"

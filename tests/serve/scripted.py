@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from mcp_hub import era as eras
 from mcp_hub.config.listen import Unread
 from mcp_hub.config.models import Listen
+from mcp_hub.downstream.app import App
+from mcp_hub.downstream.backlog import Backlog
+from mcp_hub.downstream.callers import Caller, Send
+from mcp_hub.downstream.network import serve_network
+from mcp_hub.downstream.security import Gate
 from mcp_hub.errors import METHOD_NOT_FOUND
-from mcp_hub.serve.app import App
-from mcp_hub.serve.backlog import Backlog
-from mcp_hub.serve.callers import Caller, Send
-from mcp_hub.serve.network import serve_network
-from mcp_hub.serve.security import Gate
+from mcp_hub.protocol import era as eras
 
 HANG_BOUND = 60.0
 """Seconds after which any wait of a test is a failure."""

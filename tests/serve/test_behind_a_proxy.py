@@ -15,7 +15,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp_hub.config.models import Listen
-from mcp_hub.serve.security import Gate, check_listener
+from mcp_hub.downstream.security import Gate, check_listener
 from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
 
 pytestmark = pytest.mark.anyio

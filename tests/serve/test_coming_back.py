@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.serve import answers, event_log
-from mcp_hub.serve.event_log import MAX_KEPT, MAX_STREAMS, EventLog, Streams, Total
+from mcp_hub.downstream import answers, event_log
+from mcp_hub.downstream.event_log import MAX_KEPT, MAX_STREAMS, EventLog, Streams, Total
 from tests.fakes.client import PATIENCE, fake
 from tests.hub.test_over_a_network import network_hub, sdk
 from tests.serve.scripted import HANG_BOUND, Connection, Served, call, connected, fetch, initialized, request, serving

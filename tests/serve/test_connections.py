@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.serve import connection as connections
+from mcp_hub.downstream import connection as connections
 from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import (
     BOTH,
@@ -397,8 +397,8 @@ async def turns(count: int = 5) -> None:
 
 
 async def test_a_body_that_nobody_wants_yet_is_not_read_on() -> None:
-    from mcp_hub.serve.http import MAX_UNASKED
-    from mcp_hub.serve.listener import Listener
+    from mcp_hub.downstream.http import MAX_UNASKED
+    from mcp_hub.downstream.listener import Listener
 
     wanted = asyncio.Event()
     bodies: list[bytes] = []
@@ -429,7 +429,7 @@ async def test_a_body_that_nobody_wants_yet_is_not_read_on() -> None:
 
 
 async def test_requests_sent_ahead_stop_the_reading_and_are_parsed_within_a_bound() -> None:
-    from mcp_hub.serve.listener import Listener
+    from mcp_hub.downstream.listener import Listener
 
     turn = asyncio.Event()
 

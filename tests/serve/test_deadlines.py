@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mcp_hub.serve.deadline import Deadline
-from mcp_hub.serve.patience import Patience
+from mcp_hub.downstream.deadline import Deadline
+from mcp_hub.downstream.patience import Patience
 from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import HANG_BOUND
 

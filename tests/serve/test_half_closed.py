@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.config.models import Listen
-from mcp_hub.serve import half_closed
+from mcp_hub.downstream import half_closed
 from tests.loops import anyio_backend  # noqa: F401
 from tests.network.test_tls import certificate
 from tests.serve.scripted import (

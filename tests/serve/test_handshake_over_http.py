@@ -7,7 +7,7 @@ import pytest
 
 from mcp_hub import errors
 from mcp_hub.config.models import Listen
-from mcp_hub.serve import event_stream, sessions
+from mcp_hub.downstream import event_stream, sessions
 from tests.serve.scripted import (
     BOTH,
     HANG_BOUND,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from mcp_hub import era as eras
 from mcp_hub import errors
-from mcp_hub.serve import event_stream
-from mcp_hub.serve import modern as modern_era
+from mcp_hub.downstream import event_stream
+from mcp_hub.downstream import modern as modern_era
+from mcp_hub.protocol import era as eras
 from tests.serve.scripted import (
     BOTH,
     ENVELOPE,

@@ -10,8 +10,8 @@ import pytest
 
 from mcp_hub import errors
 from mcp_hub.config.models import Listen
+from mcp_hub.downstream import network
 from mcp_hub.errors import HubError
-from mcp_hub.serve import network
 from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import (
     HANG_BOUND,
@@ -168,7 +168,7 @@ async def test_one_connection_too_many_is_told_at_once_and_its_place_is_free_aga
 def test_connections_leave_descriptors_for_everything_else() -> None:
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}));"
-        "from mcp_hub.serve.network import connections_possible;"
+        "from mcp_hub.downstream.network import connections_possible;"
         "print(connections_possible(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
 

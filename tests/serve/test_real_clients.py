@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp_hub import era
+from mcp_hub.protocol import era
 from tests.serve.scripted import HANG_BOUND, Served, serving
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,8 @@ import pytest
 
 from mcp_hub.config.listen import TOKEN_HOLDER
 from mcp_hub.config.models import Listen
-from mcp_hub.principals import ANONYMOUS
-from mcp_hub.serve.security import Gate, Refusal, check_listener
+from mcp_hub.downstream.security import Gate, Refusal, check_listener
+from mcp_hub.security.principals import ANONYMOUS
 
 TOKEN = "t" * 32
 PORT = 8808

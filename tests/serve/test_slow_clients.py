@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mcp_hub.config.listen import Unread
-from mcp_hub.serve import backlog, http, sending
-from mcp_hub.serve import connection as connections
-from mcp_hub.serve.outbox import MAX_BYTES, MAX_WAITING, Outbox
+from mcp_hub.downstream import backlog, http, sending
+from mcp_hub.downstream import connection as connections
+from mcp_hub.downstream.outbox import MAX_BYTES, MAX_WAITING, Outbox
 from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import (
     BOTH,

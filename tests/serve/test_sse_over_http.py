@@ -8,8 +8,8 @@ import pytest
 
 from mcp_hub import errors
 from mcp_hub.config.models import Listen
-from mcp_hub.serve import event_stream
-from mcp_hub.serve.security import Gate
+from mcp_hub.downstream import event_stream
+from mcp_hub.downstream.security import Gate
 from tests.serve.scripted import (
     BOTH,
     HANG_BOUND,

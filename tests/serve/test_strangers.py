@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.config.models import Listen
-from mcp_hub.serve import connection as connections
-from mcp_hub.serve import network
-from mcp_hub.serve.places import NEWCOMER, SHARE, Places
-from mcp_hub.serve.refusals import Refusals
+from mcp_hub.downstream import connection as connections
+from mcp_hub.downstream import network
+from mcp_hub.downstream.places import NEWCOMER, SHARE, Places
+from mcp_hub.downstream.refusals import Refusals
 from tests.loops import anyio_backend  # noqa: F401
 from tests.network.test_tls import certificate
 from tests.serve.scripted import (

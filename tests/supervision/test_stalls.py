@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.stalls import EVERY, STALL, Stalls, at_once, in_slices, in_thread
-from mcp_hub.wire.frames import LARGE, weighs_more
+from mcp_hub.observability.stalls import EVERY, STALL, Stalls, at_once, in_slices, in_thread
+from mcp_hub.protocol.frames import LARGE, weighs_more
 from tests.fakes.client import PATIENCE, check_stalls, spawned
 
 pytestmark = pytest.mark.anyio

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.catalog import Route
+from mcp_hub.catalog.catalog import Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.rules import Breaker as Rules
-from mcp_hub.era import Envelope
 from mcp_hub.errors import CallError, CircuitOpen, Overloaded, ServerUnavailable, UpstreamAnswered
-from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.breaker import Breaker
 from mcp_hub.policy.breaker_states import State
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import PATIENCE, fake, hub
 from tests.hub.test_over_a_network import free_port
 from tests.tries.counted import counting, counting_http, written

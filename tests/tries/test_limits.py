@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.catalog import Route
+from mcp_hub.catalog.catalog import Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.rules import Limits as Rules
-from mcp_hub.era import Envelope
 from mcp_hub.errors import Overloaded
-from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.limits import Limits
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import PATIENCE, fake, hub
 from tests.hub.test_over_a_network import network_hub, sdk
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_hub.catalog import Catalog, Item, Route, Source
-from mcp_hub.kinds import RESOURCES
-from mcp_hub.known_uris import MAX_GIVEN, MAX_URI, GivenUris, KnownUris
+from mcp_hub.catalog.catalog import Catalog, Item, Route, Source
+from mcp_hub.catalog.known_uris import MAX_GIVEN, MAX_URI, GivenUris, KnownUris
+from mcp_hub.protocol.kinds import RESOURCES
 
 
 def test_equal_uris_that_two_servers_gave_one_caller_lead_to_each() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.resource_uris import in_answer, in_error, in_meta, in_question, in_request, in_result
+from mcp_hub.catalog.resource_uris import in_answer, in_error, in_meta, in_question, in_request, in_result
 
 LINK: dict[str, Any] = {"type": "resource_link", "uri": "x:1", "name": "n", "future": 1}
 EMBEDDED: dict[str, Any] = {

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_hub.catalog import Route
+from mcp_hub.catalog.catalog import Route
 from mcp_hub.config.models import Server
-from mcp_hub.era import Envelope
 from mcp_hub.errors import InvalidParameters
-from mcp_hub.kinds import TOOLS
 from mcp_hub.policy import Call
 from mcp_hub.policy.preset import Preset
 from mcp_hub.policy.validate import Validate
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS
 
 ROUTE = Route("s", TOOLS, "t")
 

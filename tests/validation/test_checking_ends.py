@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.catalog import Route
-from mcp_hub.kinds import TOOLS
-from mcp_hub.policy.schema_cost import MAX_EXPRESSIONS
-from mcp_hub.policy.schemas import MAX_COMPILED, MAX_SIZE, Schemas, accepts
+from mcp_hub.catalog.catalog import Route
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.schema.schema_cost import MAX_EXPRESSIONS
+from mcp_hub.schema.schemas import MAX_COMPILED, MAX_SIZE, Schemas, accepts
 from tests.fakes.client import PATIENCE
 from tests.validation.checking import ROUTE, Tool
 

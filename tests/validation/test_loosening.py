@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.loosening import MAX_DEPTH, loosened, stripped
+from mcp_hub.schema.loosening import MAX_DEPTH, loosened, stripped
 
 
 def accepts(schema: Any, value: Any) -> bool:

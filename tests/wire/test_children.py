@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.wire import children, reaper
-from mcp_hub.wire.children import Children
+from mcp_hub.transport import children, reaper
+from mcp_hub.transport.children import Children
 from tests.loops import anyio_backend  # noqa: F401
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.wire.frames import FrameError, Raw, decode, encode, salvage_id
+from mcp_hub.protocol.frames import FrameError, Raw, decode, encode, salvage_id
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -7,10 +7,10 @@ import zlib
 
 import pytest
 
-from mcp_hub.wire.http1 import connection
-from mcp_hub.wire.http1.content_coding import STEP
-from mcp_hub.wire.http1.failures import BrokenOff, NotHttp, Unanswered
-from mcp_hub.wire.http1.response import BUFFER
+from mcp_hub.transport.http1 import connection
+from mcp_hub.transport.http1.content_coding import STEP
+from mcp_hub.transport.http1.failures import BrokenOff, NotHttp, Unanswered
+from mcp_hub.transport.http1.response import BUFFER
 from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.pooled import ask, body_of, pooled, saying, until
 from tests.wire.scripted_http import Reply, Request

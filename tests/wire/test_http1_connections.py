@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.wire.http1 import addresses, pool
-from mcp_hub.wire.http1.failures import (
+from mcp_hub.transport.http1 import addresses, pool
+from mcp_hub.transport.http1.failures import (
     CertificateRefused,
     ConnectTimeout,
     HttpFailure,
@@ -250,8 +250,8 @@ async def test_an_address_that_refuses_leaves_it_to_the_next_one(monkeypatch):
 
 
 async def test_an_address_that_is_silent_leaves_it_to_the_next_one(monkeypatch):
-    monkeypatch.setattr("mcp_hub.wire.http1.dialler.STAGGER", 0.01)
-    monkeypatch.setattr("mcp_hub.wire.http1.dialler._connect", silent := Silent())
+    monkeypatch.setattr("mcp_hub.transport.http1.dialler.STAGGER", 0.01)
+    monkeypatch.setattr("mcp_hub.transport.http1.dialler._connect", silent := Silent())
     async with scripted(saying(TWO)) as server:
         resolving(monkeypatch, ("127.0.0.1", 1), ("127.0.0.1", server.port))
         async with pool_of(1, "two.example") as kept:
@@ -263,7 +263,7 @@ class Silent:
     """Connecting, but for the first address that is tried: it never answers."""
 
     def __init__(self) -> None:
-        from mcp_hub.wire.http1 import dialler
+        from mcp_hub.transport.http1 import dialler
 
         self._connect = dialler._connect
         self._first = True

@@ -3,8 +3,8 @@
 import pytest
 from yarl import URL
 
-from mcp_hub.wire.http1 import request_heads
-from mcp_hub.wire.http1.request_heads import RequestHeads
+from mcp_hub.transport.http1 import request_heads
+from mcp_hub.transport.http1.request_heads import RequestHeads
 
 
 def lines(head: bytes) -> list[str]:

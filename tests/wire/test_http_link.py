@@ -9,9 +9,9 @@ import socket
 import pytest
 
 from mcp_hub.config.models import Deadlines
-from mcp_hub.wire import http_client
-from mcp_hub.wire.http_client import HttpLink
-from mcp_hub.wire.link import LinkError, LinkLost, SessionLost
+from mcp_hub.transport import http_client
+from mcp_hub.transport.http_client import HttpLink
+from mcp_hub.transport.link import LinkError, LinkLost, SessionLost
 from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import (
     NOTE,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.config.models import Deadlines
-from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, Unauthorized
+from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost, Unauthorized
 from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import (
     NOTE,
@@ -102,7 +102,7 @@ async def test_the_body_of_a_failure_is_shown_short_escaped_and_without_our_cred
 
 
 async def test_an_error_whose_body_never_ends_is_told_all_the_same(monkeypatch):
-    monkeypatch.setattr("mcp_hub.wire.http.ERROR_BODY_WAIT", 0.05)
+    monkeypatch.setattr("mcp_hub.transport.http.ERROR_BODY_WAIT", 0.05)
 
     async def script(request: Request, reply: Reply) -> None:
         await reply.head(500, Content_Length="1000")

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from mcp_hub.wire import http_client, http_stream
-from mcp_hub.wire.link import LinkError, LinkLost
+from mcp_hub.transport import http_client, http_stream
+from mcp_hub.transport.link import LinkError, LinkLost
 from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import (
     NOTE,

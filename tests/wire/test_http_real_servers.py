@@ -15,10 +15,10 @@ from mcp.server.mcpserver import Context, MCPServer
 
 from mcp_hub.config.models import Server as Configured
 from mcp_hub.errors import UpstreamAnswered
-from mcp_hub.wire.http_client import HttpLink
-from mcp_hub.wire.link import LinkLost, SessionLost
-from mcp_hub.wire.peer import Peer, nothing_offered
-from mcp_hub.wire.sse_client import SseLink
+from mcp_hub.transport.http_client import HttpLink
+from mcp_hub.transport.link import LinkLost, SessionLost
+from mcp_hub.transport.peer import Peer, nothing_offered
+from mcp_hub.transport.sse_client import SseLink
 from tests.wire.scripted_http import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -190,7 +190,7 @@ async def test_a_restarted_server_no_longer_knows_the_session():
 
 @pytest.mark.parametrize("kind", ["sdk http", "sdk sse"])
 async def test_a_server_that_stops_loses_the_link(kind, monkeypatch):
-    monkeypatch.setattr("mcp_hub.wire.http_stream.FIRST_DELAY", 0.01)
+    monkeypatch.setattr("mcp_hub.transport.http_stream.FIRST_DELAY", 0.01)
     async with served(APPS[kind]()) as port:
         talk = Talk(kind, port)
         async with asyncio.timeout(PATIENCE):

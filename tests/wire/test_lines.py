@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.wire.lines import LineReader, Oversized
+from mcp_hub.transport.lines import LineReader, Oversized
 
 
 def fed(data: bytes, cuts: list[int], limit: int) -> list[bytes | Oversized]:

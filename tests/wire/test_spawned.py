@@ -11,7 +11,7 @@ import psutil
 import pytest
 import uvloop
 
-from mcp_hub.wire import spawned
+from mcp_hub.transport import spawned
 from tests.fakes.client import PATIENCE
 
 STEPS = 10

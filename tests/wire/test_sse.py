@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.wire.sse import COMMENT, EventTooLarge, SseEvent, SseParser, encode_event
+from mcp_hub.transport.sse import COMMENT, EventTooLarge, SseEvent, SseParser, encode_event
 
 STREAM = (
     b"\xef\xbb\xbf: hello\r\nevent: endpoint\rdata: /a\r\n\r\n"

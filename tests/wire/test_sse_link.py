@@ -7,8 +7,8 @@ import pytest
 
 from mcp_hub.config.models import Deadlines
 from mcp_hub.config.models import Server as Configured
-from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost, SessionLost, Unauthorized
-from mcp_hub.wire.sse_client import SseLink
+from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost, SessionLost, Unauthorized
+from mcp_hub.transport.sse_client import SseLink
 from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import PATIENCE, Inbox, Reply, Request, Server, scripted
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.errors import UpstreamAnswered
-from mcp_hub.wire import reaper
-from mcp_hub.wire.children import Children
-from mcp_hub.wire.link import FrameTooLarge, LinkError, LinkLost
-from mcp_hub.wire.peer import Peer, nothing_offered
-from mcp_hub.wire.stdio import StdioLink
+from mcp_hub.transport import reaper
+from mcp_hub.transport.children import Children
+from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost
+from mcp_hub.transport.peer import Peer, nothing_offered
+from mcp_hub.transport.stdio import StdioLink
 from tests.fakes.client import FAKE, PATIENCE
 
 pytestmark = pytest.mark.anyio

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from mcp_hub.wire.http1.connection import MAX_FIELDS, HttpConnection
-from mcp_hub.wire.http1.failures import HttpFailure
-from mcp_hub.wire.http1.response import HttpResponse
+from mcp_hub.transport.http1.connection import MAX_FIELDS, HttpConnection
+from mcp_hub.transport.http1.failures import HttpFailure
+from mcp_hub.transport.http1.response import HttpResponse
 from tests.fuzz import strict_http
 from tests.fuzz.supply import Supply, split
 

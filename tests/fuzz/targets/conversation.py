@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcp_hub.errors import UpstreamAnswered
-from mcp_hub.wire.frames import FrameError, Message, decode
-from mcp_hub.wire.link import LinkError, LinkLost, Receiver, RequestId
-from mcp_hub.wire.peer import MAX_BACKGROUND, Peer, nothing_offered
+from mcp_hub.protocol.frames import FrameError, Message, decode
+from mcp_hub.transport.link import LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.transport.peer import MAX_BACKGROUND, Peer, nothing_offered
 from tests.fuzz.supply import Supply
 
 TOKENS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from mcp_hub.wire import sse
+from mcp_hub.transport import sse
 from tests.fuzz.supply import Supply, split
 from tests.wire.test_sse import reference
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mcp_hub import names
+from mcp_hub.catalog import names
 from tests.fuzz.supply import Supply
 
 TOKENS = (

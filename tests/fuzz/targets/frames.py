@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from mcp_hub.wire.frames import FrameError, decode, decode_exactly, encode, salvage_id
+from mcp_hub.protocol.frames import FrameError, decode, decode_exactly, encode, salvage_id
 from tests.fuzz.supply import Supply
 
 TOKENS = (

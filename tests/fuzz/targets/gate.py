@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcp_hub.config.models import Listen
 from mcp_hub.config.secret_str import SecretStr
-from mcp_hub.serve.security import Gate, Refusal
+from mcp_hub.downstream.security import Gate, Refusal
 from tests.fuzz.supply import Supply
 
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_hub.wire import lines
+from mcp_hub.transport import lines
 from tests.fuzz.supply import Supply, split
 
 TOKENS = (b"\n", b"\r\n", b"\n\n", b"\0", b"x" * 40, b'{"id":1}', b"\xff")

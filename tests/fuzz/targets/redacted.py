@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mcp_hub.redaction import Redaction
+from mcp_hub.protocol.frames import FrameError, decode
+from mcp_hub.security.redaction import Redaction
 from mcp_hub.text import printable
-from mcp_hub.wire.frames import FrameError, decode
 from tests.fuzz.supply import Supply
 from tests.records.test_redaction import forms, leaves
 

@@ -11,9 +11,9 @@ import re
 import socket
 from typing import Any
 
-from mcp_hub.serve.connection import BODY as READING_A_BODY
-from mcp_hub.serve.connection import Connection
-from mcp_hub.serve.listener import Listener
+from mcp_hub.downstream.connection import BODY as READING_A_BODY
+from mcp_hub.downstream.connection import Connection
+from mcp_hub.downstream.listener import Listener
 from tests.fuzz import strict_http
 from tests.fuzz.front import ARGUMENTS, CALL, front
 from tests.fuzz.supply import Supply, split

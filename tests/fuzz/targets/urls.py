@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from mcp_hub.url_rules import UrlRules
+from mcp_hub.security.url_rules import UrlRules
 from tests.fuzz.supply import Supply
 from tests.guard import test_readings_of_clients as readings
 

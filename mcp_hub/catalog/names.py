@@ -1,0 +1,217 @@
+"""Original names to exposed ones; pure. The way back is the catalog's index, never a parse of the exposed name.
+
+What holds: an exposed tool or prompt name has 1 to 64 characters of `[A-Za-z0-9_-]`. A pair that needs no change is
+`namespace__name`, and splits back into the pair where the namespace has no `__` and does not end in `_`. No name and
+no namespace is reserved here; equal results of different pairs are the catalog's to tell apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from mcp_hub.security.urls import decoded_but_delimiters
+
+MAX_LENGTH: Final = 64
+"""What the strictest client allows in a tool's name."""
+SEPARATOR: Final = "__"
+URI_PREFIX: Final = "mcp-hub://"
+"""Only the hub gives out URIs that begin so."""
+
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
+_RUN: Final = re.compile(r"_{2,}")
+_HASH_LENGTH: Final = 8
+
+
+def expose(namespace: str, name: str) -> str:
+    """`namespace__name` in characters and length every client accepts; deterministic.
+
+    `""` as namespace puts nothing in front. Each illegal character becomes `_`; what is too long is cut and ends in
+    `_` and 8 hexadecimal digits of a hash of the full pair.
+    """
+    legal = _ILLEGAL.sub("_", _full(namespace, name))
+    return legal if len(legal) <= MAX_LENGTH else _hashed(legal, namespace, name)
+
+
+def renamed(namespace: str, name: str, attempt: int = 0) -> str:
+    """Another name for the same pair, for when the first is taken; always with a hash, never what `expose` says.
+
+    Deterministic; each `attempt` gives another one.
+    """
+    legal = _ILLEGAL.sub("_", _full(namespace, name))
+    return _hashed(legal, namespace, name, str(attempt))
+
+
+def lookalike(namespace: str, name: str) -> str:
+    """Equal for names that a person or a model takes for each other: by case, by NFKC, or by where `_` divides them."""
+    legal = _ILLEGAL.sub("_", unicodedata.normalize("NFKC", _full(namespace, name)))
+    return _RUN.sub("_", legal).casefold()
+
+
+def _full(namespace: str, name: str) -> str:
+    return f"{namespace}{SEPARATOR}{name}" if namespace else name
+
+
+def _hashed(legal: str, *parts: str) -> str:
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
+    return f"{legal[: MAX_LENGTH - _HASH_LENGTH - 1]}_{digest}"
+
+
+def expose_uri(upstream: str, uri: str) -> str:
+    """The URI (or URI template) of one upstream's resource where another upstream has the same one.
+
+    No two pairs give the same: the upstream's id is percent-encoded, so the first slash ends it.
+    """
+    return f"{URI_PREFIX}{quote(upstream, safe='', errors='surrogatepass')}/{uri}"
+
+
+def original_uri(exposed: str) -> tuple[str, str] | None:
+    """(upstream, URI) of what `expose_uri` made; None for any other URI."""
+    if not exposed.startswith(URI_PREFIX):
+        return None
+    upstream, slash, uri = exposed[len(URI_PREFIX) :].partition("/")
+    if not slash or not upstream:
+        return None
+    return unquote(upstream, errors="surrogatepass"), uri
+
+
+EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
+"""An expression of a URI template: its operator and its variables."""
+MAX_EXPRESSIONS: Final = 16
+"""Expressions in one URI template; no server needs more."""
+
+
+class _Gap(msgspec.Struct, frozen=True):
+    """What one expression may stand for: nothing, or `lead` and any text without a character of `stops`."""
+
+    lead: str
+    stops: re.Pattern[str]
+
+
+_TAIL: Final = re.compile(r"[?#]")
+_NOT_A_PART: Final = re.compile(r"[/?#]")
+_GAPS: Final = {
+    "": _Gap("", _NOT_A_PART),
+    "*": _Gap("", _TAIL),  # FastMCP's `{path*}`: several segments
+    "+": _Gap("", re.compile(r"(?!)")),
+    "#": _Gap("#", re.compile(r"(?!)")),
+    ".": _Gap(".", _NOT_A_PART),
+    "/": _Gap("/", _TAIL),
+    ";": _Gap(";", _NOT_A_PART),
+    "?": _Gap("?", re.compile(r"#")),
+    "&": _Gap("&", re.compile(r"#")),
+}
+
+
+class UriPattern(msgspec.Struct, frozen=True):
+    """The URIs of one RFC 6570 template. Matching takes expressions × characters, whatever the URI."""
+
+    parts: tuple[str | _Gap, ...]
+    literal: int
+    """Characters that are the template's own: of two templates that match, the one with more says more."""
+
+    def cost(self, uri: str) -> int:
+        """What `fullmatch` takes at the most, in places looked at; 0 for a URI that begins otherwise."""
+        first = self.parts[0] if self.parts else ""
+        return len(self.parts) * len(uri) if not isinstance(first, str) or uri.startswith(first) else 0
+
+    def takes(self, uri: str) -> bool:
+        """Whether a readable URI is one of this template's, with a query or a fragment or without."""
+        return self.fullmatch(uri) is not None or self.fullmatch(without_tail(uri)) is not None
+
+    def fullmatch(self, uri: str) -> str | None:
+        """The URI, if it is one of this template's; else None."""
+        # All places a part can end at are followed at the same time: nothing is ever tried twice.
+        ends = [0]
+        for part in self.parts:
+            if isinstance(part, str):
+                ends = [end + len(part) for end in ends if uri.startswith(part, end)]
+            else:
+                ends = _beyond(part, ends, uri)
+            if not ends:
+                return None
+        return uri if ends[-1] == len(uri) else None
+
+
+def _beyond(gap: _Gap, starts: list[int], uri: str) -> list[int]:
+    """Every place a gap that begins at one of `starts` can end at; both in ascending order."""
+    reached = set(starts)
+    covered = -1
+    for start in starts:
+        if not uri.startswith(gap.lead, start):
+            continue
+        first = start + len(gap.lead)
+        if first > covered:
+            stop = gap.stops.search(uri, first)
+            covered = stop.start() if stop is not None else len(uri)
+            reached.update(range(first, covered + 1))
+    return sorted(reached)
+
+
+def is_template(uri: str) -> bool:
+    """Whether a URI has expressions."""
+    return EXPRESSION.search(uri) is not None
+
+
+_SEPARATORS: Final = {"": ",", "+": ",", "#": ",", "?": "&"}
+
+
+def filled(template: str, values: Mapping[str, str]) -> str:
+    """A template with what is known of its variables put in, as it is; expressions of which nothing is known stay."""
+
+    def expanded(expression: re.Match[str]) -> str:
+        operator, listed = expression[1], expression[2].split(",")
+        variables = [one for name in listed if (one := name.removesuffix("*").partition(":")[0]) in values]
+        if not variables or (len(variables) < len(listed) and operator not in (";", "?", "&")):
+            return expression[0]
+        pairs = (f"{name}={values[name]}" if operator in (";", "?", "&") else values[name] for name in variables)
+        return operator.replace("+", "") + _SEPARATORS.get(operator, operator).join(pairs)
+
+    return EXPRESSION.sub(expanded, template)
+
+
+def readable(uri: str) -> str:
+    """A URI as it is matched against templates: the scheme in lower case, everything decoded but delimiters."""
+    return _readable_part(uri, first=True)
+
+
+def without_tail(uri: str) -> str:
+    """A URI without query and fragment."""
+    return _TAIL.split(uri, maxsplit=1)[0]
+
+
+def _readable_part(text: str, *, first: bool) -> str:
+    with contextlib.suppress(ValueError):  # bytes that are no UTF-8 stay as they are written
+        text = decoded_but_delimiters(text)
+    scheme, colon, rest = text.partition(":")
+    return f"{scheme.lower()}{colon}{rest}" if first and colon and scheme.isascii() and "/" not in scheme else text
+
+
+def template_pattern(template: str) -> UriPattern | None:
+    """What the URIs of an RFC 6570 template look like; None for one with too many expressions.
+
+    Every operator of the RFC counts, and FastMCP's `{path*}`; how many values an expression has and how long they are
+    does not: that is for the upstream to say. What is matched is to be `readable`.
+    """
+    expressions = list(EXPRESSION.finditer(template))
+    if len(expressions) > MAX_EXPRESSIONS:
+        return None
+    parts: list[str | _Gap] = []
+    literal = at = 0
+    for expression in expressions:
+        if expression.start() > at:
+            parts.append(_readable_part(template[at : expression.start()], first=at == 0))
+        literal += expression.start() - at
+        several = not expression[1] and any(one.endswith("*") for one in expression[2].split(","))
+        parts.append(_GAPS["*" if several else expression[1]])
+        at = expression.end()
+    if at < len(template):
+        parts.append(_readable_part(template[at:], first=at == 0))
+    return UriPattern(tuple(parts), literal + len(template) - at)

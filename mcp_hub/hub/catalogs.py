@@ -1,0 +1,389 @@
+"""The catalog of all callers, those of profiles and of callers that are offered more, built anew when lists change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import eq
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.catalog.catalog import Catalog, Item, OnConflict, Route, Source
+from mcp_hub.observability.stalls import at_once, in_slices
+from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
+from mcp_hub.security.principals import profile_of
+from mcp_hub.upstream.connection import Upstream
+from mcp_hub.upstream.lists import Lists
+
+log = logging.getLogger("mcp_hub")
+
+REBUILD_AFTER: Final = 0.05
+"""Seconds changes of several upstreams are collected before the catalog is built again."""
+REBUILD_UNSEEN: Final = 0.5
+"""The same while nobody has asked for a list; whoever does has it built at once."""
+AT_ONCE: Final = 0.015
+"""Seconds a build may take in one piece; what is left of it then is done in slices, and callers see the catalog before
+it meanwhile."""
+
+Shape = Callable[[Sequence[Item]], Generator[None, None, Sequence[Item]]]
+Whom = Callable[[Hashable | None], bool]
+"""Whether a caller is meant."""
+Watcher = Callable[[frozenset[Kind], Whom], None]
+"""Told which lists have changed, and of whom."""
+View = Callable[[Catalog, Hashable | None], Catalog]
+"""What a caller sees of a catalog with all that it may see."""
+Shown = Callable[[Route, str | None], bool]
+"""Whether a route may be reached by callers of a profile."""
+
+
+class _Shaped(msgspec.Struct, frozen=True):
+    """The items of one upstream as the rules leave them."""
+
+    upstream: Upstream
+    items: Sequence[Item]
+    everybodys: frozenset[Route]
+    lists: tuple[Any, ...]
+    """The lists it was made of."""
+
+    def is_of(self, upstream: Upstream) -> bool:
+        """Whether it was made of the lists that an upstream has now."""
+        now = _lists_of(upstream)
+        return len(now) == len(self.lists) and all(one is other for one, other in zip(now, self.lists, strict=True))
+
+    def source(self, shown: Callable[[Route], bool], offered: Lists | None = None) -> Generator[None, None, Source]:
+        """Those for everybody and those that `offered` has besides, as far as they are `shown`."""
+        own = _routes(self.upstream, offered) if offered is not None else frozenset()
+        kept: list[Item] = []
+        for item in self.items:
+            yield
+            if (item.route in self.everybodys or item.route in own) and shown(item.route):
+                kept.append(item)
+        items = tuple(kept)
+        return Source(self.upstream.server.id, self.upstream.server.namespace, items)
+
+
+class Catalogs:
+    """Built from what `show` was told last."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self._upstreams: Mapping[str, Upstream] = {}
+        self._shape: Shape = _as_they_are
+        self._shown: Shown = _everything
+        self._on_conflict: OnConflict = "keep_first"
+        self._info = info
+        self._built: Callable[[], None] = _nothing
+        self._view: View | None = None
+        """None: every caller sees all that it may see."""
+        self._viewed: View | None = None
+        """That of when callers were last told of changes."""
+        self._reserved: frozenset[str] = frozenset()
+        self._renewed = False
+        """Whether the next build is the first of its generation: a name may lead elsewhere then."""
+        self._catalog = Catalog.build((), server_info=info)
+        self._shaped: dict[str, _Shaped] = {}
+        """By upstream, of the rules in force."""
+        self._reviewed = False
+        """Whether the rules may find something else than before in lists that are the same."""
+        self._building: asyncio.Task[None] | None = None
+        """What is left of a build, done in slices."""
+        self._unread: frozenset[str] = frozenset()
+        """Upstreams whose lists as they are now no rule has seen yet."""
+        self._asked: set[str] = set()
+        """Profiles that somebody has asked for and that have no catalog yet."""
+        self._of_profile: dict[str, Catalog] = {}
+        """Of the profiles somebody has asked for."""
+        self._of: dict[Hashable, Catalog] = {}
+        """Of the callers that are offered more than the others."""
+        self._dirty = False
+        self._rebuild: asyncio.TimerHandle | None = None
+        self._watchers: list[Watcher] = []
+        self.seen = False
+        """Whether a list was given out, or a call found its way by one."""
+
+    def show(
+        self,
+        upstreams: Mapping[str, Upstream],
+        shape: Shape,
+        shown: Shown,
+        on_conflict: OnConflict,
+        built: Callable[[], None],
+        view: View | None = None,
+        reserved: frozenset[str] = frozenset(),
+    ) -> None:
+        """From now on these upstreams, their lists as `shape` and, to profiles, `shown` leave them, seen as by `look`.
+
+        `built()` is called after each build.
+        """
+        self._upstreams, self._shape, self._shown = upstreams, shape, shown
+        self._on_conflict, self._built = on_conflict, built
+        self._view, self._reserved = view, reserved
+        self._dirty = self._renewed = self._reviewed = True
+        if self._building is not None:
+            self._building.cancel()  # it goes by rules that are in force no more
+            self._building = None
+        if self.seen:
+            self._build()
+
+    def look(self, view: View, reserved: frozenset[str]) -> None:
+        """From now on callers see their catalogs through `view`; `reserved` are names of the hub's own tools in them.
+
+        A caller is told if that makes a difference to it.
+        """
+        self._view = view
+        if reserved != self._reserved:
+            self._reserved, self._dirty = reserved, True
+        if self.seen and self._dirty:
+            self._build()
+        elif not self._dirty:
+            former, self._viewed = self._viewed, view
+            self.tell(frozenset({TOOLS}), lambda caller: self._looks_new(former, self.whole(caller), caller))
+
+    def changed_for(self, caller: Hashable | None, before: Catalog) -> None:
+        """Tell one caller if it does not see any more what it saw before."""
+        self.tell(self.of(caller).changed(before), partial(eq, caller))
+
+    def watch(self, watcher: Watcher) -> None:
+        """`watcher(kinds, whom)` is called when lists have changed that somebody may have asked for."""
+        self._watchers.append(watcher)
+
+    def changed(self, *, reviewed: bool = False) -> None:
+        """Lists of an upstream have changed; `reviewed`: rather what a rule finds in them."""
+        self._dirty = True
+        self._reviewed = self._reviewed or reviewed
+        if self._rebuild is None:
+            after = REBUILD_AFTER if self.seen else REBUILD_UNSEEN
+            self._rebuild = asyncio.get_running_loop().call_later(after, self._build)
+
+    def close(self) -> None:
+        """Build no more."""
+        if self._rebuild is not None:
+            self._rebuild.cancel()
+        if self._building is not None:
+            self._building.cancel()
+
+    @property
+    def everybodys(self) -> Catalog:
+        """What is known now of what all callers without a profile see; while it is built in slices, what was known."""
+        if self._dirty and self._building is None:
+            self._build()
+        return self._catalog
+
+    async def settled(self, seconds: float) -> None:
+        """Return when what is known now has been built, at most in so many seconds."""
+        if self._dirty and self._building is None:
+            self._build()
+        until = time.monotonic() + seconds
+        for _ in range(2):  # what runs now may have begun with less than is known by now
+            if self._building is not None:
+                await asyncio.wait({self._building}, timeout=max(0.0, until - time.monotonic()))
+
+    def is_unread(self, upstream: str) -> bool:
+        """Whether the rules have not seen yet what an upstream lists now, so that it may not be called as before."""
+        return upstream in self._unread
+
+    def is_behind(self, caller: Hashable | None) -> bool:
+        """Whether a caller sees less than is known, or nothing, because a build is not done yet."""
+        return self._building is not None or profile_of(caller) in self._asked
+
+    def of(self, caller: Hashable | None) -> Catalog:
+        """What one caller sees."""
+        whole = self.whole(caller)
+        return whole if self._view is None else self._view(whole, caller)
+
+    def whole(self, caller: Hashable | None) -> Catalog:
+        """What one caller sees, and what it could see if it switched everything on."""
+        catalog = self.everybodys  # up to date, and what is kept beside it
+        own = self._of.get(caller) if self._of else None
+        return own or self._base(profile_of(caller), catalog)
+
+    def _base(self, profile: str | None, everybodys: Catalog) -> Catalog:
+        """What is offered to all callers of a profile."""
+        if profile is None:
+            return everybodys
+        if profile not in self._of_profile and self._building is None:
+            steps = self._merged(profile, (), None, None)
+            done, catalog = at_once(steps, AT_ONCE)
+            if done and catalog is not None:
+                self._of_profile[profile] = catalog
+        if profile not in self._of_profile:
+            self._asked.add(profile)
+            if self._building is None:
+                self._build()
+        return self._of_profile.get(profile, _NOTHING)
+
+    def _build(self) -> None:
+        if self._rebuild is not None:
+            self._rebuild.cancel()
+            self._rebuild = None
+        if self._building is not None:
+            self._dirty = True
+            return
+        steps = self._steps()
+        done, _ = at_once(steps, AT_ONCE)
+        if not done:
+            self._building = asyncio.get_running_loop().create_task(self._go_on(steps))
+
+    async def _go_on(self, steps: Generator[None]) -> None:
+        try:
+            await in_slices(steps)
+        except Exception:
+            log.exception("the catalog could not be built")
+        self._building = None
+        if self._dirty or self._asked:
+            self._build()
+
+    def _steps(self) -> Generator[None]:
+        """One build, of what is there now."""
+        self._dirty = False
+        there = {id: upstream for id, upstream in self._upstreams.items() if upstream.lists.items}
+        reviewed, self._reviewed = self._reviewed, False
+        shaped = {} if reviewed else {id: one for id, one in self._shaped.items() if id in there}
+        self._unread = frozenset(id for id in there if id not in shaped or not shaped[id].is_of(there[id]))
+        shape = self._shape
+        for id, upstream in there.items():
+            if id in self._unread:
+                shaped[id] = yield from _shaped_of(upstream, shape)
+            elif shaped[id].upstream is not upstream:
+                shaped[id] = msgspec.structs.replace(shaped[id], upstream=upstream)
+        self._shaped = {id: shaped[id] for id in there}
+        previous, before, profiles = self._catalog, self._of, self._of_profile
+        # Until somebody has seen a name it may still change: who is first is the file's to say, not who came first.
+        remembers, self._renewed = self.seen and not self._renewed, False
+        catalog = yield from self._merged(None, (), previous if remembers else None, previous)
+        callers = {caller for upstream in self._upstreams.values() for caller in upstream.own_lists.all}
+        asked = {*self._asked, *(one for caller in callers if (one := profile_of(caller)) is not None)} - set(profiles)
+        of_profile: dict[str, Catalog] = {}
+        for name in (*profiles, *asked):
+            then = profiles.get(name)
+            of_profile[name] = yield from self._merged(name, (), then if remembers else None, then)
+        of: dict[Hashable, Catalog] = {}
+        for caller in callers:
+            base = profile_of(caller)
+            offered = catalog if base is None else of_profile.get(base)
+            of[caller] = yield from self._merged(base, (caller,), offered, offered)
+        known = set(previous.findings)
+        for finding in (finding for finding in catalog.findings if finding not in known):
+            log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
+        self._catalog, self._of_profile, self._of = catalog, of_profile, of
+        self._unread = frozenset()
+        self._asked -= set(of_profile)
+        profiles = {**{profile: _NOTHING for profile in asked}, **profiles}
+        self._built()
+        whom: dict[str | None, frozenset[Kind]] = {None: self._catalog.changed(previous)}
+        whom.update((profile, one.changed(profiles[profile])) for profile, one in self._of_profile.items())
+        former, self._viewed = self._viewed, self._view
+        if self._view is not None:
+
+            def seen_by(caller: Hashable | None) -> Catalog | None:
+                profile = profile_of(caller)
+                return before.get(caller) or (previous if profile is None else profiles.get(profile))
+
+            self.tell(frozenset({TOOLS}), lambda caller: self._looks_new(former, seen_by(caller), caller))
+            whom = {profile: kinds - {TOOLS} for profile, kinds in whom.items()}
+        for profile, kinds in whom.items():
+            self.tell(kinds, partial(_is_of, profile))
+        for caller in callers | before.keys():
+            profile = profile_of(caller)
+            then = before.get(caller, self._base(profile, self._catalog))
+            kinds = self.whole(caller).changed(then) - whom.get(profile, frozenset())
+            self.tell(kinds if self._view is None else kinds - {TOOLS}, partial(eq, caller))
+
+    def _looks_new(self, former: View | None, then: Catalog | None, caller: Hashable | None) -> bool:
+        """Whether a caller sees other tools than it saw of `then`, through `former`; None: it has seen nothing."""
+        if then is None:
+            return False
+        before = then if former is None else former(then, caller)
+        return TOOLS in self.of(caller).changed(before)
+
+    def _merged(
+        self, profile: str | None, caller: tuple[Hashable, ...], previous: Catalog | None, like: Catalog | None
+    ) -> Generator[None, None, Catalog]:
+        """What a profile shows, and what a caller is offered besides, in steps."""
+
+        def shown(route: Route) -> bool:
+            return profile is None or self._shown(route, profile)
+
+        away = frozenset(id for id, upstream in self._upstreams.items() if not upstream.presence.listed)
+        sources: list[Source] = []
+        for one in self._shaped.values():
+            source = yield from one.source(shown, *(one.upstream.own_lists.of(each) for each in caller))
+            sources.append(source)
+        return (
+            yield from Catalog.building(
+                sources,
+                self._on_conflict,
+                previous=previous,
+                like=like,
+                server_info=self._info,
+                away=away,
+                reserved=self._reserved,
+            )
+        )
+
+    def tell(self, changed: frozenset[Kind], whom: Whom) -> None:
+        """Tell the callers that are meant to ask for these lists again."""
+        if changed and self.seen:
+            for watcher in self._watchers:
+                watcher(changed, whom)
+
+
+_NOTHING: Final = Catalog.build(())
+"""What callers of a profile see until its catalog has been built."""
+
+
+def _lists_of(upstream: Upstream) -> tuple[Any, ...]:
+    """The lists of an upstream that are there now; each is replaced, never changed."""
+    return tuple(
+        lists.items.get(kind) for lists in (upstream.lists, *upstream.own_lists.all.values()) for kind in KINDS
+    )
+
+
+def _shaped_of(upstream: Upstream, shape: Shape) -> Generator[None, None, _Shaped]:
+    made_of = _lists_of(upstream)
+    own = list(upstream.own_lists.all.values())
+    listed: list[Item] = []
+    for item in _items(upstream, upstream.lists):
+        yield
+        listed.append(item)
+    everybodys = frozenset(item.route for item in listed)
+    found: dict[Route, Item] = {}
+    for lists in own:
+        for item in _items(upstream, lists):
+            yield
+            if item.route not in everybodys:
+                found.setdefault(item.route, item)
+    items = yield from shape([*listed, *found.values()])
+    return _Shaped(upstream, items, everybodys, made_of)
+
+
+def _as_they_are(items: Sequence[Item]) -> Generator[None, None, Sequence[Item]]:
+    yield
+    return items
+
+
+def _everything(route: Route, profile: str | None) -> bool:
+    return True
+
+
+def _nothing() -> None:
+    pass
+
+
+def _items(upstream: Upstream, lists: Lists) -> Iterator[Item]:
+    for kind in KINDS:
+        for wire in lists.items.get(kind, ()):
+            name = wire.get(kind.name_key) if isinstance(wire, dict) else None
+            text = name if isinstance(name, str) else ""
+            yield Item(Route(upstream.server.id, kind, text), text, wire)
+
+
+def _is_of(profile: str | None, caller: Hashable | None) -> bool:
+    return profile_of(caller) == profile
+
+
+def _routes(upstream: Upstream, lists: Lists) -> frozenset[Route]:
+    return frozenset(item.route for item in _items(upstream, lists))

@@ -1,0 +1,119 @@
+"""How Agently writes down what a function takes and returns: `{"name": (type, "text;text;Default: 3")}`."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+
+from mcp_hub.servers.local.arguments import annotated
+
+Json = dict[str, Any]
+Kwargs = dict[str, Any]
+
+REST: Final = "<*>"
+"""Stands for arguments that have no name of their own."""
+_JSON_TYPES: Final[Mapping[Any, str]] = {
+    **{str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"},
+    **{"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"},
+    **{name: name for name in ("string", "integer", "number", "boolean", "array", "object")},
+}
+
+
+def from_schema(schema: Mapping[str, Any] | None) -> Kwargs | None:
+    """A JSON schema of an object, which stays as it is; None where there is nothing to say.
+
+    Raises TypeError for a schema of something else.
+    """
+    if not schema:
+        return None
+    if schema.get("type", "object") != "object":
+        raise TypeError(f"Input schema type is not 'object' but: {schema['type']}")
+    properties = schema.get("properties")
+    found: Kwargs = {}
+    for name, one in (properties or {}).items():
+        found[name] = _of_property(one if isinstance(one, Mapping) else {})
+    rest = schema.get("additionalProperties", False)
+    if isinstance(rest, Mapping):
+        found[REST] = _of_property(rest)
+    elif rest is not False:
+        found[REST] = (Any, "")
+    return found or None
+
+
+def _of_property(schema: Mapping[str, Any]) -> tuple[Any, str]:
+    texts = [f"{key}: {value}" for key, value in schema.items() if key not in ("type", "title")]
+    return schema.get("type", Any), ";".join(texts)
+
+
+def from_function(function: Callable[..., Any]) -> Kwargs:
+    """What a signature says; `Annotated[T, "a", "b"]` is T with these texts."""
+    hints = _hints(function)
+    found: Kwargs = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        hint = hints.get(name, Any if parameter.annotation is parameter.empty else parameter.annotation)
+        base, text, _ = annotated(hint, parameter.default)
+        found[name] = (base, text)
+    return found
+
+
+def returns_of(function: Callable[..., Any]) -> Any:
+    """What a function says it returns, None where it does not: a model by its fields, any other type as it is."""
+    hints = _hints(function)
+    return plain_type(hints["return"]) if "return" in hints else None
+
+
+def plain_type(hint: Any) -> Any:
+    """A type, a model as `{field: (type, description)}`."""
+    base = annotated(hint)[0]
+    if not isinstance(base, type) or isinstance(base, types.GenericAlias) or not issubclass(base, BaseModel):
+        return base
+    return {
+        name: (plain_type(field.annotation), field.description)
+        if field.description
+        else (plain_type(field.annotation),)
+        for name, field in base.model_fields.items()
+    }
+
+
+def to_schema(kwargs: Mapping[str, Any], function: Callable[..., Any]) -> Json:
+    """A JSON schema of what was written down by hand; what a type means to JSON is said where that is known.
+
+    Required is what the function has no default for.
+    """
+    properties = {name: _property(one) for name, one in kwargs.items() if name != REST}
+    try:
+        parameters: Mapping[str, inspect.Parameter] = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        parameters = {}
+    required = [
+        name for name in properties if name in parameters and parameters[name].default is inspect.Parameter.empty
+    ]
+    return {"type": "object", "properties": properties} | ({"required": required} if required else {})
+
+
+def _property(written: Any) -> Json:
+    kind, *texts = written if isinstance(written, tuple | list) else (written,)
+    origin: Any = get_origin(kind)
+    found: Json = {}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        found["enum"] = [member.value for member in kind]
+    elif origin is Literal:
+        found["enum"] = list(get_args(kind))
+    else:
+        named = _JSON_TYPES.get(origin or kind) if isinstance(origin or kind, type | str) else None
+        found |= {} if named is None else {"type": named}
+    described = ";".join(str(text) for text in texts if text)
+    return found | ({"description": described} if described else {})
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception:  # a name that is not there; the signature has what was written
+        return {}

@@ -1,0 +1,1 @@
+"""AgentScope's tool system on the hub: `Toolkit`, its groups and skills, and the three MCP clients."""

@@ -1,0 +1,135 @@
+"""One call of a toolkit's tool: through the hub, or through its MCP client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mcp_hub.errors import CallError, InvalidParameters, ToolFailed
+from mcp_hub.library.agentscope.objects import McpObject
+from mcp_hub.library.agentscope.registered import RegisteredToolFunction
+from mcp_hub.library.agentscope.streams import NoResponse, ToolRaised, response, streamed
+from mcp_hub.library.hub import Hub
+from mcp_hub.servers.local.extension import Extension
+from mcp_hub.servers.local.functions import Withheld, postprocessed, tool_call
+from mcp_hub.servers.local.response import ToolResponse, response_of
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+log = logging.getLogger("mcp_hub.library")
+
+Json = dict[str, Any]
+Heard = Callable[[Any, bool], None]
+
+
+async def called(
+    hub: Hub, tool: RegisteredToolFunction, block: Json, *, raise_on_error: bool
+) -> AsyncGenerator[Any, None]:
+    """The chunks of a call. Raises NoResponse, and with `raise_on_error` what the tool raises.
+
+    A tool with a post-processor raises ToolFailed with the text that this has left of the error.
+    """
+    given = dict(block.get("input") or {})
+    if dropped := tool.preset_kwargs.keys() & given.keys():
+        log.warning("%s: %d arguments sent are dropped: they are preset", tool.name, len(dropped))
+    given = {name: value for name, value in given.items() if name not in tool.preset_kwargs}
+    act = _through_the_client if tool.local is None else partial(_through_the_hub, hub, raise_on_error)
+    try:
+        async with aclosing(streamed(partial(act, tool, block, given))) as stream:
+            async for chunk in stream:
+                if tool.extended_model is not None and isinstance(chunk, ToolResponse) and chunk.is_last:
+                    _add_message(tool.extended_model, given, chunk)
+                yield chunk
+    except NoResponse:
+        raise
+    except _Processed as processed:
+        if raise_on_error:
+            raise processed.error from None
+        yield processed.chunk
+    except Exception as error:
+        changed = await _of_error(tool, block, error)
+        if changed is not None and raise_on_error:
+            raise ToolFailed(_text(changed)) from None
+        if raise_on_error:
+            raise
+        yield response(f"Error: {error}") if changed is None else changed
+
+
+async def _through_the_hub(
+    hub: Hub, raise_on_error: bool, tool: RegisteredToolFunction, block: Json, given: Json, heard: Heard
+) -> Any:
+    before = tool_call.set(block)
+    try:
+        outcome = await hub.act(hub.functions or "", tool.name, given, on_chunk=heard)
+    finally:
+        tool_call.reset(before)
+    if outcome.error is not None:
+        raise outcome.error
+    result = outcome.result or {}
+    if result.get("isError"):
+        if tool.postprocess_func is not None:
+            raise ToolRaised(_Processed(response_of(result), _error_of(result)))
+        # What the function raised is for the program alone: the text is the hub's, which has no presets in it.
+        raised = outcome.raised if raise_on_error and isinstance(outcome.raised, Exception) else None
+        raise ToolRaised(raised or _error_of(result))
+    if not outcome.direct:  # a rule of the hub's has changed it
+        return response_of(result)
+    nothing = outcome.value is None and tool.local is not None and tool.local.is_stream
+    return ToolResponse([]) if nothing else outcome.value
+
+
+async def _through_the_client(tool: RegisteredToolFunction, block: Json, given: Json, heard: Heard) -> Any:
+    if tool.extended_model is not None:
+        Extension(tool.extended_model).checked(tool.name, given)
+    assert tool.remote is not None
+    answer = await tool.remote.called(given, tool.preset_kwargs)
+    if tool.postprocess_func is None:
+        return answer
+    chunk = response_of(answer) if isinstance(answer, McpObject) else answer
+    changed = await postprocessed(tool.postprocess_func, block, chunk)
+    return answer if changed is None else changed
+
+
+class _Processed(Exception):
+    """An error that the post-processor has seen."""
+
+    def __init__(self, chunk: ToolResponse, error: CallError) -> None:
+        super().__init__(str(error))
+        self.chunk = chunk
+        self.error = error
+
+
+async def _of_error(tool: RegisteredToolFunction, block: Json, error: Exception) -> ToolResponse | None:
+    """What the post-processor makes of an error; None: there is none, or it changes nothing."""
+    if tool.postprocess_func is None or isinstance(error, Withheld):
+        return None
+    try:
+        changed: ToolResponse | None = await postprocessed(tool.postprocess_func, block, response(f"Error: {error}"))
+    except Withheld as withheld:
+        return response(f"Error: {withheld}")
+    return changed
+
+
+def _text(chunk: ToolResponse) -> str:
+    texts = [str(block["text"]) for block in chunk.content if block["type"] == "text"]
+    return "\n".join(texts).removeprefix("Error: ")
+
+
+def _add_message(model: type[BaseModel], given: Json, chunk: ToolResponse) -> None:
+    """The fields of the extended model that were given, checked, where an agent looks for its final answer."""
+    metadata = chunk.metadata or {}
+    if "response_msg" in metadata:
+        return
+    names = Extension(model).names
+    message = model.model_validate({name: value for name, value in given.items() if name in names})
+    chunk.metadata = {**metadata, "response_msg": message.model_dump_json(by_alias=True)}
+
+
+def _error_of(result: Json) -> CallError:
+    text = _text(response_of(result))
+    code = result.get("_meta", {}).get("mcp-hub/error", {}).get("code")
+    return InvalidParameters(text) if code == "invalid_parameters" else ToolFailed(text)

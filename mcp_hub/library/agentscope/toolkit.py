@@ -1,0 +1,412 @@
+"""`mcp_hub.Toolkit`: the tools of an agent in groups, as AgentScope has them, on top of a hub."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from mcp_hub.config.models import Config
+from mcp_hub.library.agentscope.clients import MCPClientBase, MCPToolFunction
+from mcp_hub.library.agentscope.registered import (
+    RegisteredToolFunction,
+    hold_presets,
+    of_function,
+    of_remote,
+    registered_again,
+)
+from mcp_hub.library.agentscope.skills import WithSkills
+from mcp_hub.library.agentscope.streams import ToolStream, response
+from mcp_hub.library.agentscope.told import with_own_names, with_tools
+from mcp_hub.library.agentscope.tool_calls import called
+from mcp_hub.library.agentscope.tool_groups import BASIC, ToolGroups
+from mcp_hub.library.hub import Hub
+from mcp_hub.servers.local.extension import Extension
+from mcp_hub.servers.local.namesakes import Strategy, placed
+from mcp_hub.servers.local.registry import Mark, kept_of
+from mcp_hub.servers.local.response import ToolResponse
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+log = logging.getLogger("mcp_hub.library")
+
+Json = dict[str, Any]
+Postprocess = Callable[[Json, ToolResponse], Any]
+
+RESET = "reset_equipped_tools"
+
+
+class Toolkit(WithSkills):
+    """Tools and groups of tools for an agent. Every call goes through the hub and its rules.
+
+    `hub` is one to share, or `config` what a hub of its own begins with: a file, what would stand in one, or nothing.
+    `raise_on_error`: what a tool raises is raised by the stream, instead of becoming a text.
+    """
+
+    def __init__(
+        self,
+        agent_skill_instruction: str | None = None,
+        agent_skill_template: str | None = None,
+        *,
+        config: Config | Mapping[str, Any] | str | Path | None = None,
+        hub: Hub | None = None,
+        raise_on_error: bool = False,
+    ) -> None:
+        super().__init__(agent_skill_instruction, agent_skill_template)
+        self.tools: dict[str, RegisteredToolFunction] = {}
+        self.groups = ToolGroups()
+        self.raise_on_error = raise_on_error
+        self._own = hub is None
+        self._hub = Hub(config) if hub is None else hub
+        self._gathers = hub is not None or config is not None
+        """Whether its MCP clients move to the hub, so that its rules hold for them too."""
+        self._told: frozenset[str] = frozenset()
+        """Groups the hub has from here."""
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    @property
+    def hub(self) -> Hub:
+        """Where its functions are. `Hub.attach` sets it; the MCP clients that are registered move there too."""
+        return self._hub
+
+    @hub.setter
+    def hub(self, hub: Hub) -> None:
+        self._hub, self._own, self._gathers, self._told = hub, False, True, frozenset()
+        hub.attach(*self._clients())
+        self._tell()
+
+    def close(self) -> None:
+        """Close its hub, unless that is shared. MCP clients are closed by whoever has connected them."""
+        if self._own:
+            self._hub.close()
+
+    async def aclose(self) -> None:
+        """`close` for a coroutine."""
+        if self._own:
+            await self._hub.aclose()
+
+    async def __aenter__(self) -> Toolkit:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def serve(
+        self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None
+    ) -> None:
+        """Serve its tools and its groups over MCP as `Hub.serve` does, under the names it knows them by."""
+        self.hub = self._hub
+        mine = {client.name for client in self._clients()}
+        self._hub.change_sync(lambda config: with_own_names(config, mine))
+        for tool, first in registered_again(self.tools.values()):
+            log.warning("'%s' is served as '%s' alone: both are one tool of '%s'", tool.name, first.name, tool.mcp_name)
+        self._hub.serve(transport, host=host, port=port)
+
+    # --- groups ------------------------------------------------------------------------------------------------
+
+    def create_tool_group(
+        self, group_name: str, description: str, active: bool = False, notes: str | None = None
+    ) -> None:
+        """One more group. Raises ValueError for one that is there already, and for `basic`, which always is."""
+        self.groups.create(group_name, description, active, notes)
+        self._tell()
+
+    def update_tool_groups(self, group_names: list[str], active: bool) -> None:
+        """Switch groups on or off; `basic` stays on, and of unknown ones nothing is said."""
+        self.groups.switch(group_names, active)
+        self._tell()
+
+    def remove_tool_groups(self, group_names: str | list[str]) -> None:
+        """Remove groups with their tools. Raises ValueError for `basic`, TypeError for what are no names."""
+        names = _names(group_names, "group_names")
+        if BASIC in names:
+            raise ValueError("Cannot remove the default 'basic' tool group.")
+        for name in [name for name, tool in self.tools.items() if tool.group in names]:
+            self._remove(name)
+        for name in names:
+            self.groups.pop(name, None)
+        self._tell()
+
+    def get_activated_notes(self) -> str:
+        """How the tools of the groups that are on are to be used."""
+        return self.groups.notes()
+
+    get_tool_group_notes = get_activated_notes
+
+    def reset_equipped_tools(self, **kwargs: Any) -> ToolResponse:
+        """Choose appropriate tools to equip yourself with, so that you can
+        finish your task. Each argument in this function represents a group
+        of related tools, and the value indicates whether to activate the
+        group or not. Besides, the tool response of this function will
+        contain the precaution notes for using them, which you
+        **MUST pay attention to and follow**. You can also reuse this function
+        to check the notes of the tool groups.
+
+        Note this function will `reset` the tools, so that the original tools
+        will be removed first.
+        """
+        said = self.groups.reset(kwargs)
+        self._tell()
+        return response(said)
+
+    # --- tools -------------------------------------------------------------------------------------------------
+
+    def register_tool_function(
+        self,
+        tool_func: Callable[..., Any],
+        group_name: str = BASIC,
+        preset_kwargs: dict[str, Any] | None = None,
+        func_description: str | None = None,
+        json_schema: Json | None = None,
+        include_long_description: bool = True,
+        include_var_positional: bool = False,
+        include_var_keyword: bool = False,
+        postprocess_func: Postprocess | None = None,
+        namesake_strategy: Strategy = "raise",
+        func_name: str | None = None,
+    ) -> None:
+        """Make a function, or a tool of an MCP client, a tool of the agent.
+
+        Raises ValueError for a group that is not there and a name that is taken (`namesake_strategy`), TypeError for
+        a json_schema that is none and a function no schema can be made of.
+        """
+        if group_name != BASIC and group_name not in self.groups:
+            raise ValueError(f"Tool group '{group_name}' not found.")
+        kept = kept_of(tool_func)
+        mark = Mark(
+            name=func_name,
+            description=func_description,
+            json_schema=json_schema,
+            preset={**kept.get("preset", {}), **(preset_kwargs or {})},
+            postprocess=postprocess_func or kept.get("postprocess"),
+            include_long_description=include_long_description,
+            before_long_description="\n",
+            include_var_positional=include_var_positional,
+            include_var_keyword=include_var_keyword,
+            convert=False,
+        )
+        tool = of_remote(tool_func, mark) if isinstance(tool_func, MCPToolFunction) else of_function(tool_func, mark)
+        tool.group = group_name
+        name = placed(tool.name, self.tools, namesake_strategy)
+        if name is None:
+            log.warning(
+                "A function with name '%s' is already registered in the toolkit. Skipping registration.", tool.name
+            )
+            return
+        if name != tool.name:
+            tool.original_name, tool.name = tool.name, name
+            tool.json_schema = {**tool.json_schema, "function": {**tool.json_schema["function"], "name": name}}
+            log.warning(
+                "A function with name '%s' is already registered in the toolkit. Renaming the new function to '%s'.",
+                tool.original_name,
+                name,
+            )
+        elif name in self.tools:
+            log.warning(
+                "A function with name '%s' is already registered in the toolkit. Overriding with the new function.",
+                name,
+            )
+            self._retire(self.tools[name])  # its place in the order stays
+        tool.begin = partial(self._begin, tool)
+        self.tools[name] = tool
+        self._tell()  # before the hub has the tool, so that it is in its group from the beginning
+        if tool.local is not None and not self._is_meta(tool):
+            tool.local.renamed(name)
+            first = self._hub.functions is None
+            self._hub.put_function(tool.local)
+            if first:
+                self._tell()
+
+    def remove_tool_function(self, tool_name: str, allow_not_exist: bool = True) -> None:
+        """Remove a tool. Raises ValueError for one that is not there, if that is not allowed."""
+        if tool_name in self.tools:
+            self._remove(tool_name)
+            self._tell()
+        elif not allow_not_exist:
+            raise ValueError(f"Tool function '{tool_name}' does not exist in the toolkit.")
+
+    def get_json_schemas(self, group_names: list[str] | None = None) -> list[Json]:
+        """The tools of the groups that are on, or of those that are named, as models are told of them."""
+        if RESET in self.tools and self._is_meta(self.tools[RESET]):
+            self.tools[RESET].extended_model = self.groups.choice()
+        return [tool.extended_json_schema for tool in self.tools.values() if self._is_on(tool.group, group_names)]
+
+    def set_extended_model(self, func_name: str, model: type[BaseModel] | None) -> None:
+        """Give a tool the fields of a model as further arguments, which the model checks; None: no longer.
+
+        The responses of such a tool have the checked fields as a JSON text in `metadata["response_msg"]`, unless it
+        says something there itself. Raises ValueError for an unknown tool and a field it has already, TypeError for
+        what is no model.
+        """
+        if model is not None:
+            Extension(model)
+        tool = self.tools.get(func_name)
+        if tool is None:
+            raise ValueError(f"Tool function '{func_name}' not found in the toolkit.")
+        if tool.local is not None:
+            tool.local.extend(model)
+        elif model is not None:
+            Extension(model).merged(tool.json_schema["function"]["parameters"], func_name)
+        tool.extended_model = model
+        if tool.local is not None and not self._is_meta(tool):
+            self._hub.put_function(tool.local)
+        else:
+            self._tell()
+
+    # --- calls -------------------------------------------------------------------------------------------------
+
+    def call_tool_function(self, tool_call: Mapping[str, Any]) -> ToolStream:
+        """The chunks of one call, `{"type": "tool_use", "id", "name", "input"}`; the last one is complete.
+
+        `async for chunk in toolkit.call_tool_function(block)`, or with an `await` in front. What fails is a text.
+        Raises TypeError if a tool gives something else than ToolResponses.
+        """
+        return ToolStream(self._called(dict(tool_call)))
+
+    async def _called(self, block: Json) -> AsyncGenerator[Any, None]:
+        name = block["name"]
+        tool = self.tools.get(name)
+        if tool is None:
+            yield response(f"FunctionNotFoundError: Cannot find the function named {name}")
+        elif not self._is_on(tool.group):
+            yield response(
+                f"FunctionInactiveError: The function '{name}' is in the inactive group '{tool.group}'. "
+                "Activate the tool group by calling 'reset_equipped_tools' first to use this tool."
+            )
+        else:
+            async for chunk in self._begin(tool, block):
+                yield chunk
+
+    def _begin(self, tool: RegisteredToolFunction, block: Json) -> ToolStream:
+        if self._is_meta(tool):
+            return ToolStream(_one(partial(self.reset_equipped_tools, **dict(block.get("input") or {}))))
+        return ToolStream(called(self._hub, tool, block, raise_on_error=self.raise_on_error))
+
+    # --- MCP clients -------------------------------------------------------------------------------------------
+
+    async def register_mcp_client(
+        self,
+        mcp_client: MCPClientBase,
+        group_name: str = BASIC,
+        enable_funcs: list[str] | None = None,
+        disable_funcs: list[str] | None = None,
+        preset_kwargs_mapping: dict[str, dict[str, Any]] | None = None,
+        postprocess_func: Postprocess | None = None,
+        namesake_strategy: Strategy = "raise",
+        wrap_tool_result: bool = True,
+        execution_timeout: float | None = None,
+    ) -> None:
+        """Make the tools of an MCP client tools of the agent, all of them or only those that are enabled.
+
+        Raises RuntimeError for a client that has to be connected first, ValueError for names that are enabled and
+        disabled and for what `register_tool_function` raises it for, TypeError for what has the wrong type.
+        """
+        if getattr(mcp_client, "is_stateful", False) and not getattr(mcp_client, "is_connected", False):
+            raise RuntimeError("The MCP client is not connected to the server. Use the `connect()` method first.")
+        if group_name != BASIC and group_name not in self.groups:
+            raise ValueError(f"Tool group '{group_name}' not found.")
+        enabled = None if enable_funcs is None else _names(enable_funcs, "enable_funcs")
+        disabled = _names(disable_funcs or [], "disable_funcs")
+        if both := sorted({*(enabled or ())} & {*disabled}):
+            raise ValueError(f"The functions in enable_funcs and disable_funcs should not overlap, but got {both}.")
+        if preset_kwargs_mapping is not None and not isinstance(preset_kwargs_mapping, dict):
+            raise TypeError(
+                f"The preset_kwargs_mapping must be a dictionary or None, but got {type(preset_kwargs_mapping)}."
+            )
+        names = [tool["name"] for tool in await mcp_client.list_tools()]
+        for name in names:
+            if (enabled is not None and name not in enabled) or name in disabled:
+                continue
+            function = await mcp_client.get_callable_function(name, wrap_tool_result, execution_timeout)
+            self.register_tool_function(
+                function,
+                group_name,
+                preset_kwargs=(preset_kwargs_mapping or {}).get(name),
+                postprocess_func=postprocess_func,
+                namesake_strategy=namesake_strategy,
+            )
+        if self._gathers:
+            self._hub.attach(mcp_client)
+            self._tell()
+
+    async def remove_mcp_clients(self, client_names: str | list[str]) -> None:
+        """Remove all tools of these clients; the clients stay connected. Raises TypeError for what are no names."""
+        names = _names(client_names, "client_names")
+        removed = [name for name, tool in self.tools.items() if tool.mcp_name in names]
+        for name in removed:
+            self._remove(name)
+        self._tell()
+        log.info("Removed %d tool functions from %d MCP: %s", len(removed), len(names), ", ".join(removed))
+
+    remove_mcp_servers = remove_mcp_clients
+
+    # --- state -----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> Json:
+        """`{"active_groups": [...]}`."""
+        return self.groups.state_dict()
+
+    def load_state_dict(self, state_dict: Json, strict: bool = True) -> None:
+        """What `state_dict` gave: groups it does not name are off. Raises ValueError for what it cannot have given.
+
+        Other keys are an error too, unless `strict` is false.
+        """
+        self.groups.load_state_dict(state_dict, strict)
+        self._tell()
+
+    def clear(self) -> None:
+        """Remove all tools and groups."""
+        for name in list(self.tools):
+            self._remove(name)
+        self.groups.clear()
+        self._tell()
+
+    # --- what the hub knows ------------------------------------------------------------------------------------
+
+    def _is_on(self, group: str, named: Collection[str] | None = None) -> bool:
+        return group in named if named is not None else self.groups.has_on(group)
+
+    def _is_meta(self, tool: RegisteredToolFunction) -> bool:
+        """Whether it is the tool that switches groups: the hub has one of its own for its clients."""
+        return tool.original_func == self.reset_equipped_tools
+
+    def _remove(self, name: str) -> None:
+        self._retire(self.tools.pop(name))
+
+    def _retire(self, tool: RegisteredToolFunction) -> None:
+        tool.begin = None
+        if tool.local is not None and not self._is_meta(tool):
+            self._hub.remove_function(tool.name)
+
+    def _clients(self) -> list[MCPClientBase]:
+        """The clients whose tools are registered."""
+        remote = [tool.remote.client for tool in self.tools.values() if tool.remote is not None]
+        return list({id(client): client for client in remote}.values())
+
+    def _tell(self) -> None:
+        """Have the hub know the groups, and which tools of the clients that are attached to it may be used."""
+        hold_presets(self, self.tools.values())
+        mine = {client.name for client in self._clients() if client.hub is self._hub}
+        if not (self.groups or self._told or mine):
+            return
+        told, self._told = self._told | self.groups.keys(), frozenset(self.groups)
+        tools, groups = tuple(self.tools.values()), tuple(self.groups.values())
+        self._hub.change_sync(lambda config: with_tools(config, tools, groups, told, self._hub, mine))
+
+
+async def _one(work: Callable[[], ToolResponse]) -> AsyncGenerator[Any, None]:
+    yield work()
+
+
+def _names(value: Any, what: str) -> list[str]:
+    names = [value] if isinstance(value, str) and what != "enable_funcs" and what != "disable_funcs" else value
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"The {what} must be a list of strings, but got {type(value)}.")
+    return names

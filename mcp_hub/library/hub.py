@@ -1,0 +1,373 @@
+"""`mcp_hub.Hub`: the hub in a program of its user's, from sync code, from any event loop, from several in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol, TypeVar, overload
+
+from mcp_hub.config import config_of, default_path, load_config
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.errors import CallError, to_wire
+from mcp_hub.library.edits import (
+    FUNCTIONS,
+    secrets_among,
+    server_of,
+    with_functions,
+    with_functions_of,
+    with_server,
+    without_server,
+)
+from mcp_hub.library.hub_groups import HubGroups
+from mcp_hub.library.portal import Portal
+from mcp_hub.library.running import Outcome, Running, ServerTools, ToolCard
+from mcp_hub.observability.metrics import IMetricsCollector
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.redaction import Redaction, preset_texts
+from mcp_hub.servers.local.functions import LocalTool
+from mcp_hub.servers.local.here import Direct
+from mcp_hub.servers.local.registry import mark_of
+from mcp_hub.servers.local.registry import tool as mark
+
+Json = dict[str, Any]
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+Cards = list[ToolCard]
+Listed = list[ServerTools]
+
+
+class HasHub(Protocol):
+    """What `Hub.attach` takes: a facade or a client class."""
+
+    @property
+    def hub(self) -> Hub:
+        """Where its servers and functions are."""
+        ...
+
+    @hub.setter
+    def hub(self, hub: Hub) -> None: ...
+
+
+class Hub:
+    """What `mcp-hub serve` runs, without a client: `async with Hub.from_config("servers.yaml") as hub: ...`.
+
+    It starts with the first call, in a thread of its own, and ends with `close`, with the block, or with the program.
+    Every call goes through the rules of the configuration. `config` is a file, what would stand in one, or nothing.
+    `collectors` are told of every call, in the hub's thread; `tracer_provider` is one of OpenTelemetry to trace calls
+    with. Raises ConfigError.
+    """
+
+    def __init__(
+        self,
+        config: Config | Mapping[str, Any] | str | Path | None = None,
+        *,
+        collectors: Sequence[IMetricsCollector] = (),
+        tracer_provider: Any = None,
+    ) -> None:
+        self._running = Running(_config(config), collectors, tracer_provider)
+        self._redaction: tuple[Config, Redaction] | None = None
+        self._portal = Portal(self._running.close, self._running.begin_anew)
+        # Whoever loses it without closing it loses its servers too.
+        weakref.finalize(self, self._portal.end).atexit = False
+
+    @classmethod
+    def from_config(cls, path: str | Path | None = None, **options: Any) -> Hub:
+        """The hub of a configuration file; without a path of the one `mcp-hub` would use. Raises ConfigError."""
+        return cls(default_path() if path is None else path, **options)
+
+    def __repr__(self) -> str:
+        return f"Hub({', '.join(server.id for server in self.config.servers)})"
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self._running.config
+
+    @property
+    def redaction(self) -> Redaction:
+        """Takes the secrets of the configuration in force out of what is written."""
+        config = self.config
+        if self._redaction is None or self._redaction[0] is not config:
+            self._redaction = (config, Redaction(secrets_of(config)))
+        return self._redaction[1]
+
+    @cached_property
+    def groups(self) -> HubGroups:
+        """Groups of tools, made and switched while the hub runs."""
+        return HubGroups(self._portal, self._running)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended; it does not begin again."""
+        return self._portal.closed
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Hub:
+        await self._portal.wait(self._running.hub)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Hub:
+        self._portal.run(self._running.hub)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop every server, at the same time and in a bounded time. Idempotent; never raises."""
+        self._portal.close()
+
+    def begin_end(self) -> None:
+        """`close` without waiting for its end."""
+        self._portal.end()
+
+    async def aclose(self) -> None:
+        """`close` for a coroutine."""
+        await self._portal.aclose()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What `await work()` gives in the hub's own loop, for code that has none."""
+        return self._portal.run(work)
+
+    # --- tools -------------------------------------------------------------------------------------------------
+
+    async def list(self, server: str | None = None) -> Cards:
+        """The tools that may be called, of all servers that are there or of one, in the order of the configuration."""
+        return _cards(await self.listed(server))
+
+    def list_sync(self, server: str | None = None) -> Cards:
+        """`list` for code without a loop."""
+        return _cards(self.listed_sync(server))
+
+    async def listed(self, server: str | None = None) -> Listed:
+        """The tools by server, and the errors of those that are not there."""
+        return await self._portal.wait(lambda: self._running.listed(server))
+
+    def listed_sync(self, server: str | None = None) -> Listed:
+        """`listed` for code without a loop."""
+        return self._portal.run(lambda: self._running.listed(server))
+
+    async def call(
+        self,
+        server: str,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: Callable[[Json], None] | None = None,
+    ) -> Json:
+        """The result of one call, a CallToolResult as MCP has it on the wire.
+
+        What the hub refuses or cannot do is a result too, with `isError` and the code in `_meta["mcp-hub/error"]`.
+        Raises UnknownName for a tool that does not exist or may not be used, and UpstreamAnswered for a JSON-RPC
+        error of the server. `on_progress` is called in the hub's thread. Cancelling cancels the server's work.
+        """
+        return _result(await self.act(server, tool, arguments, on_progress=on_progress))
+
+    def call_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> Json:
+        """`call` for code without a loop."""
+        return _result(self.act_sync(server, tool, arguments))
+
+    async def act(
+        self,
+        server: str,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        on_progress: Callable[[Json], None] | None = None,
+        on_chunk: Callable[[Any, bool], None] | None = None,
+        in_hub: bool = False,
+        preset: Mapping[str, Any] | None = None,
+    ) -> Outcome:
+        """`call` for facades: the outcome has the error as it was raised, and what a function itself returned.
+
+        `on_chunk(chunk, more)` is called in the running loop with each chunk of a function, and whether others may
+        follow. `in_hub` says that the caller runs by `run`, in the loop of the hub, where no function may.
+        `preset` are arguments of the facade's own, which nothing that is written or told has.
+        """
+        direct = Direct(None if in_hub else asyncio.get_running_loop(), on_chunk=on_chunk)
+        act = partial(
+            self._running.act, server, tool, arguments or {}, on_progress=on_progress, direct=direct, preset=preset
+        )
+        return await self._portal.wait(act)
+
+    def act_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> Outcome:
+        """`act` for code without a loop."""
+        return self._portal.run(partial(self._running.act, server, tool, arguments or {}, direct=Direct()))
+
+    async def why_hidden(self, server: str, tool: str) -> str | None:
+        """The rule that keeps a tool from being reached, None where none does. For the hub's user, not for a model."""
+        return await self._portal.wait(lambda: self._running.why_hidden(server, tool))
+
+    # --- servers and functions ---------------------------------------------------------------------------------
+
+    async def add_server(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
+        """Add a server as the entry of a file would: `await hub.add_server("time", {"command": "mcp-server-time"})`.
+
+        A hub that runs has tried to connect to it on return. `literal` expands no variables. Raises ConfigError for
+        an entry that is not right or a name that is taken; then nothing has changed.
+        """
+        await self._portal.wait(partial(self._running.change, partial(with_server, server_of(name, entry, literal))))
+
+    def add_server_sync(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
+        """`add_server` for code without a loop."""
+        self._portal.run(partial(self._running.change, partial(with_server, server_of(name, entry, literal))))
+
+    def add_server_unstarted(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
+        """`add_server` for a hub that nothing has been asked of yet; nothing is started. Raises ConfigError."""
+        self.edit_unstarted(partial(with_server, server_of(name, entry, literal)))
+
+    def edit_unstarted(self, edit: Callable[[Config], Config]) -> None:
+        """`edit` for a hub that nothing has been asked of yet. Raises ConfigError."""
+        self._running.config = edit(self.config)
+
+    async def remove_server(self, name: str) -> None:
+        """Remove a server with all its tools; it ends when its last call has. Raises ConfigError if there is none."""
+        await self._portal.wait(partial(self._running.change, partial(without_server, name)))
+
+    def remove_server_sync(self, name: str) -> None:
+        """`remove_server` for code without a loop."""
+        self._portal.run(partial(self._running.change, partial(without_server, name)))
+
+    async def edit(self, edit: Callable[[Config], Config]) -> None:
+        """Go over to what `edit` makes of the configuration in force. Raises ConfigError; then nothing has changed."""
+        await self._portal.wait(partial(self._running.change, edit))
+
+    async def renew(self, config: Config | Mapping[str, Any] | str | Path) -> None:
+        """Go over to another configuration; nothing that runs fails. Functions stay. Raises ConfigError."""
+        renewed = _config(config)
+        await self._portal.wait(partial(self._running.change, lambda before: with_functions_of(before, renewed)))
+
+    def change_sync(self, edit: Callable[[Config], Config]) -> None:
+        """Go over to what `edit` makes of the configuration in force. Raises ConfigError; then nothing has changed."""
+        self._portal.run(partial(self._running.change, edit))
+
+    @property
+    def functions(self) -> str | None:
+        """The id of the server whose tools are functions of this program; None where there are none."""
+        return next((server.id for server in self.config.servers if server.functions is not None), None)
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(self, /, **said: Any) -> Callable[[F], F]: ...
+    def tool(self, function: F | None = None, /, **said: Any) -> F | Callable[[F], F]:
+        """`@hub.tool`, or `@hub.tool(name=..., tags=...)` with what `mcp_hub.tool` takes: offer a function as a tool.
+
+        It is returned unchanged. Raises TypeError for what can be none.
+        """
+
+        def offer(target: F) -> F:
+            marked: F = target if not said and mark_of(target) is not None else mark(**said)(target)
+            self.put_function(LocalTool(marked, mark_of(marked)))
+            return marked
+
+        return offer if function is None else offer(function)
+
+    def put_function(self, tool: LocalTool) -> str:
+        """Offer a function as a tool, in the place of one of its name; the id of the server that has it."""
+        self._running.functions.put(tool)
+
+        async def put() -> str:
+            texts = [text for one in self._running.functions.tools.values() for text in preset_texts(one.preset)]
+            await self._running.change(partial(with_functions, secrets_among(texts)))
+            id = self.functions or FUNCTIONS
+            await self._running.functions_changed(id)
+            return id
+
+        return self._portal.run(put)
+
+    async def process(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` gives in the loop that functions of the program run on, where it may block."""
+        return await self._running.functions.run(work)
+
+    def remove_function(self, name: str) -> None:
+        """Offer it no longer; nothing if there is none."""
+        self._running.functions.remove(name)
+        if (id := self.functions) is not None:
+            self._portal.run(lambda: self._running.functions_changed(id))
+
+    def forget_function(self, name: str) -> None:
+        """`remove_function` without waiting: for code that runs in the hub's own loop."""
+        self._running.functions.remove(name)
+
+    def tag_function(self, name: str, tags: Sequence[str]) -> None:
+        """Give a function these tags and no others; nothing if there is none of this name."""
+        tool = self._running.functions.tools.get(name)
+        if tool is not None:
+            self.put_function(LocalTool(tool.original, replace(tool.mark, name=name, tags=tuple(tags))))
+
+    def attach(self, *others: HasHub) -> None:
+        """Take over the servers and functions of facades and clients, which work with this hub from now on.
+
+        What they have run with until now is closed. Raises ConfigError for names of servers that are taken.
+        """
+        for other in others:
+            theirs = other.hub
+            if theirs is self:
+                continue
+            functions = list(theirs._running.functions.tools.values())
+            blacklist = theirs.config.blacklist
+
+            def edit(
+                config: Config, theirs: Config = theirs.config, blacklist: tuple[tuple[str, str], ...] = blacklist
+            ) -> Config:
+                for server in theirs.servers:
+                    config = config if server.functions is not None else with_server(server, config)
+                return config.model_copy(update={"blacklist": (*config.blacklist, *blacklist)})
+
+            self._portal.run(partial(self._running.change, edit))
+            for tool in functions:
+                self.put_function(tool)
+            other.hub = self
+            theirs.close()
+
+    # --- serving -----------------------------------------------------------------------------------------------
+
+    def serve(
+        self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None
+    ) -> None:
+        """Serve MCP until the client leaves (stdio) or the program is interrupted; the hub is closed then.
+
+        Over stdio whatever the program prints goes to stderr from now on. Raises HubError, ConfigError.
+        """
+        from mcp_hub.library.serving import serve  # what listens on a network is heavy
+
+        try:
+            serve(self._portal, self._running, transport, host, port)
+        finally:
+            self.close()
+
+
+def _config(config: Config | Mapping[str, Any] | str | Path | None) -> Config:
+    if config is None:
+        return Config()
+    if isinstance(config, Config):
+        return config
+    return load_config(config) if isinstance(config, str | Path) else config_of(config)
+
+
+def _cards(listed: Listed) -> Cards:
+    return [card for one in listed for card in one.tools]
+
+
+def _result(outcome: Outcome) -> Json:
+    if outcome.error is None:
+        assert outcome.result is not None
+        return outcome.result
+    if not isinstance(outcome.error, CallError | TimeoutError):
+        raise outcome.error
+    result: Json = to_wire(outcome.error, TOOLS.act_method, outcome.call.exposed if outcome.call else None)["result"]
+    return result

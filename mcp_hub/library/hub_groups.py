@@ -1,0 +1,90 @@
+"""`hub.groups` of a program: the groups of its hub, changed from any code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from mcp_hub.hub.groups import Groups, ToolGroup
+from mcp_hub.library.portal import Portal
+from mcp_hub.library.running import Running
+
+T = TypeVar("T")
+
+
+class HubGroups:
+    """What holds for everybody who has not chosen for himself. The hub is started if it is not running.
+
+    Every method checks all it was given before it changes anything, and raises ValueError.
+    """
+
+    def __init__(self, portal: Portal, running: Running) -> None:
+        self._portal = portal
+        self._running = running
+
+    def __iter__(self) -> Iterator[ToolGroup]:
+        """All groups but `basic`, each with whether it is on."""
+        return iter(self._done(lambda groups: list(groups)))
+
+    def __len__(self) -> int:
+        return self._done(len)
+
+    def __contains__(self, name: object) -> bool:
+        return self._done(lambda groups: name in groups)
+
+    def __getitem__(self, name: str) -> ToolGroup:
+        """Raises KeyError."""
+        return self._done(lambda groups: groups[name])
+
+    def active(self) -> tuple[str, ...]:
+        """The groups that are on."""
+        return self._done(lambda groups: groups.active())
+
+    def notes(self, names: Collection[str] | None = None) -> str:
+        """How the tools of the groups are to be used: of those named, else of those that are on."""
+        return self._done(lambda groups: groups.notes(names))
+
+    def create(
+        self,
+        name: str,
+        description: str = "",
+        *,
+        notes: str | None = None,
+        active: bool = False,
+        tools: Iterable[str] = (),
+        servers: Iterable[str] = (),
+    ) -> None:
+        """One more group. `tools` are `server/tool`, exposed or original names, `servers` ids; both may be patterns."""
+        more: dict[str, Any] = {"notes": notes, "active": active, "tools": tools, "servers": servers}
+        self._done(lambda groups: groups.create(name, description, **more))
+
+    def add(self, name: str, *, tools: Iterable[str] = (), servers: Iterable[str] = ()) -> None:
+        """More tools for a group."""
+        self._done(lambda groups: groups.add(name, tools=tools, servers=servers))
+
+    def update(self, names: str | Iterable[str], active: bool) -> None:
+        """Switch groups on or off; `basic` stays on."""
+        self._done(lambda groups: groups.update(names, active))
+
+    def reset(self, states: Mapping[str, bool]) -> None:
+        """Switch on what is true here and off everything else."""
+        self._done(lambda groups: groups.reset(states))
+
+    def remove(self, names: str | Iterable[str]) -> None:
+        """Groups go, and with them the tools that are in no other."""
+        self._done(lambda groups: groups.remove(names))
+
+    def state_dict(self) -> dict[str, Any]:
+        """`{"active_groups": [...]}`."""
+        return self._done(lambda groups: groups.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """What `state_dict` gave; groups it does not name are switched off. `strict`: nothing else may be in it."""
+        self._done(lambda groups: groups.load_state_dict(state, strict))
+
+    def _done(self, work: Callable[[Groups], T]) -> T:
+        return self._portal.run(partial(self._in_the_loop, work))
+
+    async def _in_the_loop(self, work: Callable[[Groups], T]) -> T:
+        return work((await self._running.hub()).groups)

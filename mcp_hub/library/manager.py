@@ -1,0 +1,117 @@
+"""`ToolManager`: the methods of three tool systems on one hub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from mcp_hub.config.models import Config
+from mcp_hub.library.agently.by_name import ByName
+from mcp_hub.library.hub import Hub
+from mcp_hub.library.miroflow.by_server import ByServer, OnTimeout
+from mcp_hub.library.tool_system.by_set import BySet
+
+
+class ToolManager(ByServer, ByName, BySet):
+    """MiroFlow's `execute_tool_call`, Agently's `register` and `call_tool`, and tools by name and tool set.
+
+    `tool_blacklist` has `(server, tool)` pairs or `"server/tool"`, patterns too. `timeout` is for one call in total
+    (1200 s, or what the configuration says); at its end asyncio.TimeoutError is raised, or with `on_timeout="return"`
+    an error returned. `config` is a file or what would stand in one. Raises ValueError for two servers of one name,
+    ConfigError for a configuration that is wrong.
+    """
+
+    def __init__(
+        self,
+        server_configs: Sequence[Mapping[str, Any]] = (),
+        tool_blacklist: Iterable[Any] | None = None,
+        timeout: float | None = None,
+        on_timeout: OnTimeout = "raise",
+        config: Config | Mapping[str, Any] | str | Path | None = None,
+    ) -> None:
+        self._hub = Hub(config)
+        known = [{"name": server.id, "params": server} for server in self.hub.config.servers]
+        ByServer.__init__(self, [*known, *server_configs], tool_blacklist, timeout, on_timeout)
+        ByName.__init__(self)
+
+    @classmethod
+    def from_config(cls, path: str | Path | None = None, **options: Any) -> ToolManager:
+        """With the servers of a configuration file; without a path of the one `mcp-hub` would use."""
+        from mcp_hub.config import default_path
+
+        return cls(config=default_path() if path is None else path, **options)
+
+    @property
+    def hub(self) -> Hub:
+        """Where its servers and functions are."""
+        return self._hub
+
+    @hub.setter
+    def hub(self, hub: Hub) -> None:
+        self._hub, self.browser_session = hub, None
+
+    def serve(
+        self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None
+    ) -> None:
+        """Serve all its tools over MCP; see `Hub.serve`."""
+        self.hub.run(self._apply_blacklist)
+        self.hub.serve(transport, host=host, port=port)
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    def close(self) -> Closing:
+        """End all servers: `await manager.close()` in a coroutine, `manager.close()` elsewhere. Idempotent."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self.hub.close()
+        else:
+            self.hub.begin_end()
+        return Closing(self.hub)
+
+    async def aclose(self) -> None:
+        """`await close()`."""
+        await self.hub.aclose()
+
+    async def __aenter__(self) -> ToolManager:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.hub.aclose()
+
+    def __enter__(self) -> ToolManager:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.hub.close()
+
+
+class Closing(Coroutine[Any, Any, None]):
+    """The end that has begun; await it, or `asyncio.run` it, to see it done. Nobody has to."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._awaited: Coroutine[Any, Any, None] | None = None
+
+    def _begun(self) -> Coroutine[Any, Any, None]:
+        if self._awaited is None:
+            self._awaited = self._hub.aclose()
+        return self._awaited
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._begun().__await__()
+
+    def send(self, value: Any, /) -> Any:
+        return self._begun().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._begun().throw(*error)
+
+    def close(self) -> None:
+        if self._awaited is not None:
+            self._awaited.close()

@@ -1,0 +1,95 @@
+"""Serving the hub of a program to MCP clients."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mcp_hub.config.models import Config, Listen
+from mcp_hub.downstream.dispatcher import Dispatcher
+from mcp_hub.errors import ConfigError
+from mcp_hub.library.portal import Portal
+from mcp_hub.library.running import Running
+
+TOKEN_VARIABLE = "MCP_HUB_TOKEN"
+
+
+def serve(portal: Portal, running: Running, transport: str, host: str | None, port: int | None) -> None:
+    """Until the client leaves, SIGTERM or SIGINT. Raises HubError, ConfigError."""
+    stop = asyncio.Event()
+    with _signals(portal, stop):
+        if transport == "stdio":
+            from mcp_hub.transport.streams import claim
+
+            stdin, stdout = claim()  # before anything can print
+            portal.run(lambda: _stdio(running, stdin, stdout, stop))
+        elif transport in ("http", "sse"):
+            listen = _listen(running.config, host, port)
+            portal.run(lambda: _network(running, listen, stop, sse=transport == "sse"))
+        else:
+            raise ConfigError(f"there is no transport {transport!r}; there are: stdio, http, sse")
+
+
+async def _stdio(running: Running, stdin: int, stdout: int, stop: asyncio.Event) -> None:
+    from mcp_hub.downstream.stdio import serve_stdio
+
+    await serve_stdio(Dispatcher(await running.hub()), stdin, stdout, stop)
+
+
+async def _network(running: Running, listen: Listen, stop: asyncio.Event, *, sse: bool) -> None:
+    from mcp_hub.downstream.app import App
+    from mcp_hub.downstream.network import serve_network
+    from mcp_hub.downstream.quotas import Quotas
+    from mcp_hub.downstream.security import check_listener
+
+    objection = check_listener(listen)
+    if objection is not None:
+        raise ConfigError(objection)
+    if listen.verify is not None:
+        raise ConfigError("listen.verify is for `mcp-hub serve`; a program serves with listen.token or principals")
+    quotas = Quotas(listen)
+    app = App(Dispatcher(await running.hub(), quotas), listen, sse=sse, verifier=None, quotas=quotas)
+
+    def ready(bases: list[str]) -> None:
+        for base in bases:
+            print(f"mcp-hub: serving {base}{'/sse' if sse else '/mcp'}", file=sys.stderr, flush=True)
+
+    await serve_network(app, listen, stop=stop, ready=ready)
+
+
+def _listen(config: Config, host: str | None, port: int | None) -> Listen:
+    from pydantic import ValidationError
+
+    changes = {"host": host, "port": port, "token": os.environ.get(TOKEN_VARIABLE)}
+    given = {name: value for name, value in changes.items() if value is not None}
+    try:
+        return Listen.model_validate({**config.listen.model_dump(), **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+@contextmanager
+def _signals(portal: Portal, stop: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT end what is served; a thread that is not the main one cannot hear them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    async def set_stop() -> None:
+        stop.set()
+
+    def end(number: int, frame: object) -> None:
+        portal.begin(set_stop)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,133 @@
+"""`ToolExecutor`: calls of tools whose outcome is always a ToolMessage."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, UnknownName
+from mcp_hub.library.agentscope import texts
+from mcp_hub.library.hub import Hub
+from mcp_hub.library.manager import ToolManager
+from mcp_hub.library.miroflow.by_server import words
+from mcp_hub.library.running import Outcome
+from mcp_hub.library.tool_system.by_set import card_named
+from mcp_hub.library.tool_system.protocols import ILogger
+from mcp_hub.library.tool_system.tool_types import BaseTool, ToolMessage
+
+Json = dict[str, Any]
+Tool = BaseTool | str
+ToolCall = tuple[Tool, Mapping[str, Any]] | Mapping[str, Any]
+"""(tool, parameters), or a mapping with `name` or `tool`, and `parameters` or `arguments`."""
+
+
+class ToolExecutor:
+    """Of a ToolManager's tools, or a hub's. `logger` is told each call, without secrets."""
+
+    def __init__(self, tools: ToolManager | Hub | None = None, *, logger: ILogger | None = None) -> None:
+        self._tools = ToolManager() if tools is None else tools
+        self._logger: ILogger = logger or logging.getLogger("mcp_hub.executor")
+
+    @property
+    def _hub(self) -> Hub:
+        return self._tools if isinstance(self._tools, Hub) else self._tools.hub
+
+    def execute(self, tool: Tool, parameters: Mapping[str, Any] | None = None) -> ToolMessage:
+        """What became of a call; whatever goes wrong with the tool or its server is in `error`."""
+        called = self._hub.run(lambda: self._called(tool, parameters or {}, in_hub=True))
+        return self._told(parameters or {}, called)
+
+    async def async_execute(self, tool: Tool, parameters: Mapping[str, Any] | None = None) -> ToolMessage:
+        """`execute` for a coroutine."""
+        return self._told(parameters or {}, await self._called(tool, parameters or {}))
+
+    def execute_many(self, calls: Sequence[ToolCall], parallel: bool = True) -> list[ToolMessage]:
+        """The outcomes in the order of the calls; one that fails leaves the others as they are."""
+        read = [_read(call) for call in calls]
+        done = self._hub.run(lambda: self._many(read, parallel, in_hub=True))
+        return [self._told(parameters, called) for (_, parameters), called in zip(read, done, strict=True)]
+
+    async def async_execute_many(self, calls: Sequence[ToolCall], parallel: bool = True) -> list[ToolMessage]:
+        """`execute_many` for a coroutine."""
+        read = [_read(call) for call in calls]
+        done = await self._many(read, parallel, in_hub=False)
+        return [self._told(parameters, called) for (_, parameters), called in zip(read, done, strict=True)]
+
+    async def _many(
+        self, calls: list[tuple[Tool, Mapping[str, Any]]], parallel: bool, *, in_hub: bool
+    ) -> list[tuple[ToolMessage, float]]:
+        if parallel:
+            return list(await asyncio.gather(*(self._called(*call, in_hub=in_hub) for call in calls)))
+        return [await self._called(*call, in_hub=in_hub) for call in calls]
+
+    async def _called(
+        self, tool: Tool, parameters: Mapping[str, Any], *, in_hub: bool = False
+    ) -> tuple[ToolMessage, float]:
+        """The message and the seconds it took."""
+        began = time.monotonic()
+        name = tool.name if isinstance(tool, BaseTool) else tool
+        if isinstance(tool, BaseTool) and tool.server:
+            server, original = tool.server, tool.tool_name
+        else:
+            try:
+                card = card_named(name, await self._hub.list())
+            except ValueError as error:
+                return _failed(name, "tool_not_found", str(error)), time.monotonic() - began
+            server, original = card.server, card.name
+        outcome = await self._hub.act(server, original, parameters, in_hub=in_hub)
+        return _message(name, outcome), time.monotonic() - began
+
+    def _told(self, parameters: Mapping[str, Any], called: tuple[ToolMessage, float]) -> ToolMessage:
+        message, seconds = called
+        redaction = self._hub.redaction
+        failed = message.error is not None
+        self._logger.info(
+            "tool %s: arguments %s, %s %s, %.3f s",
+            message.tool_name,
+            redaction.value(dict(parameters)),
+            "error" if failed else "result",
+            redaction.text(message.error or "") if failed else redaction.value(_plain(message.output)),
+            seconds,
+        )
+        return message
+
+
+def _read(call: ToolCall) -> tuple[Tool, Mapping[str, Any]]:
+    if isinstance(call, Mapping):
+        tool, parameters = call.get("name", call.get("tool")), call.get("parameters", call.get("arguments"))
+    else:
+        tool, parameters = call
+    if not isinstance(tool, BaseTool | str):
+        raise TypeError(f"a call is (tool, parameters) or has 'name' and 'parameters', not {call!r}")
+    return tool, parameters or {}
+
+
+def _message(name: str, outcome: Outcome) -> ToolMessage:
+    error, result = outcome.error, outcome.result or {}
+    if isinstance(error, UnknownName):
+        return _failed(name, "tool_not_found", words(error))
+    if isinstance(error, CallError):
+        return _failed(name, error.code, words(error))
+    if error is not None:
+        code = DeadlineExceeded.code if isinstance(error, TimeoutError) else "tool_error"
+        return _failed(name, code, words(error) or InternalError.code)
+    if result.get("isError"):
+        meta = result.get("_meta")
+        facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
+        said = facts.get("code") if isinstance(facts, dict) else None
+        return _failed(name, said if isinstance(said, str) else "tool_error", texts.error_text(result))
+    if outcome.direct:
+        return ToolMessage(name, outcome.value)
+    structured = result.get("structuredContent")
+    return ToolMessage(name, texts.text(result) if structured is None else structured)
+
+
+def _failed(name: str, code: str, text: str) -> ToolMessage:
+    return ToolMessage(name, None, f"{code}: {text}", code)
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, dict | list | str | int | float | bool) or value is None else repr(value)

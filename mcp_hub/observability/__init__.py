@@ -1,0 +1,1 @@
+"""What a running hub records: calls, counts, spans and stalls of the event loop."""

@@ -1,0 +1,186 @@
+"""Spans on their way to a collector, by OpenTelemetry: the extra `otel`, imported by a thread where it is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from mcp_hub.config.extras import missing
+from mcp_hub.config.rules import Tracing as Settings
+from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+log = logging.getLogger("mcp_hub")
+
+TRACE_CONTEXT: Final = ("traceparent", "tracestate")
+"""Members of `params._meta` that say which trace a request belongs to."""
+MAX_WAITING: Final = 2048
+"""Spans that wait to be sent; of more, the oldest are dropped."""
+BATCH: Final = 256
+EVERY: Final = 2.0
+"""Seconds between two sendings, unless a batch is full before."""
+SEND_WITHIN: Final = 10.0
+"""Seconds one sending may take, repeated attempts included."""
+FLUSH_WITHIN: Final = 2.0
+"""Seconds the end may wait for a collector: whoever started a hub ends it by force soon after."""
+MAX_CARRIER: Final = 512
+"""Characters of a member of a trace context; the specification wants no more to be passed on."""
+
+Attributes = dict[str, str | int]
+
+
+_TALKATIVE: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
+"""Loggers of a line for each attempt that fails and each span that is dropped."""
+
+
+class Tracing:
+    """Opened by `start` or the first call, by a thread: nobody else waits for its imports.
+
+    `provider` is one of somebody's who runs the hub as a library; it is used as it is, and never shut down.
+    """
+
+    def __init__(self, settings: Settings, provider: trace.TracerProvider | None = None) -> None:
+        self.settings = settings
+        self._given = provider
+        self._opening: asyncio.Task[_Tracer | None] | None = None
+        self._close: Callable[[], None] | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin to open it. Idempotent; does nothing once it is closed."""
+        if self._opening is None and not self._closed:
+            self._opening = asyncio.get_running_loop().create_task(asyncio.to_thread(self._open), name="tracing")
+
+    async def tracer(self) -> _Tracer | None:
+        """What makes spans; None where the packages are missing, or it is closed."""
+        self.start()
+        return await asyncio.shield(self._opening) if self._opening is not None else None
+
+    def _open(self) -> _Tracer | None:
+        try:
+            return _Tracer(self._given if self._given is not None else self._own())
+        except ImportError as error:
+            log.warning("tracing has no effect: %s", missing("otel") or error)
+        except Exception:
+            log.exception("tracing has no effect: it could not be set up")
+        return None
+
+    def _own(self) -> TracerProvider:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+
+        settings = self.settings
+        for talkative in _TALKATIVE:
+            if (logger := logging.getLogger(talkative)).level == logging.NOTSET:
+                logger.setLevel(logging.CRITICAL)
+
+        class Exporter(OTLPSpanExporter):
+            """One that says once that it fails; a collector that is away is nobody's news for ever."""
+
+            fails = False
+
+            def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+                result = super().export(spans)
+                if (result is not SpanExportResult.SUCCESS) is not self.fails:
+                    self.fails = not self.fails
+                    if self.fails:
+                        log.warning("spans cannot be sent to %s; they are dropped meanwhile", _shown(settings))
+                    else:
+                        log.warning("spans can be sent to %s again", _shown(settings))
+                return result
+
+        exporter = Exporter(
+            endpoint=settings.traces_url,
+            headers={name: secret.get_secret_value() for name, secret in settings.headers.items()} or None,
+            timeout=SEND_WITHIN,
+        )
+        attributes = {"service.version": VERSION}
+        name = settings.service_name or (None if os.environ.get("OTEL_SERVICE_NAME") else "mcp-hub")
+        if name is not None:
+            attributes["service.name"] = name
+        provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
+        processor = BatchSpanProcessor(
+            exporter, max_queue_size=MAX_WAITING, schedule_delay_millis=EVERY * 1000, max_export_batch_size=BATCH
+        )
+        provider.add_span_processor(processor)
+
+        def close() -> None:
+            ending = threading.Thread(target=provider.shutdown, name="mcp-hub-spans", daemon=True)
+            ending.start()
+            ending.join(FLUSH_WITHIN)
+            if ending.is_alive():
+                log.warning("not all spans could be sent to %s before the end", _shown(settings))
+                exporter.shutdown()  # type: ignore[no-untyped-call]  # ends the wait before another attempt; the threads are daemons
+
+        self._close = close
+        return provider
+
+    async def close(self) -> None:
+        """Send what is left, as far as `FLUSH_WITHIN` allows. Idempotent; never raises."""
+        self._closed = True
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return
+        await asyncio.gather(opening, return_exceptions=True)
+        close, self._close = self._close, None
+        if close is not None:
+            await asyncio.gather(asyncio.to_thread(close), return_exceptions=True)
+
+
+def _shown(settings: Settings) -> str:
+    parts = urlsplit(settings.traces_url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
+
+
+class _Tracer:
+    def __init__(self, provider: trace.TracerProvider) -> None:
+        from opentelemetry.context import get_current
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._tracer = provider.get_tracer("mcp-hub", VERSION)
+        self._current = get_current
+        self._context = TraceContextTextMapPropagator()
+
+    def begin(self, name: str, meta: Mapping[str, Any]) -> _Span:
+        carrier = {
+            key: value for key in TRACE_CONTEXT if isinstance(value := meta.get(key), str) and len(value) <= MAX_CARRIER
+        }
+        # What is current is a span of the program that runs the hub, and nothing under `serve`.
+        parent = self._context.extract(carrier, self._current())
+        return _Span(self._tracer.start_span(name, parent), self._context.inject)
+
+
+class _Span:
+    def __init__(self, span: trace.Span, inject: Callable[..., None]) -> None:
+        from opentelemetry.trace import set_span_in_context
+
+        self._span = span
+        self.carrier: dict[str, str] = {}
+        inject(self.carrier, set_span_in_context(span))
+        self.recording = span.is_recording()
+
+    def tell(self, attributes: Attributes) -> None:
+        self._span.set_attributes(attributes)
+
+    def end(self, error: tuple[str, str, str] | None) -> None:
+        from opentelemetry.trace import Status, StatusCode
+
+        if error is None:
+            self._span.set_status(Status(StatusCode.OK))
+        else:
+            code, kind, text = error
+            self._span.set_attribute("error.type", code)
+            # Not record_exception: its stack trace would quote what nobody has looked through.
+            self._span.add_event("exception", {"exception.type": kind or code, "exception.message": text})
+            self._span.set_status(Status(StatusCode.ERROR, text))
+        self._span.end()

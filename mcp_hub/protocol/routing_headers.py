@@ -1,0 +1,264 @@
+"""The headers a modern HTTP request repeats its routing facts in; pure rules for both sides of the hub.
+
+`Mcp-Method`, `Mcp-Name` and `Mcp-Param-*` say what the body says, so that an intermediary can route without reading
+it; a request whose headers and body disagree is refused. `MCP-Protocol-Version` is added by whoever knows the version.
+The rules are the specification's; a test holds each of them against the SDK.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from mcp_hub.errors import HEADER_MISMATCH, INVALID_PARAMS, ProtocolError
+from mcp_hub.protocol import era as eras
+
+PROTOCOL_VERSION: Final = "mcp-protocol-version"
+METHOD: Final = "mcp-method"
+NAME: Final = "mcp-name"
+PARAM_PREFIX: Final = "Mcp-Param-"
+ANNOTATION: Final = "x-mcp-header"
+"""The keyword of an input schema that asks for an argument to be repeated in a header."""
+
+NAME_KEYS: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""Methods that are routed by a name, and the member of their params that holds it."""
+
+ParamMap = dict[tuple[str, ...], str]
+"""Path of an argument (keys from the top) -> the end of its header's name."""
+
+_ROUTING: Final = frozenset({PROTOCOL_VERSION, METHOD, NAME})
+_SENTINEL: Final = re.compile(r"=\?base64\?(.*)\?=")
+_SAFE: Final = re.compile(r"[\x20-\x7e]*")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_DECIMAL: Final = re.compile(r"(-?[0-9]+)(?:\.([0-9]+))?")
+_TYPES: Final = frozenset({"string", "integer", "boolean"})
+"""Not `number`: implementations write the same float differently."""
+
+# Keywords of JSON Schema 2020-12 that hold schemas, by the shape they hold them in. `properties` is the only one an
+# annotation may be below. What holds data (`default`, `enum`, ...) is not looked into, `$ref` is not followed.
+_ONE: Final = (
+    "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then",
+    "unevaluatedItems", "unevaluatedProperties",
+)  # fmt: skip
+_LISTED: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties")
+
+
+# --- values ----------------------------------------------------------------------------------------------------
+
+
+_Annotated = tuple[tuple[tuple[str, ...] | None, dict[str, Any]], ...]
+_KNOWN: Final[dict[int, tuple[Any, _Annotated]]] = {}
+"""By the number of a schema, which is kept so that the number stays its. No schema is ever changed."""
+MAX_KNOWN: Final = 1000
+
+
+def encode_value(value: str) -> str:
+    """`value` as a header can carry it: itself, or base64 in the `=?base64?...?=` sentinel.
+
+    Raises UnicodeEncodeError for a lone surrogate, which no header can carry.
+    """
+    if _SAFE.fullmatch(value) and value == value.strip() and not _SENTINEL.fullmatch(value):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+def decode_value(value: str | None) -> str | None:
+    """The value behind a header; None for a missing header and for a broken sentinel, so that it equals nothing."""
+    match = _SENTINEL.fullmatch(value) if value is not None else None
+    if match is None:
+        return value
+    try:
+        data = base64.b64decode(match[1], validate=True)
+        # Padding bits that are not zero decode too; two spellings of one value would let two readers disagree.
+        return data.decode() if base64.b64encode(data).decode() == match[1] else None
+    except ValueError:
+        return None
+
+
+def _rendered(value: Any) -> str | None:
+    """An argument as header text; None for what is no scalar or has more digits than Python writes."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        return None
+    try:
+        return str(value)
+    except ValueError:
+        return None
+
+
+# --- annotations in a tool's input schema ------------------------------------------------------------------------
+
+
+def _schemas(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+    """Every schema inside `root` with its path through `properties` alone, None where another keyword is crossed."""
+    waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
+    while waiting:  # a list, not recursion: no depth of nesting can end it
+        path, schema = waiting.pop()
+        if not isinstance(schema, dict):
+            continue
+        yield path, schema
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            for name, below in properties.items():
+                waiting.append((None if path is None else (*path, name), below))
+        waiting.extend((None, schema[word]) for word in _ONE if word in schema)
+        for word in _LISTED:
+            if isinstance(schema.get(word), list):
+                waiting.extend((None, below) for below in schema[word])
+        for word in _NAMED:
+            if isinstance(schema.get(word), dict):
+                waiting.extend((None, below) for below in schema[word].values())
+
+
+def _annotated(schema: Any) -> _Annotated:
+    """Those with an annotation. Looked for once in each schema, as every call of its tool asks."""
+    known = _KNOWN.get(id(schema))
+    if known is None or known[0] is not schema:
+        if len(_KNOWN) >= MAX_KNOWN:
+            _KNOWN.clear()
+        found = tuple((path, below) for path, below in _schemas(schema) if ANNOTATION in below)
+        known = _KNOWN[id(schema)] = (schema, found)
+    return known[1]
+
+
+def invalid_annotation(schema: Any) -> str | None:
+    """Why a schema's `x-mcp-header` annotations cannot be used; None if they can or there are none."""
+    taken: set[str] = set()
+    for path, below in _annotated(schema):
+        if not path:
+            return f"{ANNOTATION} stands where no argument is: only `properties` may lead to it"
+        where, token, kind = ".".join(path), below[ANNOTATION], below.get("type")
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            return f"{where}: {ANNOTATION} must be a text that can be part of a header's name"
+        if not isinstance(kind, str) or kind not in _TYPES:
+            return f"{where}: {ANNOTATION} needs the type string, integer or boolean"
+        if token.lower() in taken:
+            return f"{where}: {ANNOTATION} {token!r} is used twice"
+        taken.add(token.lower())
+    return None
+
+
+def param_map(schema: Any) -> ParamMap | None:
+    """Which arguments a tool's callers repeat in headers; None if an annotation is invalid."""
+    if invalid_annotation(schema) is not None:
+        return None
+    return {path: below[ANNOTATION] for path, below in _annotated(schema) if path}
+
+
+def _argument(arguments: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        if not isinstance(arguments, dict):
+            return None
+        arguments = arguments.get(key)
+    return arguments
+
+
+# --- the sending side ------------------------------------------------------------------------------------------
+
+
+def emit(method: str, params: Mapping[str, Any], param_map: ParamMap | None = None) -> dict[str, str]:
+    """The headers of one modern request. `param_map` is that of the tool called, None for no tool or no annotation."""
+    headers = {"Mcp-Method": method}
+    name = params.get(NAME_KEYS.get(method, ""))
+    if isinstance(name, str):
+        _add(headers, "Mcp-Name", name)
+    for path, token in (param_map or {}).items():
+        value = _argument(params.get("arguments"), path)
+        text = None if value is None else _rendered(value)
+        if text is not None:
+            _add(headers, PARAM_PREFIX + token, text)
+    return headers
+
+
+def _add(headers: dict[str, str], name: str, value: str) -> None:
+    try:
+        headers[name] = encode_value(value)
+    except UnicodeEncodeError:
+        return  # a lone surrogate: sent without, the server decides
+
+
+# --- the receiving side ----------------------------------------------------------------------------------------
+
+
+def check(headers: Iterable[tuple[str, str]], message: Mapping[str, Any], schema: Any) -> ProtocolError | None:
+    """Why a modern request is refused for its headers or for want of an envelope; None if it is not.
+
+    `headers` are the lines as they came, in any case; `schema` is the input schema of the tool called, None if the
+    request calls none or an unknown one. The first fault counts: a routing header said twice, a missing envelope
+    (-32602), version, method, name, then the arguments.
+    """
+    lines: dict[str, list[str]] = {}
+    for name, value in headers:
+        lines.setdefault(name.lower(), []).append(value)
+    for name in sorted(_ROUTING):
+        if len(lines.get(name, ())) > 1:
+            return _mismatch(f"the header {name} appears more than once")
+    method, params = message.get("method"), message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    absent = [key for key in (eras.VERSION_KEY, eras.CAPABILITIES_KEY) if not isinstance(meta, dict) or key not in meta]
+    if absent or not isinstance(params, dict) or not isinstance(meta, dict):
+        return ProtocolError(INVALID_PARAMS, f"params._meta lacks {', '.join(absent)}")
+    first = {name: values[0] for name, values in lines.items()}
+    if PROTOCOL_VERSION not in first or first[PROTOCOL_VERSION] != meta[eras.VERSION_KEY]:
+        return _mismatch(f"the header {PROTOCOL_VERSION} and the version in params._meta differ")
+    if first.get(METHOD) != method:
+        return _mismatch(f"the header {METHOD} and the method differ")
+    key = NAME_KEYS.get(method) if isinstance(method, str) else None
+    named = params.get(key) if key is not None else None
+    if named is not None and decode_value(first.get(NAME)) != named:
+        return _mismatch(f"the header {NAME} and params.{key} differ")
+    return check_params(lines, params.get("arguments"), schema)
+
+
+def check_params(lines: Mapping[str, list[str]], arguments: Any, schema: Any) -> ProtocolError | None:
+    """Why the `Mcp-Param-*` headers are refused. `lines` are all values by lower-case name.
+
+    A header without its argument is refused as well: somebody may have routed by a value the body never had.
+    An invalid annotation checks nothing: those who follow the specification send no such header.
+    """
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict) or invalid_annotation(schema) is not None:
+        return None
+    for path, below in _annotated(schema):
+        if not path:
+            continue
+        header = PARAM_PREFIX + below[ANNOTATION]
+        values = lines.get(header.lower(), [])
+        value = _argument(arguments, path)
+        text = None if value is None else _rendered(value)
+        if len(values) > 1:
+            return _mismatch(f"the header {header} appears more than once")
+        if text is None and not values:
+            continue
+        decoded = decode_value(values[0]) if values else None
+        if text is None or decoded is None or not _same(below.get("type"), value, text, decoded):
+            return _mismatch(f"the header {header} and the argument {'.'.join(path)} differ")
+    return None
+
+
+def _same(kind: Any, value: Any, text: str, decoded: str) -> bool:
+    """Integers are compared as numbers (42 is 42.0, however long), everything else as text."""
+    match = _DECIMAL.fullmatch(decoded)
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if kind != "integer" or isinstance(value, bool) or not whole or match is None:
+        return decoded == text
+    try:
+        return not (match[2] or "").strip("0") and int(match[1]) == int(value)
+    except ValueError:
+        return False
+
+
+def _mismatch(what: str) -> ProtocolError:
+    return ProtocolError(HEADER_MISMATCH, f"Header mismatch: {what}")

@@ -1,0 +1,1 @@
+"""JSON Schema: compile, bound, loosen, extend and explain."""

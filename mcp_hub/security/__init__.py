@@ -1,0 +1,1 @@
+"""What protects a user: redaction, screening, pins, rules about URLs and addresses, private files."""

@@ -1,0 +1,130 @@
+"""What of an item is pinned, its fingerprint, and how what is listed now differs from what was recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.protocol.kinds import PROMPTS, TOOLS, Kind
+
+PARTS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    TOOLS: ("name", "title", "description", "inputSchema", "outputSchema", "annotations"),
+    PROMPTS: ("name", "title", "description", "arguments"),
+}
+"""What a model reads of an item and a client decides by. Resources are not pinned: their lists change all the time."""
+
+Definition = dict[str, Any]
+
+
+def definition(kind: Kind, wire: Any) -> Definition | None:
+    """The pinned parts of an item; `null` is the same as absent. None for what can be neither listed nor pinned."""
+    if kind not in PARTS or not isinstance(wire, dict) or not isinstance(wire.get("name"), str):
+        return None
+    return {part: wire[part] for part in PARTS[kind] if wire.get(part) is not None}
+
+
+def fingerprint(value: Any) -> str | None:
+    """SHA-256 of a JSON value whatever the order of its keys; None if it is nested too deeply to have one."""
+    try:
+        text = json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    except (RecursionError, ValueError):
+        return None
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Pinned(msgspec.Struct, frozen=True):
+    """What is recorded of one server."""
+
+    items: Mapping[Kind, Mapping[str, Definition]] = msgspec.field(default_factory=dict)
+    """By kind and name."""
+    instructions: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the whole set: changes with every item that is added, renamed, changed or gone."""
+        whole = {kind.name: self.items.get(kind, {}) for kind in PARTS}
+        return fingerprint([whole, self.instructions]) or ""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One item, or the instructions (`kind` None), that is not as it was recorded."""
+
+    kind: Kind | None
+    name: str
+    problem: str
+    gone: bool = False
+
+
+def pinned(items: Iterable[tuple[Kind, Any]], instructions: str | None) -> Pinned:
+    """What a server lists now, to be recorded; of two items with one name the first, as in the catalog."""
+    found: dict[Kind, dict[str, Definition]] = {kind: {} for kind in PARTS}
+    for kind, wire in items:
+        one = definition(kind, wire)
+        if one is not None and fingerprint(one) is not None:
+            found[kind].setdefault(one["name"], one)
+    return Pinned(found, instructions or None)
+
+
+def differences(before: Pinned | None, items: Iterable[tuple[Kind, Any]]) -> Iterator[Difference]:
+    """How the items of a server differ from what was recorded; nothing recorded: all of them are new."""
+    return (one for one in differences_in_steps(before, items) if one is not None)
+
+
+def differences_in_steps(before: Pinned | None, items: Iterable[tuple[Kind, Any]]) -> Iterator[Difference | None]:
+    """`differences`, with None for every item that was looked at meanwhile."""
+    listed: dict[Kind, dict[str, list[Definition]]] = {kind: {} for kind in PARTS}
+    for kind, wire in items:
+        yield None
+        one = definition(kind, wire)
+        if one is not None:
+            listed[kind].setdefault(one["name"], []).append(one)
+    for kind in PARTS:
+        known = before.items.get(kind, {}) if before is not None else {}
+        gone = {name: one for name, one in known.items() if name not in listed[kind]}
+        bodies: dict[str | None, str] = {}
+        for name, one in reversed(gone.items()):
+            yield None
+            bodies[_body(one)] = name
+        for name, found in listed[kind].items():
+            yield None
+            problem = _problem(known.get(name), found, bodies, recorded=before is not None)
+            if problem is not None:
+                yield Difference(kind, name, problem)
+        for name in gone:
+            yield Difference(kind, name, "is pinned and no longer listed", gone=True)
+
+
+def instructions_differ(before: Pinned | None, text: str | None) -> Difference | None:
+    """Whether a server says something else of itself than was recorded."""
+    recorded = before.instructions if before is not None else None
+    if (text or None) == recorded or not text:
+        return None
+    problem = "are new" if recorded is None else "have changed since they were pinned"
+    return Difference(None, "instructions", problem)
+
+
+def _problem(
+    known: Definition | None, found: list[Definition], bodies: Mapping[str | None, str], *, recorded: bool
+) -> str | None:
+    prints = {fingerprint(one) for one in found}
+    if None in prints:
+        return "is nested too deeply to be pinned"
+    if len(prints) > 1:
+        return "is listed twice, each time otherwise"
+    if known is None:
+        before = bodies.get(_body(found[0]))
+        if before is not None:
+            return f"is new: what was pinned as {before!r}, renamed"
+        return "is new since the server was pinned" if recorded else "is not pinned, nothing of its server is"
+    if fingerprint(known) in prints:
+        return None
+    parts = [part for part in {**known, **found[0]} if known.get(part) != found[0].get(part)]
+    return f"has changed since it was pinned ({', '.join(parts)})"
+
+
+def _body(one: Definition) -> str | None:
+    return fingerprint({part: value for part, value in one.items() if part != "name"})

@@ -1,0 +1,202 @@
+"""Copies of arguments, texts and errors that can be shown: short, and without secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from json.encoder import encode_basestring_ascii
+from typing import Any, Final
+
+from mcp_hub.protocol.frames import LARGE, weighs_more
+from mcp_hub.security.redaction.forms import CUT, MIN_SECRET
+from mcp_hub.security.redaction.known import LEARNED, MAX_HELD, KnownSecrets
+from mcp_hub.security.redaction.telltale import MASK, hide_telltales, is_secret_key
+
+__all__ = [
+    "LEARNED",
+    "MASK",
+    "MAX_HELD",
+    "MIN_SECRET",
+    "KnownSecrets",
+    "Redaction",
+    "is_secret_key",
+    "preset_texts",
+]
+
+BUDGET: Final = 2048
+"""Bytes of JSON a copy of a call's arguments takes at most."""
+MAX_STRING: Final = 200
+"""Characters of one string in a copy."""
+MAX_ITEMS: Final = 32
+MAX_DEPTH: Final = 8
+_MAX_PRESET_DEPTH: Final = 32
+MAX_ERROR: Final = 1024 * 1024
+"""Weight (`weighs_more`) of an error that is looked through for known secrets; a heavier one passes as it is."""
+
+_MARK: Final = 48
+"""Bytes kept free for saying how much was left out."""
+_SHORT: Final = 64
+"""Characters of a text that needs no window."""
+_ROOM_FOR_SHORT: Final = 2 + 12 * _SHORT
+"""Bytes such a text takes at most."""
+_MANY_DIGITS: Final = 10**40
+_NAMING: Final = frozenset({"name", "key", "header", "field"})
+_MAX_KEYS: Final = 1024
+"""Keys of objects whose form is remembered."""
+
+
+class Redaction:
+    """Takes secrets out: the `secrets` it is given and those `LEARNED` has, in the forms that SECURITY.md names, and
+    what stands where secrets stand or has the shape of one.
+
+    Values of fewer than `MIN_SECRET` characters are not looked for. It can be used from any thread.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._known = KnownSecrets(secrets)
+        self._keys: dict[str, tuple[str, int, bool]] = {}
+        """How a short key is shown, how many bytes it takes, and whether what is under it is secret."""
+        self._learned = LEARNED.known
+        """What was known when they were looked through."""
+
+    def text(self, text: str) -> str:
+        """An error text or log line without secrets."""
+        return hide_telltales(LEARNED.known.hidden(self._known.hidden(text, cut=True), cut=True))
+
+    @property
+    def _window(self) -> int:
+        return max(self._known.reach, LEARNED.known.reach) + 4 * MAX_STRING
+
+    def value(self, value: Any, budget: int = BUDGET) -> Any:
+        """A copy of a JSON value, at most `budget` bytes as ASCII JSON (at least 64): strings shortened with their
+        length, long lists and objects cut with a count, `***` for secrets."""
+        return self._copy(value, max(budget, 64), 0)[0]
+
+    def known(self, value: Any) -> Any:
+        """A JSON value with known secrets replaced in every text and number and nothing else changed; itself if it has
+        none.
+
+        For errors that are passed on. One that weighs more than `MAX_ERROR` is returned as it is.
+        """
+        return value if weighs_more(value, MAX_ERROR) else self._known_in(value, 0)
+
+    def told(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A log message or a progress without known secrets. One of more than 32 KiB would keep the loop while it is
+        looked through: it is shortened as by `value`, to as many bytes."""
+        shown: dict[str, Any] = self.value(message, LARGE) if weighs_more(message) else self.known(message)
+        return shown
+
+    def _known_in(self, value: Any, depth: int) -> Any:
+        if isinstance(value, str):
+            return LEARNED.known.hidden(self._known.hidden(value))
+        if type(value) in (int, float):
+            return MASK if self._is_known(value) else value
+        if depth > 100 or not isinstance(value, dict | list):
+            return value
+        if isinstance(value, list):
+            items = [self._known_in(item, depth + 1) for item in value]
+            return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+        fields = [(self._known_in(key, depth), self._known_in(item, depth + 1)) for key, item in value.items()]
+        same = all(n is o and v is w for (n, v), (o, w) in zip(fields, value.items(), strict=True))
+        return value if same else dict(fields)
+
+    def _is_known(self, number: float) -> bool:
+        return -_MANY_DIGITS < number < _MANY_DIGITS and (self._known.has(number) or LEARNED.known.has(number))
+
+    # --- the bounded copy --------------------------------------------------------------------------------------
+
+    def _copy(self, value: Any, room: int, depth: int) -> tuple[Any, int]:
+        """A copy, and how many bytes of JSON it takes."""
+        if isinstance(value, str):
+            return self._string(value, room)
+        if value is None or isinstance(value, bool):
+            return value, 5
+        if isinstance(value, int | float):
+            if isinstance(value, int) and not -_MANY_DIGITS < value < _MANY_DIGITS:
+                return self._string(f"… (a number of {value.bit_length():,} bits)", room)
+            return (MASK, 5) if self._is_known(value) else (value, len(repr(value)))
+        if not isinstance(value, Mapping | list | tuple):
+            return self._string(f"… ({type(value).__name__})", room)
+        if value and (depth >= MAX_DEPTH or room < _MARK):
+            return self._string(f"… ({len(value):,} inside)", room)
+        return self._object(value, room, depth) if isinstance(value, Mapping) else self._list(value, room, depth)
+
+    def _object(self, value: Mapping[str, Any], room: int, depth: int) -> tuple[dict[str, Any], int]:
+        copy: dict[str, Any] = {}
+        used = 2
+        tells = not _NAMING.isdisjoint(value) and any(
+            isinstance(name := value.get(word), str) and is_secret_key(name) for word in _NAMING
+        )
+        for number, (key, item) in enumerate(value.items()):
+            name, cost, secret = self._key(str(key), min(room - used - _MARK, MAX_STRING))
+            left = room - used - cost - _MARK
+            if number == MAX_ITEMS or left < _MARK:
+                copy["…"] = f"{len(value) - number:,} more"
+                return copy, used + _MARK
+            secret = secret or (tells and key == "value")
+            copy[name], size = (MASK, 5) if secret else self._copy(item, left, depth + 1)
+            used += cost + size + 4
+        return copy, used
+
+    def _key(self, key: str, room: int) -> tuple[str, int, bool]:
+        if self._learned is not LEARNED.known or len(self._keys) >= _MAX_KEYS:
+            self._keys, self._learned = {}, LEARNED.known
+        keys = self._keys
+        known = keys.get(key)
+        if known is None:
+            if len(key) > _SHORT:
+                return (*self._string(key, room), is_secret_key(key))
+            known = keys[key] = (*self._string(key, _ROOM_FOR_SHORT), is_secret_key(key))
+        return known if known[1] <= room else (*self._string(key, room), known[2])
+
+    def _list(self, value: list[Any] | tuple[Any, ...], room: int, depth: int) -> tuple[list[Any], int]:
+        copy: list[Any] = []
+        used = 2
+        for number, item in enumerate(value):
+            left = room - used - _MARK
+            if number == MAX_ITEMS or left < _MARK:
+                copy.append(f"… {len(value) - number:,} more")
+                return copy, used + _MARK
+            one, size = self._copy(item, left, depth + 1)
+            copy.append(one)
+            used += size + 2
+        return copy, used
+
+    def _string(self, text: str, room: int) -> tuple[str, int]:
+        whole = len(text)
+        if whole <= _SHORT and room >= _ROOM_FOR_SHORT:
+            shown = self.text(text)
+            if len(shown) <= _SHORT:
+                return shown, len(encode_basestring_ascii(shown))
+        window = self._window
+        # Shortened after it was looked through: half a secret is nothing that could be recognised.
+        shown = self.text(text if whole <= window else text[:window] + CUT).removesuffix(CUT)
+        limit = MAX_STRING
+        if whole > window or len(shown) > limit:
+            shown = _shortened(shown, limit, whole)
+        cost = len(encode_basestring_ascii(shown))
+        while cost > room and limit > 0:
+            limit //= 2
+            shown = _shortened(shown, limit, whole) if limit else "…"
+            cost = len(encode_basestring_ascii(shown))
+        return shown, cost
+
+
+def preset_texts(value: Any, depth: int = 0) -> Iterator[str]:
+    """Every text and number in a preset argument: none of it is its caller's business, whatever its name."""
+    if hasattr(value, "get_secret_value"):
+        value = value.get_secret_value()
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bytes):
+        yield value.decode("utf-8", "replace")
+    elif isinstance(value, bool) or value is None:
+        return
+    elif isinstance(value, int | float) or hasattr(value, "__fspath__"):
+        yield str(value)
+    elif isinstance(value, Mapping | list | tuple | set | frozenset) and depth < _MAX_PRESET_DEPTH:
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from preset_texts(item, depth + 1)
+
+
+def _shortened(text: str, limit: int, whole: int) -> str:
+    return f"{text[:limit]}… ({whole:,} characters)"

@@ -1,0 +1,261 @@
+"""What is suspicious in what a server says of itself and its items. Pure, and bounded whatever it is given.
+
+It finds signs, it proves nothing: an honest text may be flagged, and one that is clever enough is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Container, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.security.screening.characters import BIDI, CONTROL, INVISIBLE, TAGS, folded, hidden
+from mcp_hub.security.screening.rules import RULES, matches
+
+MAX_DESCRIPTION: Final = 4096
+"""Characters of one text; what real servers write of a tool has a few hundred."""
+MAX_LOOKED_AT: Final = 64 * 1024
+"""Characters of one item; what is behind them is not looked at, and that is flagged."""
+MAX_TEXTS: Final = 4000
+"""Texts of one item, keys of its schemas included."""
+_MAX_DEPTH: Final = 64
+_EXCERPT: Final = 60
+_BLANK_LINES: Final = 12
+_MIN_PHRASE: Final = 8
+"""A shorter text, such as `string`, holds no instruction."""
+
+MAX_OF_SERVER: Final = 2 * 1024 * 1024
+"""Characters of all items of one server, half a second of work; what is behind them is flagged unseen."""
+
+MAX_FOREIGN: Final = 10
+"""Names of other servers' tools that are told of one item."""
+
+TOO_LONG: Final = "too-long"
+PADDING: Final = "hidden-by-padding"
+ENCODED: Final = "encoded-text"
+FOREIGN_TOOLS: Final = "names-other-tools"
+
+SAYS: Final[Mapping[str, str]] = {
+    CONTROL: "control characters, which steer a terminal or break a line",
+    BIDI: "characters that turn the direction of writing",
+    INVISIBLE: "characters that cannot be seen",
+    TAGS: "tag characters, an alphabet that cannot be seen",
+    TOO_LONG: "longer than a description has to be",
+    PADDING: "text pushed out of sight by blanks or empty lines",
+    ENCODED: "a long encoded text that nobody can read",
+    **{rule.name: rule.says for rule in RULES},
+    FOREIGN_TOOLS: "names a tool of another server",
+}
+"""Every rule, and what it is about."""
+REPORT_ONLY: Final = frozenset({FOREIGN_TOOLS, *(rule.name for rule in RULES if rule.report_only)})
+"""Rules that are never a reason to keep an item back: intent cannot be seen from here."""
+HIDDEN: Final = frozenset({CONTROL, BIDI, INVISIBLE, TAGS})
+
+_ENCODED: Final = re.compile(r"(?<![A-Za-z0-9+/_=-])(?=[A-Za-z0-9+/_-]{0,119}\d)[A-Za-z0-9+/_-]{120,}+")
+_SPACES: Final = re.compile(r"(?<![ \t\u00a0\u3000])[ \t\u00a0\u3000]{80,}+(?=\S)")
+_WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+_DISTINCT: Final = re.compile(r"[A-Za-z0-9][_.\-][A-Za-z0-9]|[a-z][A-Z]")
+"""In names that are no word of prose."""
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """One thing found: by which rule, in which part of the item, and the text around it as the server wrote it."""
+
+    rule: str
+    where: str
+    excerpt: str
+
+
+class Budget:
+    """Characters that may still be looked at."""
+
+    def __init__(self, characters: int = MAX_OF_SERVER) -> None:
+        self.left = characters
+
+
+def names_of(kind: Kind, wire: Any) -> Iterator[tuple[str, str]]:
+    """(where, text) of what an item is called."""
+    if isinstance(wire, dict):
+        for key in dict.fromkeys((kind.name_key, "name")):
+            if isinstance(wire.get(key), str):
+                yield key, wire[key]
+
+
+def flags_of_names(kind: Kind, wire: Any) -> tuple[Flag, ...]:
+    """Hidden characters in what an item is called."""
+    found = []
+    for where, text in names_of(kind, wire):
+        # What a resource is called besides its URI is for people, in any script.
+        flagged = hidden(text[:MAX_DESCRIPTION], name=where == kind.name_key, lines=False)
+        found += [Flag(rule, where, _around(text, at)) for rule, at in flagged]
+    return tuple(found)
+
+
+def flags_of_item(
+    kind: Kind,
+    wire: Any,
+    *,
+    without: Collection[str] = (),
+    max_description: int = MAX_DESCRIPTION,
+    budget: Budget | None = None,
+) -> tuple[Flag, ...]:
+    """Everything suspicious in an item. `without` are top-level keys that are not the server's own words."""
+    steps = flags_in_steps(kind, wire, without, max_description, budget or Budget())
+    return tuple(flag for flag in steps if flag is not None)
+
+
+def flags_in_steps(
+    kind: Kind, wire: Any, without: Collection[str], max_description: int, budget: Budget
+) -> Iterator[Flag | None]:
+    """`flags_of_item` one by one, with None after everything that takes some milliseconds at most."""
+    yield from flags_of_names(kind, wire)
+    yield from _flags(_texts_of(kind, wire, without), max_description, budget)
+
+
+def flags_of_text(where: str, text: str, *, max_description: int = MAX_DESCRIPTION) -> tuple[Flag, ...]:
+    """Everything suspicious in one text, such as a server's instructions."""
+    return tuple(flag for flag in _flags(iter(((where, text),)), max_description, Budget()) if flag is not None)
+
+
+def foreign_names(kind: Kind, wire: Any, distinct: Container[str], plain: Container[str]) -> tuple[Flag, ...]:
+    """Names of other servers' tools in an item's descriptions, of each the first `MAX_DESCRIPTION` characters.
+
+    `distinct` are names that are no words, such as `send_message`; `plain` ones count only where the text calls them
+    tools.
+    """
+    found: list[Flag] = []
+    told: set[str] = set()
+    left = MAX_LOOKED_AT
+    for where, text in islice(_texts_of(kind, wire, ()), MAX_TEXTS):
+        if not where.endswith("description") or left <= 0:
+            continue
+        left -= min(len(text), MAX_DESCRIPTION)
+        for match in _WORD.finditer(text[:MAX_DESCRIPTION]):
+            if len(told) == MAX_FOREIGN:
+                return tuple(found)
+            word = match[0].rstrip(".-")
+            end = match.start() + len(word)
+            named = word in distinct or (word in plain and _is_called_a_tool(text, match.start(), end))
+            if named and word not in told:
+                told.add(word)
+                found.append(Flag(FOREIGN_TOOLS, where, _around(text, match.start())))
+    return tuple(found)
+
+
+def is_distinct(name: str) -> bool:
+    """Whether a tool's name is none that prose would have by chance."""
+    return _DISTINCT.search(name) is not None
+
+
+def _is_called_a_tool(text: str, start: int, end: int) -> bool:
+    before, after = text[max(0, start - 6) : start].lower(), text[end : end + 10].lower()
+    quoted = before[-1:] in "`'\"" and after[:1] in "`'\"" and bool(before) and bool(after)
+    return (quoted and "tool" in text[max(0, start - 30) : end + 30].lower()) or after.lstrip("`'\" ").startswith(
+        "tool"
+    )
+
+
+def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budget) -> Iterator[Flag | None]:
+    left = min(MAX_LOOKED_AT, budget.left)
+    told: set[str] = set()
+    for number, (where, text) in enumerate(texts):
+        if left <= 0 or number == MAX_TEXTS:
+            if TOO_LONG not in told:
+                yield Flag(TOO_LONG, where, "not looked at from here on")
+            return
+        looked_at = text[:left]
+        left -= len(looked_at) + 1
+        budget.left -= len(looked_at) + 1
+        for flag in _flags_of_one(where, text, looked_at, max_description):
+            # Once for each rule: what is wrong with an item, not how often.
+            if flag is None:
+                yield None
+            elif flag.rule not in told:
+                told.add(flag.rule)
+                yield flag
+
+
+def _flags_of_one(where: str, text: str, looked_at: str, max_description: int) -> Iterator[Flag | None]:
+    for rule, at in hidden(looked_at):
+        yield Flag(rule, where, _around(looked_at, at))
+    yield None
+    if len(text) > max_description:
+        yield Flag(TOO_LONG, where, f"{len(text):,} characters")
+    if len(looked_at) < _MIN_PHRASE:
+        return
+    if (padding := _padding(looked_at)) is not None:
+        yield Flag(PADDING, where, _around(looked_at, padding))
+    if len(looked_at) >= 120 and (encoded := _ENCODED.search(looked_at)) is not None:
+        yield Flag(ENCODED, where, _around(looked_at, encoded.start()))
+    yield None
+    plain = folded(looked_at)
+    for found in matches(plain):
+        yield None if found is None else Flag(found[0].name, where, _around(plain, found[1]))
+
+
+def _padding(text: str) -> int | None:
+    """Where something stands behind many empty lines or blanks."""
+    if len(text) < _BLANK_LINES:
+        return None
+    spaces = _SPACES.search(text)
+    if spaces is not None:
+        return spaces.end()
+    if text.count("\n") < _BLANK_LINES:
+        return None
+    at = empty = 0
+    for line in text.split("\n"):
+        if not line.strip():
+            empty += 1
+        elif empty >= _BLANK_LINES and at > empty:
+            return at
+        else:
+            empty = 0
+        at += len(line) + 1
+    return None
+
+
+def _around(text: str, at: int) -> str:
+    start = max(0, at - 10)
+    cut = text[start : at + _EXCERPT]
+    return ("…" if start else "") + cut + ("…" if at + _EXCERPT < len(text) else "")
+
+
+def _texts_of(kind: Kind, wire: Any, without: Collection[str]) -> Iterator[tuple[str, str]]:
+    """(where, text) of everything in an item that a model may read, besides its name; a schema's keys included."""
+    if not isinstance(wire, dict):
+        return
+    for key in ("title", "description"):
+        if isinstance(wire.get(key), str) and key not in without:
+            yield key, wire[key]
+    if kind in (RESOURCES, TEMPLATES):
+        return
+    annotations = wire.get("annotations")
+    if isinstance(annotations, dict) and isinstance(annotations.get("title"), str):
+        yield "annotations.title", annotations["title"]
+    if kind is TOOLS:
+        for key in ("inputSchema", "outputSchema"):
+            yield from _inside(wire.get(key), key)
+    elif kind is PROMPTS:
+        yield from _inside(wire.get("arguments"), "arguments")
+
+
+def _inside(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    """All texts of a JSON value, the keys of `properties` among them."""
+    waiting: list[tuple[str, Any, int]] = [(where, value, 0)]
+    while waiting:
+        at, one, depth = waiting.pop()
+        if isinstance(one, str):
+            yield at, one
+        elif depth >= _MAX_DEPTH:
+            continue
+        elif isinstance(one, dict):
+            for key, inner in reversed(one.items()):
+                waiting.append((f"{at}.{key[:60]}", inner, depth + 1))
+                if at.endswith((".properties", ".patternProperties", ".$defs", ".definitions")):
+                    waiting.append((f"{at} (a name)", f"property {key}", depth + 1))
+        elif isinstance(one, list):
+            waiting += [(f"{at}[{index}]", inner, depth + 1) for index, inner in reversed(list(enumerate(one)))]

@@ -1,0 +1,269 @@
+"""Which URLs tools must not be used for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from mcp_hub.security.urls import QUICK_WORK, Url, Work, parse, trimmed, urls_in
+
+HUGGINGFACE: Final = "huggingface"
+"""The name of the rule about datasets and spaces."""
+UNREADABLE: Final = "too many URLs to check"
+MESSAGE: Final = (
+    "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
+)
+MAX_MEMBERS: Final = 200_000
+"""Members of a value that are looked at."""
+MAX_URI: Final = 16_384
+"""Characters of a resource's URI or of a link in a result; what has more is taken for one that may not be used."""
+
+_HUBS: Final = ("huggingface.co", "hf.co", "hf-mirror.com")
+"""With all their subdomains: `cdn-lfs.huggingface.co/datasets` has the files of datasets."""
+_ONLY_DATA: Final = ("datasets-server.huggingface.co", "datasets.huggingface.co", "hf.space")
+_SEGMENTS: Final = ("datasets", "spaces")
+_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
+_BEFORE: Final = frozenset({"api", "resolve-cache"})
+"""Segments before the one that says what is asked for."""
+
+
+_HARMLESS: Final = frozenset({"http", "https"})
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_PORT: Final = re.compile(r"[^:]*:[0-9]{1,5}(?=[/\\?#]|$)")
+_PAGE: Final = re.compile(
+    r"(view-source|javascript|vbscript|blob|filesystem)(?=:\S)|(file)(?=:[/\\])|(about)(?=:[A-Za-z])"
+    r"|(chrome[a-z-]*|devtools|edge|brave|opera|vivaldi|ftp|resource|jar|moz-extension|intent|content|googlechromes?)"
+    r"(?=:/)|(data)(?=:(?!(?:audio|font|video|image/(?:avif|bmp|gif|jpeg|jpg|png|webp))[/;,])[^,\s]*,)",
+    re.IGNORECASE,
+)
+"""A text that makes a browser show something that is not of the web; a picture, or a word before a colon, is none."""
+_BLANK: Final = re.compile(r"about:blank(?:[?#]|$)", re.IGNORECASE)
+_URL_KEYS: Final = frozenset({"url", "urls", "uri", "uris", "href", "hrefs", "link", "links", "website", "websites"})
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+class UrlRules(msgspec.Struct, frozen=True, dict=True):
+    """`deny` and `allow` have `host`, `host/path`, `*.host/path*`; a URL that `allow` covers is never refused.
+
+    `allow` may also have schemes, `file:`.
+    """
+
+    huggingface: bool = True
+    deny: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    message: str = MESSAGE
+
+    def __bool__(self) -> bool:
+        return self.huggingface or bool(self.deny)
+
+    def refuses(self, text: str, work: Work | None = None) -> str | None:
+        """The rule that refuses a URL in `text`: `huggingface`, or the pattern of `deny`; None if all may be used.
+
+        `UNREADABLE` where that takes more than what is left of `work`, which several texts may share.
+        """
+        return self.refuses_any((text,), work)
+
+    def refuses_any(self, texts: Iterable[str], work: Work | None = None) -> str | None:
+        """The same of several texts. What `texts` raises ValueError for is unreadable."""
+        if not self:
+            return None
+        work = work or Work()
+        try:
+            found = (self._refuses(url) for text in texts for url in urls_in(text, work))
+            return next(filter(None, found), None)
+        except ValueError:
+            return UNREADABLE
+
+    def refuses_uri(self, uri: str, work: Work | None = None) -> str | None:
+        """The rule that refuses a resource's URI or a link; one that cannot be read quickly is refused too.
+
+        `work` is what is left for all links of one result.
+        """
+        if len(uri) > MAX_URI:
+            return UNREADABLE
+        part = Work(QUICK_WORK) if work is None else work.part()
+        found = self.refuses(uri, part)
+        if work is not None:
+            work.taken(part)
+        return found
+
+    def refused_scheme(self, arguments: Any) -> str | None:
+        """The scheme of a URL in a tool's arguments that is not known to be harmless; None if there is none.
+
+        Under a key such as `url` every other scheme than http and https is refused; elsewhere only a text that is a
+        page of the browser's own as a whole. Raises ValueError for a value of too many members.
+        """
+        if not self:
+            return None
+        waiting = [(arguments, False)]
+        for _ in range(MAX_MEMBERS):
+            if not waiting:
+                return None
+            one, is_url = waiting.pop()
+            scheme = None
+            if isinstance(one, str):
+                scheme = self._scheme(one, is_url=is_url)
+            elif isinstance(one, dict):
+                scheme = next(filter(None, (self._scheme(key, is_url=False) for key in one)), None)
+                waiting.extend((value, is_url or _means_url(key)) for key, value in one.items())
+            elif isinstance(one, list):
+                waiting.extend((value, is_url) for value in one)
+            if scheme is not None:
+                return scheme
+        if waiting:
+            raise ValueError("the value has too many members")
+        return None
+
+    def _scheme(self, text: str, *, is_url: bool) -> str | None:
+        text = trimmed(text)
+        page = _PAGE.match(text)
+        written = page or (_SCHEME.match(text) if is_url else None)
+        if written is None or _BLANK.match(text) or (page is None and _PORT.match(text)):
+            return None
+        scheme = next(filter(None, written.groups())).lower()
+        return None if scheme in _HARMLESS or scheme in self._allowed_schemes else scheme
+
+    @cached_property
+    def _allowed_schemes(self) -> frozenset[str]:
+        """Those that `allow` has as `scheme:`."""
+        return frozenset(one[:-1].lower() for one in self.allow if _SCHEME.fullmatch(one))
+
+    def _refuses(self, url: Url) -> str | None:
+        if any(pattern.covers(url) for pattern in self._allowed):
+            return None
+        if self.huggingface and _is_dataset_or_space(url):
+            return HUGGINGFACE
+        return next((pattern.written for pattern in self._denied if pattern.covers(url)), None)
+
+    @cached_property
+    def _denied(self) -> tuple[_Pattern, ...]:
+        return tuple(_Pattern.read(text, fold=True) for text in self.deny)
+
+    @cached_property
+    def _allowed(self) -> tuple[_Pattern, ...]:
+        return tuple(_Pattern.read(text, fold=False) for text in self.allow if not _SCHEME.fullmatch(text))
+
+    def to_json(self) -> dict[str, Any]:
+        """An object that `from_json` makes the same rules of."""
+        return {
+            "huggingface": self.huggingface,
+            "deny": list(self.deny),
+            "allow": list(self.allow),
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> UrlRules:
+        """The rules in such an object."""
+        return cls(
+            bool(data.get("huggingface", True)),
+            tuple(data.get("deny", ())),
+            tuple(data.get("allow", ())),
+            str(data.get("message", MESSAGE)),
+        )
+
+
+def _is_dataset_or_space(url: Url) -> bool:
+    if url.scheme == "hf":  # `hf://datasets/owner/name`, as libraries write it
+        return url.host in _SEGMENTS
+    if _is_below(url.host, _ONLY_DATA):
+        return True
+    if not _is_below(url.host, _HUBS):
+        return False
+    for part in url.path.casefold().split("/")[1:]:
+        if part not in _BEFORE:
+            return part in _SEGMENTS
+    return False
+
+
+def _is_below(host: str, domains: tuple[str, ...]) -> bool:
+    return any(host == domain or host.endswith("." + domain) for domain in domains)
+
+
+class _Pattern(msgspec.Struct, frozen=True):
+    """One pattern, read once. `fold`: the case of a path does not count, and what is unclear is covered."""
+
+    written: str
+    host: str
+    port: int | None
+    path: str
+    query: frozenset[str]
+    """Parameters that a URL must have, among others."""
+    fold: bool
+
+    @classmethod
+    def read(cls, text: str, *, fold: bool) -> _Pattern:
+        """The pattern in a text; what stands in it is normalised as URLs are."""
+        scheme, mark, plain = text.strip().partition("://")
+        if not mark or not scheme.isalnum():
+            plain = text.strip()
+        end = min((at for at in map(plain.find, "/?#") if at >= 0), default=len(plain))
+        authority, rest = plain[:end], plain[end:]
+        whole = parse(f"http://{authority.replace('*', 'x-any-x')}/")
+        host = whole.host.replace("x-any-x", "*") if whole is not None else authority.lower()
+        read = parse(f"http://x{rest}")
+        path = "" if read is None or read.path == "/" else read.path
+        return cls(
+            text,
+            _glob(host),
+            whole.port if whole is not None else None,
+            _glob(path.casefold() if fold else path),
+            _parameters(read.query) if read is not None else frozenset(),
+            fold,
+        )
+
+    def covers(self, url: Url) -> bool:
+        """Whether a URL is one of those the pattern means."""
+        if not fnmatchcase(url.host, self.host) or not self._covers_port(url):
+            return False
+        if self.query and not self.query <= _parameters(url.query):
+            return False
+        path = url.path.casefold() if self.fold else url.path
+        if not self.path or fnmatchcase(path, self.path):
+            return True
+        return "*" not in self.path and fnmatchcase(path, self.path + "/*")
+
+    def _covers_port(self, url: Url) -> bool:
+        if self.port is None or url.port is not None:
+            return self.port in (None, url.port)
+        if url.scheme:
+            return self.port == _PORTS.get(url.scheme)
+        return self.fold and self.port in _PORTS.values()  # whoever adds the scheme decides
+
+
+def _glob(text: str) -> str:
+    """Only `*` stands for something else than itself."""
+    return text.replace("[", "[[]").replace("?", "[?]")
+
+
+def _parameters(query: str) -> frozenset[str]:
+    return frozenset(unquote(pair) for pair in query.split("&") if pair)
+
+
+def _means_url(key: str) -> bool:
+    """Whether a member is for URLs by its name: `url`, `pageUrl`, `start_urls`."""
+    return not _URL_KEYS.isdisjoint(word.lower() for word in _WORDS.findall(key))
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Every text at any depth of a JSON value, keys too. Raises ValueError for one of too many members."""
+    waiting = [value]
+    for _ in range(MAX_MEMBERS):
+        if not waiting:
+            return
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            yield from one
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+    if waiting:
+        raise ValueError("the value has too many members")

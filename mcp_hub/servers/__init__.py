@@ -1,0 +1,1 @@
+"""The servers that belong to the hub. Each runs in a process of its own."""

@@ -1,0 +1,173 @@
+"""Chromium: where it is found, how it is started so that its only way out is our proxy, and what it may inherit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.errors import HubError
+
+if TYPE_CHECKING:
+    from playwright.async_api import Playwright
+
+    from mcp_hub.servers.builtin.proxy import Proxy
+
+READY_HOST: Final = "mcp-hub.invalid"
+"""A host the proxy itself answers for."""
+
+LAUNCH_WAIT: Final = 30.0
+"""Seconds for Chromium to start; a second on an idle machine."""
+
+VARIABLE: Final = "MCP_HUB_CHROMIUM"
+"""The environment variable that names the browser to start."""
+
+_NAMES: Final = (
+    "chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome", "microsoft-edge-stable",
+    "microsoft-edge", "msedge",
+)  # fmt: skip
+_PLACES: Final[dict[str, tuple[str, ...]]] = {
+    "darwin": (
+        "/Applications/Chromium.app/Contents/MacOS/Chromium",
+        "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+        "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
+    ),
+    "win32": (
+        r"C:\Program Files\Google\Chrome\Application\chrome.exe",
+        r"C:\Program Files (x86)\Google\Chrome\Application\chrome.exe",
+        r"C:\Program Files (x86)\Microsoft\Edge\Application\msedge.exe",
+        r"C:\Program Files\Microsoft\Edge\Application\msedge.exe",
+    ),
+    "linux": ("/usr/lib/chromium/chromium", "/opt/google/chrome/chrome", "/opt/microsoft/msedge/msedge"),
+}
+_INSTALLED: Final = (
+    "chromium-*/chrome-linux*/chrome",
+    "chromium-*/chrome-mac*/*.app/Contents/MacOS/*",
+    "chromium-*/chrome-win*/chrome.exe",
+)
+"""Where Playwright's installer puts it, below its directory."""
+
+_INHERITED: Final = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR", "DISPLAY", "XAUTHORITY",
+    "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "MCP_HUB_RUN", VARIABLE,
+    "PLAYWRIGHT_BROWSERS_PATH", "PLAYWRIGHT_NODEJS_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "PATHEXT", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "TEMP", "TMP", "APPDATA", "LOCALAPPDATA",
+    "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "PROGRAMW6432", "HOMEDRIVE", "HOMEPATH", "USERPROFILE",
+    "USERNAME", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE",
+})  # fmt: skip
+_INHERITED_PREFIXES: Final = ("LC_", "XDG_")
+
+
+class NoChromium(HubError):
+    """No browser is there to start; `str()` says where it was looked for, and what to do."""
+
+
+def find(executable: str | None, environ: Mapping[str, str], home: Path) -> Path:
+    """The browser to start: the setting, $MCP_HUB_CHROMIUM, one on PATH or in the usual places, one that
+    `mcp-hub browser install` installed. Raises NoChromium."""
+    for name, value in (("browser.executable", executable), (f"${VARIABLE}", environ.get(VARIABLE))):
+        if value:
+            found = shutil.which(str(Path(value).expanduser()), path=environ.get("PATH", os.defpath))
+            if found is None:
+                raise NoChromium(f"{name} names {value}, which is no program that can be started: correct the path")
+            return Path(found)
+    for candidate in _candidates(environ, home):
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    raise NoChromium(
+        "no Chromium, Chrome or Edge was found on PATH or in the usual places: run `mcp-hub browser install`, or name "
+        "one as browser.executable in the configuration"
+    )
+
+
+def _candidates(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
+    path = os.pathsep.join(
+        part for part in environ.get("PATH", os.defpath).split(os.pathsep) if Path(part).is_absolute()
+    )
+    for name in _NAMES:
+        found = shutil.which(name, path=path) if path else None
+        if found is not None:
+            yield Path(found)
+    yield from map(Path, _PLACES.get(sys.platform, ()))
+    directory = installed_below(environ, home)
+    found_there = [file for pattern in _INSTALLED for file in directory.glob(pattern)]
+    yield from sorted(found_there, key=lambda file: _build(file, directory), reverse=True)
+
+
+def installed_below(environ: Mapping[str, str], home: Path) -> Path:
+    """The directory below which Playwright's installer keeps its browsers."""
+    named = environ.get("PLAYWRIGHT_BROWSERS_PATH", "")
+    if named and named != "0":
+        return Path(named)
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "ms-playwright"
+    if sys.platform == "win32":
+        return Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "ms-playwright"
+    return Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "ms-playwright"
+
+
+def _build(file: Path, directory: Path) -> int:
+    number = file.relative_to(directory).parts[0].rpartition("-")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def narrow_environment() -> None:
+    """Take out of this process's environment what neither Playwright's driver nor Chromium needs, for good.
+
+    The driver inherits all of it, and a page that breaks out of Chromium would find it there. MCP_HUB_RUN stays: by it
+    the hub finds what is left of a run.
+    """
+    for name in list(os.environ):
+        if name.upper() not in _INHERITED and name not in _INHERITED and not name.startswith(_INHERITED_PREFIXES):
+            del os.environ[name]
+
+
+def needs_no_sandbox() -> bool:
+    """Whether Chromium's own sandbox cannot be had: it refuses to start as root."""
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def arguments(proxy: Proxy) -> list[str]:
+    """The switches that leave the proxy as the only way out, and that keep Chromium from talking about its user."""
+    return [
+        f"--proxy-server={proxy.url}",
+        "--proxy-bypass-list=<-loopback>",  # loopback goes through the proxy too
+        "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # nothing but the proxy is ever looked up
+        "--disable-quic",
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--dns-prefetch-disable",
+        "--no-pings",
+        "--disable-domain-reliability",
+        "--disable-client-side-phishing-detection",
+        "--safebrowsing-disable-auto-update",
+        f"--gaia-url=http://{READY_HOST}/",  # where it would ask, at each start, who is logged in to Google
+    ]
+
+
+async def start_driver() -> Playwright:
+    """Playwright's driver, a process of its own, started with the narrowed environment."""
+    narrow_environment()
+    from playwright.async_api import async_playwright  # takes half a second
+
+    return await async_playwright().start()
+
+
+def options(executable: Path, proxy: Proxy, headless: bool, downloads: Path) -> dict[str, Any]:
+    """The keywords of both of Playwright's launch methods."""
+    return {
+        "executable_path": executable,
+        "headless": headless,
+        "args": arguments(proxy),
+        "chromium_sandbox": not needs_no_sandbox(),
+        "env": dict(os.environ),
+        "downloads_path": downloads,
+        "timeout": LAUNCH_WAIT * 1000,
+        "handle_sigint": False,
+        "handle_sigterm": False,
+        "handle_sighup": False,
+    }

@@ -1,0 +1,183 @@
+"""`python -m mcp_hub.servers.builtin.markdown`: documents come in on stdin, Markdown goes out, one after the other.
+
+A process of its own because conversion blocks, may never end and may take any amount of memory. It gets bytes, never an
+address, and may open no connection. A message is one line of JSON whose `length` says how many bytes follow it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from mcp_hub.servers.builtin.charsets import UTF16_MARKS, decoded
+from mcp_hub.text import printable
+from mcp_hub.transport.streams import claim
+
+MAX_MARKDOWN: Final = 8 * 1024 * 1024
+"""Bytes of Markdown that go out; what is more is cut off."""
+_CPU_GRACE: Final = 5
+"""Seconds of computing after which the system ends a process that whoever waited for it did not end."""
+_TEXTUAL: Final = ("text/", "application/json", "application/xml", "application/xhtml", "application/javascript",
+                   "application/csv", "application/x-ndjson", "application/yaml", "application/rtf")  # fmt: skip
+_MARKUP: Final = ("text/html", "application/xhtml", "text/xml", "application/xml")
+_OUTWARD: Final = frozenset({
+    "socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname", "socket.bind",
+    "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.startfile",
+})  # fmt: skip
+_FILES: Final = (b"%PDF-", b"PK\x03\x04")
+"""How PDF and everything that is a ZIP begins, Office documents among it."""
+_TOO_MUCH: Final = "it needs more memory than a conversion may take"
+
+Json = dict[str, Any]
+
+
+def main() -> None:
+    """Read the setup, say hello, then convert until stdin ends."""
+    stdin, stdout = claim()  # before anything of a library's can print
+    source, target = os.fdopen(stdin, "rb"), os.fdopen(stdout, "wb")
+    warnings.simplefilter("ignore")
+    logging.disable()  # libraries log what is in documents
+    setup = json.loads(source.readline() or b"{}")
+    requests: queue.SimpleQueue[tuple[Json, bytes]] = queue.SimpleQueue()
+    endpoint = setup.get("docintel_endpoint")
+    try:
+        converter = _markitdown(endpoint)
+    except Exception as error:
+        _write(target, {"error": "setup", "message": str(error)})
+        return
+    names = [type(registered.converter).__name__ for registered in converter._converters]
+    _bound_memory(setup["memory"])
+    if endpoint is None:
+        sys.addaudithook(_stay_inside)
+    _write(target, {"converters": names})
+    threading.Thread(target=_read, args=(source, requests), daemon=True).start()
+    while True:
+        request, body = requests.get()
+        _write(target, *_converted(converter, request, body))
+
+
+def _markitdown(endpoint: str | None) -> Any:
+    """MarkItDown without plugins, and without the argument if there is no endpoint: "" would count as one."""
+    import markitdown
+
+    options: Json = {} if endpoint is None else {"docintel_endpoint": endpoint}
+    return markitdown.MarkItDown(enable_plugins=False, exiftool_path="", **options)
+
+
+def _stay_inside(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in _OUTWARD:
+        raise PermissionError(f"a conversion has no business with {event}")
+
+
+def _bound_memory(most: int) -> None:
+    with contextlib.suppress(OSError):
+        # Where the machine itself runs out of memory, Linux ends this process before the hub.
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    except (ImportError, ValueError, OSError):
+        pass  # not a POSIX system, or it has less already
+
+
+def _bound_time(seconds: float) -> None:
+    """The system's own end of a conversion: it works even if whoever would kill this process is gone."""
+    try:
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + seconds) + _CPU_GRACE, hard))
+    except (ImportError, ValueError, OSError):
+        pass
+
+
+def _read(source: BinaryIO, requests: queue.SimpleQueue[tuple[Json, bytes]]) -> None:
+    """On a thread, so that the end of stdin ends the process in the middle of a conversion too."""
+    while line := source.readline():
+        request = json.loads(line)
+        requests.put((request, source.read(request["length"])))
+    os._exit(0)
+
+
+def _write(target: BinaryIO, header: Json, body: bytes = b"") -> None:
+    target.write(json.dumps({**header, "length": len(body)}).encode() + b"\n" + body)
+    target.flush()
+
+
+def _converted(converter: Any, request: Json, data: bytes) -> tuple[Json, bytes]:
+    """The answer to one request: `{title, cut, scripts}` and the Markdown, or `{error, message}`."""
+    _bound_time(request["seconds"])
+    from markitdown import UnsupportedFormatException
+
+    try:
+        stream, info = _stream(request, data)
+        result = converter.convert_stream(stream, stream_info=info)
+        markdown = str(result.markdown).encode("utf-8", "replace")
+    except MemoryError:
+        return {"error": "memory", "message": _TOO_MUCH}, b""
+    except UnsupportedFormatException:
+        return {"error": "unsupported", "message": "this kind of file has no text that can be read"}, b""
+    except Exception as error:
+        failure, message = _reason(error)
+        return {"error": failure, "message": message}, b""
+    if markdown.startswith(_FILES):  # nothing could read it but the converter of plain text
+        return {"error": "failed", "message": "the document is broken"}, b""
+    title = result.title if isinstance(result.title, str) else None
+    header = {"title": title and title.strip()[:500], "scripts": b"<script" in data.lower(), "cut": False}
+    if len(markdown) > MAX_MARKDOWN:
+        header["cut"] = True
+        markdown = markdown[:MAX_MARKDOWN].decode("utf-8", "ignore").encode()
+    return header, markdown
+
+
+def _stream(request: Json, data: bytes) -> tuple[BinaryIO, Any]:
+    """The document and what is known of it; text is turned into UTF-8, so that no converter has to guess."""
+    from markitdown import StreamInfo
+
+    kind: str | None = request["content_type"] or None
+    charset = None
+    textual = kind is not None and (kind.startswith(_TEXTUAL) or kind.endswith(("+json", "+xml")))
+    if kind is not None and textual:
+        if _is_binary(data, request["charset"]):
+            kind = None  # a server that calls every file text
+        else:
+            markup = kind.startswith(_MARKUP) or kind.endswith("+xml")
+            data, charset = decoded(data, request["charset"], markup=markup).encode("utf-8", "replace"), "utf-8"
+    extension = request["extension"] or None
+    if kind is not None and kind.startswith(("text/html", "application/xhtml")):
+        extension = None  # a page about report.csv is no CSV
+    info = StreamInfo(mimetype=kind, extension=extension, charset=charset, url=request["url"])
+    return io.BytesIO(data), info
+
+
+def _is_binary(data: bytes, charset: str | None) -> bool:
+    wide = data.startswith(UTF16_MARKS) or (charset or "").lower().startswith("utf-16")
+    return data.startswith(_FILES) or (b"\0" in data[:1024] and not wide)
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    """Which failure it is, and in words."""
+    from markitdown import MissingDependencyException
+
+    causes = [attempt.exc_info[1] for attempt in getattr(error, "attempts", None) or [] if attempt.exc_info]
+    if any(isinstance(cause, MemoryError) for cause in causes):
+        return "memory", _TOO_MUCH
+    missing = [cause for cause in causes if isinstance(cause, MissingDependencyException)]
+    cause = (missing or causes or [error])[0]
+    return "failed", printable(f"{type(cause).__name__}: {cause}".strip().split("\n")[0], 400)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The rules of URLs inside of the browser: each request of every page, frame and worker is asked for before it is sent.
+
+One session with the browser itself (not one a page) has `Fetch` enabled: it pauses every request of every target there
+is or will be, each hop of a redirect anew, so there is no moment at which a popup is not watched yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urldefrag, urlsplit
+
+from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin.chromium import READY_HOST
+from mcp_hub.servers.builtin.proxy import USER, Proxy, Refused
+from mcp_hub.servers.builtin.relay import Unreachable, refusal_page
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, CDPSession
+
+MAX_REMEMBERED: Final = 1000
+"""Refused pages that are known to be refused when a tab is found to stand on one."""
+MAX_NOTES: Final = 50
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class PageGuard:
+    """Watches one browser. A refused page is replaced by one that says so; anything else that is refused fails."""
+
+    def __init__(self, urls: UrlRules, proxy: Proxy) -> None:
+        self._urls = urls
+        self._proxy = proxy
+        self._session: CDPSession | None = None
+        self._refused_pages: OrderedDict[str, Refused] = OrderedDict()
+        self._notes: deque[str] = deque(maxlen=MAX_NOTES)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._challenged: OrderedDict[str, None] = OrderedDict()
+        self._downloading: set[str] = set()
+        self._content_types: OrderedDict[str, str] = OrderedDict()
+        proxy.on_refused = self._note
+
+    async def attach(self, browser: Browser, on_end: Callable[[], None]) -> None:
+        """Watch from now on. `on_end` is called should the watching end, after which nothing may be opened."""
+        self._session = session = await browser.new_browser_cdp_session()
+        session.on("Fetch.requestPaused", lambda event: self._begin(self._paused(event)))
+        session.on("Fetch.authRequired", lambda event: self._begin(self._challenge(event)))
+        session.on("close", lambda _: on_end())
+        await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}], "handleAuthRequests": True})
+
+    def check(self, url: str) -> None:
+        """Raises Refused if the rules do not let a URL be opened; its address is looked at when it is."""
+        if self._urls.refuses(url) is not None:
+            raise Refused("guard_blocked", self._urls.message)
+
+    def refusal_at(self, url: str) -> Refused | None:
+        """Why what a tab stands on is not to be shown: a refusal, or a page whose scripts have changed its URL to one
+        that is refused; None if it is a page."""
+        if url.startswith("http") and self._urls.refuses(url) is not None:
+            return Refused("guard_blocked", self._urls.message)
+        return self._refused_pages.get(urldefrag(url).url)
+
+    def take_notes(self) -> list[str]:
+        """What was refused inside of pages since this was last asked, one line each."""
+        notes = list(dict.fromkeys(self._notes))
+        self._notes.clear()
+        return notes
+
+    def websocket(self, url: str) -> None:
+        """An open WebSocket whose URL, encrypted, the proxy could not see: ended if it is refused."""
+        if self._urls.refuses(url) is None:
+            return
+        target = urlsplit(url)
+        self._note(url, self._urls.message)
+        self._proxy.cut(target.hostname or "", target.port or (443 if target.scheme == "wss" else 80))
+
+    @contextlib.contextmanager
+    def keeping_as_file(self, frame_id: str) -> Iterator[None]:
+        """Meanwhile what this frame opens is kept as a file, whatever the server says of it."""
+        self._downloading.add(frame_id)
+        try:
+            yield
+        finally:
+            self._downloading.discard(frame_id)
+
+    def content_type(self, url: str) -> str | None:
+        """What the server called the download that came from this URL."""
+        return self._content_types.get(url)
+
+    def _note(self, url: str, why: str) -> None:
+        shown = url if len(url) <= 200 else url[:200] + "…"
+        self._notes.append(f"Refused: {shown}: {why}")
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, method: str, params: dict[str, Any]) -> None:
+        from playwright.async_api import Error
+
+        assert self._session is not None
+        with contextlib.suppress(Error):  # the request or its page is gone
+            await self._session.send(method, params)
+
+    async def _paused(self, event: dict[str, Any]) -> None:
+        url, request_id = event["request"]["url"], event["requestId"]
+        if "responseStatusCode" in event:
+            await self._answered(event)
+            return
+        try:
+            refusal = await self._refusal(url, event.get("resourceType"))
+        except Exception as error:  # what cannot be judged is not let through
+            refusal = Refused("guard_blocked", f"The URL cannot be checked ({type(error).__name__}).")
+        is_page = event.get("resourceType") == "Document"
+        if refusal is None:
+            if is_page:
+                self._refused_pages.pop(url, None)
+            wanted = is_page and event.get("frameId") in self._downloading
+            await self._send("Fetch.continueRequest", {"requestId": request_id, "interceptResponse": wanted})
+        elif is_page:
+            self._refused_pages[url] = refusal
+            while len(self._refused_pages) > MAX_REMEMBERED:
+                self._refused_pages.popitem(last=False)
+            await self._send("Fetch.fulfillRequest", {
+                "requestId": request_id, "responseCode": 403,
+                "responseHeaders": [
+                    {"name": "Content-Type", "value": "text/html; charset=utf-8"},
+                    {"name": "Cache-Control", "value": "no-store"},
+                ],
+                "body": base64.b64encode(refusal_page(str(refusal)).encode()).decode(),
+            })  # fmt: skip
+        else:
+            self._note(url, str(refusal))
+            await self._send("Fetch.failRequest", {"requestId": request_id, "errorReason": "BlockedByClient"})
+
+    async def _refusal(self, url: str, kind: str | None) -> Refused | None:
+        target = urlsplit(url)
+        if target.scheme == "file":
+            return Refused("guard_blocked", "Files of this machine are not opened.")
+        if self._urls.refuses(url) is not None:
+            return Refused("guard_blocked", self._urls.message)
+        # The proxy asks again for each connection, and dials what it was told. Asking here gives pages a clear refusal.
+        if kind == "Document" and target.scheme in _DEFAULT_PORTS and target.hostname not in (None, "", READY_HOST):
+            try:
+                await self._proxy.check(target.hostname, target.port or _DEFAULT_PORTS[target.scheme])
+            except Refused as refusal:
+                return refusal
+            except Unreachable:
+                return None
+        return None
+
+    async def _answered(self, event: dict[str, Any]) -> None:
+        """An answer that is to be kept as a file; a redirect or an error goes on as it is."""
+        status, headers = event["responseStatusCode"], event.get("responseHeaders", [])
+        params: dict[str, Any] = {"requestId": event["requestId"]}
+        if 200 <= status < 300:
+            said = {header["name"].lower(): header["value"] for header in headers}
+            disposition = said.get("content-disposition", "attachment").replace("inline", "attachment", 1)
+            kept = [header for header in headers if header["name"].lower() != "content-disposition"]
+            params |= {
+                "responseCode": status,
+                "responseHeaders": [*kept, {"name": "Content-Disposition", "value": disposition}],
+            }
+            self._content_types[event["request"]["url"]] = said.get("content-type", "")
+            while len(self._content_types) > MAX_REMEMBERED:
+                self._content_types.popitem(last=False)
+        await self._send("Fetch.continueResponse", params)
+
+    async def _challenge(self, event: dict[str, Any]) -> None:
+        """Our own proxy is told who we are, once; nobody else is told anything."""
+        challenge, request_id = event.get("authChallenge", {}), event["requestId"]
+        ours = challenge.get("source") == "Proxy" and challenge.get("origin") == self._proxy.url
+        answer: dict[str, Any] = {"response": "Default"}
+        if ours and request_id not in self._challenged:
+            self._challenged[request_id] = None
+            while len(self._challenged) > MAX_REMEMBERED:
+                self._challenged.popitem(last=False)
+            answer = {"response": "ProvideCredentials", "username": USER, "password": self._proxy.password}
+        await self._send("Fetch.continueWithAuth", {"requestId": request_id, "authChallengeResponse": answer})

@@ -1,0 +1,268 @@
+"""The way out of a browser: a proxy on loopback that dials only what the rules of addresses allow.
+
+The browser has no other way (see chromium.py). A name is resolved here, every address it has is checked, and the
+checked address is dialled, so a name that changes its mind between check and use gains nothing. Other users of the
+machine cannot use it: it wants a credential that only this process and its browser know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hmac
+import secrets
+import socket
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin.chromium import READY_HOST
+from mcp_hub.servers.builtin.relay import CHUNK, Unreachable, answer, both_ways, relay_response, send_body
+from mcp_hub.servers.builtin.request_head import Head, body_of, read_head
+
+MAX_CONNECTIONS: Final = 256
+"""At a time; a browser uses at most 32 to one proxy, WebSockets come on top."""
+HEAD_WAIT: Final = 30.0
+"""Seconds for a request's head to arrive, and for a head in answer to a request that was sent whole."""
+DIAL_WAIT: Final = 10.0
+"""Seconds for resolving a name, and for each address of it."""
+MAX_ADDRESSES: Final = 8
+"""Of one name, how many are tried."""
+CHECK_LASTS: Final = 10.0
+"""Seconds for which `check` remembers; what is dialled is always asked for anew."""
+MAX_CHECKED: Final = 1000
+USER: Final = "mcp-hub"
+
+
+class Refused(Exception):
+    """The rules do not let this be reached; `code` is one of the hub's, `str()` is for the user."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class Tunnel:
+    """One open connection on behalf of the browser."""
+
+    host: str
+    port: int
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+
+class Proxy:
+    """A forward proxy on 127.0.0.1 for one browser: absolute-form requests and CONNECT."""
+
+    def __init__(self, addresses: AddressRules, urls: UrlRules) -> None:
+        self.port = 0
+        self.password = secrets.token_urlsafe(24)
+        self.on_refused: Callable[[str, str], None] = lambda target, why: None
+        """Told what was refused, and why."""
+        self._addresses = addresses
+        self._urls = urls
+        self._expected = b"Basic " + base64.b64encode(f"{USER}:{self.password}".encode())
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tunnels: list[Tunnel] = []
+        self._failed: OrderedDict[str, str] = OrderedDict()
+        self._checked: OrderedDict[tuple[str, int], tuple[float, Refused | None]] = OrderedDict()
+
+    @property
+    def url(self) -> str:
+        """What `--proxy-server` is given."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0, limit=CHUNK)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Stop listening and end every connection."""
+        if self._server is not None:
+            self._server.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=DIAL_WAIT)
+
+    def failure_at(self, url: str) -> str | None:
+        """Why the last connection to the place of a URL could not be made; None if none was tried in vain."""
+        return self._failed.get(place_of(url))
+
+    def cut(self, host: str, port: int) -> None:
+        """End every open connection to a place, at once."""
+        for tunnel in self._tunnels:
+            if (tunnel.host, tunnel.port) == (host, port):
+                for writer in tunnel.writers:
+                    writer.transport.abort()
+
+    async def check(self, host: str, port: int) -> None:
+        """Whether a name may be reached, as it was known a moment ago. Raises Refused or Unreachable."""
+        now = asyncio.get_running_loop().time()
+        known = self._checked.get((host, port))
+        if known is None or known[0] < now:
+            refusal: Refused | None = None
+            try:
+                await self.addresses_of(host, port)
+            except Refused as error:
+                refusal = error
+            known = self._checked[host, port] = (now + CHECK_LASTS, refusal)
+            while len(self._checked) > MAX_CHECKED:
+                self._checked.popitem(last=False)
+        if known[1] is not None:
+            raise Refused(known[1].code, str(known[1]))
+
+    async def addresses_of(self, host: str, port: int) -> list[str]:
+        """The addresses of a name that may be dialled. Raises Refused, naming the setting, or Unreachable."""
+        try:
+            async with asyncio.timeout(DIAL_WAIT):
+                found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except TimeoutError:  # an OSError as well
+            raise Unreachable(f"the name {host} was not resolved within {DIAL_WAIT:g} s") from None
+        except (OSError, UnicodeError):
+            raise Unreachable(f"the name {host} does not resolve") from None
+        allowed, why = [], None
+        for address in dict.fromkeys(str(entry[4][0]) for entry in found):
+            problem = self._addresses.refused(host, address, port)
+            if problem is None:
+                allowed.append(address)
+            else:
+                why = why or problem
+        if not allowed and why is not None:
+            raise Refused("guard_blocked", why)
+        return allowed[:MAX_ADDRESSES]
+
+    async def _dial(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        last = "it has no address"
+        for address in await self.addresses_of(host, port):
+            if port == self.port and address == "127.0.0.1":
+                raise Refused("guard_blocked", "The browser's own proxy is not a page.")
+            try:
+                async with asyncio.timeout(DIAL_WAIT):
+                    return await asyncio.open_connection(address, port, limit=CHUNK, flags=socket.AI_NUMERICHOST)
+            except TimeoutError:  # an OSError as well
+                last = f"no connection within {DIAL_WAIT:g} s"
+            except OSError as error:
+                last = error.strerror or type(error).__name__
+        raise Unreachable(f"{host}:{port} cannot be reached: {last}")
+
+    @contextlib.asynccontextmanager
+    async def _dialled(
+        self, host: str, port: int, client: asyncio.StreamWriter
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await self._dial(host, port)
+        tunnel = Tunnel(host, port, [writer, client])
+        self._tunnels.append(tunnel)
+        try:
+            yield reader, writer
+        finally:
+            self._tunnels.remove(tunnel)
+            writer.transport.abort()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._tasks) >= MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._tasks.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, EOFError, ValueError, TimeoutError):
+            pass  # either side went away or spoke no HTTP
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort() if task.cancelling() else writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            async with asyncio.timeout(HEAD_WAIT):
+                head = await read_head(reader)
+            if head is None:
+                return
+            if hmac.compare_digest(head.value("proxy-authorization").encode(), self._expected):
+                break
+            challenge = f'Proxy-Authenticate: Basic realm="{USER}"\r\n'
+            await answer(writer, "407 Proxy Authentication Required", "", challenge, keep=True)
+            async for _ in body_of(head, reader):  # what was sent with the request, up to the next one
+                pass
+        try:
+            if head.method == "CONNECT":
+                await self._tunnel(head, reader, writer)
+            else:
+                await self._forward(head, reader, writer)
+        except Refused as refusal:
+            self.on_refused(head.target, str(refusal))
+            await answer(writer, "403 Forbidden", str(refusal))
+        except Unreachable as failure:
+            url = f"https://{head.target}" if head.method == "CONNECT" else head.target
+            self._failed[place_of(url)] = str(failure)
+            while len(self._failed) > MAX_CHECKED:
+                self._failed.popitem(last=False)
+            await answer(writer, "502 Bad Gateway", f"The page cannot be opened: {failure}.")
+
+    def _check(self, url: str) -> None:
+        if self._urls.refuses(url) is not None:
+            raise Refused("guard_blocked", self._urls.message)
+
+    async def _tunnel(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = urlsplit(f"//{head.target}")
+        host, port = target.hostname, target.port
+        if not host or not port:
+            raise Unreachable(f"{head.target!r} is no host and port")
+        self._check(f"https://{head.target}/")
+        async with self._dialled(host, port, writer) as (upstream, out):
+            self._failed.pop(place_of(f"https://{head.target}"), None)
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await writer.drain()
+            first = await reader.read(CHUNK)
+            if first.startswith(b"GET "):
+                first = await self._websocket(head.target, first, reader)
+            out.write(first)
+            await both_ways(reader, out, upstream, writer)
+
+    async def _websocket(self, authority: str, first: bytes, reader: asyncio.StreamReader) -> bytes:
+        """Everything up to the end of the head of an unencrypted `ws:`, whose whole URL can be checked."""
+        async with asyncio.timeout(HEAD_WAIT):
+            while b"\r\n\r\n" not in first and len(first) < CHUNK:
+                more = await reader.read(CHUNK)
+                if not more:
+                    raise EOFError
+                first += more
+        path = first.split(b" ", 2)[1].decode("latin-1")
+        self._check(f"ws://{authority}{path}")
+        return first
+
+    async def _forward(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = urlsplit(head.target)
+        if target.scheme != "http" or not target.hostname:
+            raise Unreachable(f"{head.target[:200]!r} is no http URL")
+        if target.hostname == READY_HOST:
+            await answer(writer, "200 OK", "")
+            return
+        self._check(head.target)
+        async with self._dialled(target.hostname, target.port or 80, writer) as (upstream, out):
+            self._failed.pop(place_of(head.target), None)
+            path = head.target.split("/", 3)[3] if head.target.count("/") >= 3 else ""
+            out.write(head.rewritten(f"{head.method} /{path} HTTP/1.1", drop=("proxy-authorization",)))
+            sending = asyncio.ensure_future(send_body(head, reader, out))
+            try:
+                await relay_response(upstream, writer)
+            finally:
+                sending.cancel()
+                with contextlib.suppress(asyncio.CancelledError, OSError, EOFError, ValueError):
+                    await sending
+
+
+def place_of(url: str) -> str:
+    """Host and port of a URL."""
+    target = urlsplit(url)
+    return f"{target.hostname}:{target.port or (443 if target.scheme in ('https', 'wss') else 80)}"

@@ -1,0 +1,142 @@
+"""A page as a browser makes it, for those that hold nothing without JavaScript."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from mcp_hub.servers.builtin.open_browser import OpenBrowser, opened, said
+from mcp_hub.servers.builtin.proxy import Refused
+from mcp_hub.servers.builtin.settings import Settings
+from mcp_hub.servers.local.results import ToolRefused
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+WARM: Final = 60.0
+"""Seconds a browser is kept after its last page: the next one then takes a moment instead of seconds."""
+PAGES_AT_ONCE: Final = 4
+QUIET: Final = 0.7
+"""Share of the time that is left for waiting until the page asks for nothing more."""
+_READY: Final = 1.0
+"""Seconds a page has, at least, before what is there is taken."""
+_TRIES: Final = 3
+
+
+class Renderer:
+    """One browser for all pages, a context of its own for each."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = replace(settings, profile=None, headless=True)
+        self._open: OpenBrowser | None = None
+        self._opening = asyncio.Lock()
+        self._places = asyncio.Semaphore(PAGES_AT_ONCE)
+        self._running = 0
+        self._cooling: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    async def rendered(self, url: str, seconds: float) -> tuple[str, str]:
+        """As the function of the same name."""
+        try:
+            async with asyncio.timeout(seconds) as limit, self._places:
+                self._running += 1
+                try:
+                    browser = await self._browser()
+                    return await self._page(browser, url, limit.when() or 0.0)
+                finally:
+                    self._running -= 1
+                    self._cool()
+        except TimeoutError:
+            raise ToolRefused("timeout", f"the browser took longer than {seconds:.3g} s") from None
+
+    async def _browser(self) -> OpenBrowser:
+        async with self._opening:
+            if self._open is not None and self._open.gone.is_set():
+                await self._open.close()
+                self._open = None
+            if self._open is None:
+                self._open = await opened(self._settings)
+            return self._open
+
+    async def _page(self, browser: OpenBrowser, url: str, deadline: float) -> tuple[str, str]:
+        from playwright.async_api import Error
+        from playwright.async_api import TimeoutError as Late
+
+        loop = asyncio.get_running_loop()
+        try:
+            browser.guard.check(url)
+            context = await browser.new_context()
+            try:
+                page = await context.new_page()
+                await page.goto(url, wait_until="domcontentloaded", timeout=(deadline - loop.time()) * 1000)
+                quiet = max((deadline - loop.time()) * QUIET, _READY) * 1000
+                with contextlib.suppress(Late):  # some never stop asking: what is there by then is taken
+                    await page.wait_for_load_state("networkidle", timeout=quiet)
+                html, final = await _content(page), page.url
+            finally:
+                with contextlib.suppress(Error):
+                    await context.close()
+        except Refused as refusal:
+            raise ToolRefused(refusal.code, str(refusal)) from None
+        except Late:
+            raise TimeoutError from None
+        except Error as error:
+            raise ToolRefused("tool_error", said(error)) from None
+        if (refused := browser.guard.refusal_at(final)) is not None:
+            raise ToolRefused(refused.code, str(refused))
+        if len(html) > self._settings.max_bytes:
+            limit = f"{self._settings.max_bytes:,} (web.max_bytes)"
+            raise ToolRefused(
+                "result_too_large", f"the page has {len(html):,} characters in a browser, more than {limit}"
+            )
+        return html, final
+
+    def _cool(self) -> None:
+        if self._cooling is not None:
+            self._cooling.cancel()
+        self._cooling = asyncio.get_running_loop().call_later(WARM, self._cold)
+
+    def _cold(self) -> None:
+        if self._running == 0:
+            self._closing = asyncio.ensure_future(self.close())
+
+    async def close(self) -> None:
+        """End the browser, if there is one; the next page opens another."""
+        async with self._opening:
+            browser, self._open = self._open, None
+            if browser is not None:
+                await browser.close()
+
+
+async def _content(page: Page) -> str:
+    """The HTML; asked for again where the page is just being left for another."""
+    from playwright.async_api import Error
+
+    for _ in range(_TRIES - 1):
+        try:
+            return await page.content()
+        except Error:
+            await page.wait_for_load_state("domcontentloaded")
+    return await page.content()
+
+
+_renderers: dict[Settings, Renderer] = {}
+
+
+async def rendered(url: str, settings: Settings, seconds: float) -> tuple[str, str]:
+    """The HTML of a page after its scripts have run, and the URL it ended at.
+
+    Every request of the page is under the rules in `settings`; nothing is kept from one page to the next. Raises
+    ToolRefused: `guard_blocked`, `timeout`, `result_too_large`, `server_unavailable` if there is no browser.
+    """
+    if settings not in _renderers:
+        _renderers[settings] = Renderer(settings)
+    return await _renderers[settings].rendered(url, seconds)
+
+
+async def close() -> None:
+    """End every browser that is kept warm."""
+    for renderer in list(_renderers.values()):
+        await renderer.close()

@@ -1,0 +1,88 @@
+"""What a built-in upstream is told by the hub that starts it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from mcp_hub.config.native_tools import NativeTool
+from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.url_rules import UrlRules
+
+VARIABLE: Final = "MCP_HUB_BUILTIN"
+"""The environment variable that has the settings, as JSON."""
+NATIVE: Final = "MCP_HUB_NATIVE_"
+"""Variables that have the native tools as ASCII JSON, in pieces that are numbered from 0."""
+PIECE: Final = 30_000
+"""Characters of one; Windows takes 32,767, Linux 131,071."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The rules of the guard and of `web`, and the entry's own settings where it is the browser."""
+
+    url_rules: UrlRules = field(default_factory=UrlRules)
+    address_rules: AddressRules = field(default_factory=AddressRules)
+    max_bytes: int = 32 * 1024 * 1024
+    """Of one page, after decompression."""
+    timeout: float = 60.0
+    """Seconds for fetching and converting one page."""
+    max_memory: int = 2 * 1024**3
+    """Bytes one conversion to Markdown may take."""
+    docintel_endpoint: str | None = None
+    """Azure Document Intelligence for MarkItDown; None: not passed at all."""
+    javascript: bool = True
+    """Whether a page that holds nothing without JavaScript is opened in a browser."""
+    profile: str | None = None
+    """Directory in which the browser keeps cookies and logins; None: they end with it."""
+    headless: bool = True
+    executable: str | None = None
+    """The Chromium to start; None: the one found."""
+    policy: str | None = None
+    """What the entry says about raw text I/O; None: nothing."""
+    roots: tuple[tuple[str, str, str], ...] = ()
+    """(virtual path, directory, mode) of the file tools."""
+
+    def to_json(self) -> dict[str, Any]:
+        """An object that `from_json` makes the same settings of."""
+        data = {setting.name: getattr(self, setting.name) for setting in fields(self)}
+        return {**data, "url_rules": self.url_rules.to_json(), "address_rules": self.address_rules.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Settings:
+        """The settings in an object; what is missing has its default. Raises TypeError for a key it does not know."""
+        given = dict(data)
+        if "url_rules" in given:
+            given["url_rules"] = UrlRules.from_json(given["url_rules"])
+        if "address_rules" in given:
+            given["address_rules"] = AddressRules.from_json(given["address_rules"])
+        if "roots" in given:
+            given["roots"] = tuple((str(at), str(directory), str(mode)) for at, directory, mode in given["roots"])
+        return cls(**given)
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Settings:
+        """The settings in `VARIABLE`; all defaults if it is not set. Raises ValueError if it has something else."""
+        try:
+            return cls.from_json(json.loads(environ.get(VARIABLE) or "{}"))
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
+            raise ValueError(f"{VARIABLE} must be the JSON of these settings: {error}") from None
+
+
+def native_to_environ(tools: str) -> dict[str, str]:
+    """The ASCII JSON of native tools as variables."""
+    pieces = [tools[start : start + PIECE] for start in range(0, len(tools), PIECE)]
+    return {f"{NATIVE}{number}": piece for number, piece in enumerate(pieces)}
+
+
+def native_from_environ(environ: Mapping[str, str]) -> list[NativeTool]:
+    """The native tools in those variables. Raises ValueError if they have something else."""
+    pieces: list[str] = []
+    while (piece := environ.get(f"{NATIVE}{len(pieces)}")) is not None:
+        pieces.append(piece)
+    try:
+        return [NativeTool.from_json(one) for one in json.loads("".join(pieces) or "[]")]
+    except (AttributeError, TypeError, ValueError, KeyError) as error:
+        raise ValueError(f"{NATIVE}0 and so on must be the JSON of native tools: {type(error).__name__}") from None

@@ -1,0 +1,122 @@
+"""A page as a model sees it: the accessibility tree, whose elements have references, and what else is to be told."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Final
+
+from mcp_hub.servers.builtin.open_browser import OpenBrowser
+from mcp_hub.servers.builtin.tabs import title_of
+from mcp_hub.servers.local.results import ToolRefused, ToolResult
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator, Page, Request
+
+MAX_AFTER_ACTION: Final = 20_000
+"""Characters of the snapshot that comes with the result of an action."""
+MAX_PART: Final = 60_000
+"""Characters of a snapshot or text that was asked for; the rest is had with `offset`."""
+SNAPSHOT_WAIT: Final = 10.0
+SETTLE: Final = 0.3
+"""Seconds in which an action's consequences begin: a navigation, a request, a dialog."""
+SETTLE_AT_MOST: Final = 5.0
+_STEP: Final = 0.05
+_REFERENCE: Final = re.compile(r"(f\d+)?e\d+")
+
+
+async def located(page: Page, ref: str) -> Locator:
+    """The element of a reference. Raises ToolRefused if it is none, or one of a page that has changed since."""
+    from playwright.async_api import Error
+
+    if not _REFERENCE.fullmatch(ref):
+        what = f"{ref[:100]!r} is no reference: browser_snapshot shows them, as in [ref=e12]."
+        raise ToolRefused("invalid_parameters", what)
+    locator = page.get_by_ref(ref)
+    try:
+        found = await locator.count()
+    except Error:
+        found = 0  # of a frame that is not there any more
+    if not found:
+        raise ToolRefused("tool_error", f"There is no element {ref} on the page any more: take a new snapshot.")
+    return locator
+
+
+async def tree_of(target: Page | Locator, depth: int | None = None) -> str:
+    """The accessibility tree of a page or element, with references."""
+    return await target.aria_snapshot(mode="ai", depth=depth, timeout=SNAPSHOT_WAIT * 1000)
+
+
+def part_of(text: str, offset: int, limit: int, tool: str) -> str:
+    """What of a long text is returned: from `offset`, at most `limit` characters, ending with a line."""
+    if offset == 0 and len(text) <= limit:
+        return text
+    part = text[offset : offset + limit]
+    end = offset + len(part)
+    if end < len(text):
+        part = part[: part.rfind("\n") + 1] or part
+        end = offset + len(part)
+        part += f"[{len(text) - end:,} characters more: {tool} with offset {end}]"
+    return part or f"[It has only {len(text):,} characters.]"
+
+
+async def settled(page: Page) -> None:
+    """Wait for what an action has set off, but not for ever: a navigation, requests in flight."""
+    from playwright.async_api import Error
+
+    waiting: set[Request] = set()
+
+    def begun(request: Request) -> None:
+        waiting.add(request)
+
+    def ended(request: Request) -> None:
+        waiting.discard(request)
+
+    page.on("request", begun)
+    page.on("requestfinished", ended)
+    page.on("requestfailed", ended)
+    try:
+        async with asyncio.timeout(SETTLE_AT_MOST):
+            await asyncio.sleep(SETTLE)
+            await page.wait_for_load_state("load")
+            while waiting and not page.is_closed():  # noqa: ASYNC110 - three kinds of events end it
+                await asyncio.sleep(_STEP)
+    except (TimeoutError, Error):
+        pass  # it goes on loading; or the tab has closed itself
+    finally:
+        page.remove_listener("request", begun)
+        page.remove_listener("requestfinished", ended)
+        page.remove_listener("requestfailed", ended)
+
+
+def refuse_refused(browser: OpenBrowser, page: Page) -> None:
+    """Raises ToolRefused if the tab stands on what the rules do not let be opened."""
+    refusal = browser.guard.refusal_at(page.url)
+    if refusal is not None:
+        raise ToolRefused(refusal.code, str(refusal))
+
+
+async def report(browser: OpenBrowser, *, tree: bool = True, said: str = "") -> ToolResult:
+    """The result of an action: where the tab stands now, what happened meanwhile, and a snapshot.
+
+    Raises ToolRefused if the tab stands on a refused page.
+    """
+    page = await browser.tabs.current()
+    refuse_refused(browser, page)
+    lines = [said] if said else []
+    lines += [f"URL: {page.url[:2000]}", f"Title: {await title_of(page)}"]
+    lines += notes(browser)
+    if tree:
+        snapshot = await tree_of(page)
+        lines += ["Snapshot:", part_of(snapshot, 0, MAX_AFTER_ACTION, "browser_snapshot")]
+    return text_result("\n".join(lines))
+
+
+def notes(browser: OpenBrowser) -> list[str]:
+    """What happened since the last result: dialogs, new tabs, downloads, what was refused."""
+    return [*browser.tabs.take_notes(), *browser.guard.take_notes()]
+
+
+def text_result(text: str) -> ToolResult:
+    """A result of one text."""
+    return ToolResult([{"type": "text", "text": text}])

@@ -1,0 +1,166 @@
+"""The tabs of one browser: which there are, which one the tools act on, and what happened in them meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.servers.builtin.downloads import Downloads
+from mcp_hub.servers.builtin.page_guard import PageGuard
+from mcp_hub.servers.local.results import ToolRefused
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Dialog, Page, WebSocket
+
+MAX_TABS: Final = 20
+"""A page can open tabs without end; more than these are closed at once."""
+MAX_NOTES: Final = 20
+TITLE_WAIT: Final = 2.0
+"""Seconds to wait for the title of a page that may be busy for ever."""
+
+
+class Tabs:
+    """The tabs of a context, in the order in which they were opened."""
+
+    def __init__(self, context: BrowserContext, guard: PageGuard, downloads: Downloads) -> None:
+        self._context = context
+        self._guard = guard
+        self._downloads = downloads
+        self._pages: list[Page] = []
+        self._current: Page | None = None
+        self._hidden: set[Page] = set()
+        self._notes: deque[str] = deque(maxlen=MAX_NOTES)
+        self._tasks: set[asyncio.Task[None]] = set()
+        context.on("page", self._opened)
+        context.on("dialog", self._dialog)
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    @property
+    def urls(self) -> list[str]:
+        """Where each tab stands."""
+        return [page.url for page in self._pages]
+
+    async def current(self) -> Page:
+        """The page the tools act on; a new one if all were closed."""
+        if self._current is None:
+            self._current = await self._context.new_page()
+        return self._current
+
+    async def new(self) -> Page:
+        """Open a tab and act on it from now on. Raises ToolRefused if there are too many."""
+        if len(self._pages) >= MAX_TABS:
+            raise ToolRefused("tool_error", f"{MAX_TABS} tabs are open: close one with browser_tabs first.")
+        self._current = await self._context.new_page()
+        return self._current
+
+    async def hidden(self) -> Page:
+        """A page for the tools' own use, of which the caller sees nothing; close it."""
+        page = await self._context.new_page()
+        self._hidden.add(page)
+        self._closed(page)
+        return page
+
+    def select(self, index: int) -> Page:
+        """Act on this tab from now on. Raises ToolRefused if there is none."""
+        self._current = self._at(index)
+        return self._current
+
+    async def close(self, index: int | None) -> None:
+        """Close one tab, the current one by default."""
+        page = await self.current() if index is None else self._at(index)
+        self._closed(page)
+        await page.close()
+
+    def _at(self, index: int) -> Page:
+        if not 0 <= index < len(self._pages):
+            raise ToolRefused(
+                "invalid_parameters", f"There is no tab {index}: browser_tabs with action 'list' shows them."
+            )
+        return self._pages[index]
+
+    async def listing(self) -> str:
+        """One line a tab."""
+        lines = []
+        for index, page in enumerate(list(self._pages)):
+            mark = " (current)" if page is self._current else ""
+            refusal = self._guard.refusal_at(page.url)
+            shown = f"refused: {refusal}" if refusal is not None else await title_of(page)
+            lines.append(f"- {index}:{mark} [{shown}]({page.url[:500]})")
+        return "\n".join(lines) or "No tab is open."
+
+    def take_notes(self) -> list[str]:
+        """What happened since this was last asked, one line each."""
+        notes = list(self._notes)
+        self._notes.clear()
+        return notes
+
+    def _opened(self, page: Page) -> None:
+        page.on("close", self._closed)
+        page.on("crash", self._crashed)
+        page.on("download", lambda download: self._download(page, download))
+        page.on("websocket", self._websocket)
+        if len(self._pages) >= MAX_TABS:
+            self._notes.append(f"A page opened more than {MAX_TABS} tabs; the one for {page.url[:200]} was closed.")
+            self._begin(page.close())
+            return
+        self._pages.append(page)
+        if self._current is not None:
+            self._begin(self._tell_of(page))
+
+    async def _tell_of(self, page: Page) -> None:
+        opener = await page.opener()
+        if opener is not None and page in self._pages:
+            where = self._pages.index(page)
+            self._notes.append(f"A page opened tab {where}; browser_tabs with action 'select' goes there.")
+
+    def _closed(self, page: Page) -> None:
+        if page in self._pages:
+            self._pages.remove(page)
+        if page is self._current:
+            self._current = self._pages[-1] if self._pages else None
+
+    def _crashed(self, page: Page) -> None:
+        self._notes.append(f"The tab at {page.url[:500]} crashed and was closed.")
+        self._closed(page)
+        self._begin(page.close())
+
+    def _dialog(self, dialog: Dialog) -> None:
+        if dialog.type == "beforeunload":  # the page asks whether it may be left: it was asked for
+            self._begin(dialog.accept())
+            return
+        self._notes.append(f"The page showed a dialog ({dialog.type}), which was dismissed: {dialog.message[:1000]!r}")
+        self._begin(dialog.dismiss())
+
+    def _download(self, page: Page, download: Any) -> None:
+        note = self._downloads.started(download)
+        if page not in self._hidden:
+            self._notes.append(note)
+
+    def _websocket(self, websocket: WebSocket) -> None:
+        self._guard.websocket(websocket.url)
+
+    def _begin(self, work: Any) -> None:
+        async def quietly() -> None:
+            from playwright.async_api import Error
+
+            with contextlib.suppress(Error):  # it has gone by itself
+                await work
+
+        task = asyncio.ensure_future(quietly())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def title_of(page: Page) -> str:
+    """The title of a page, `""` if it does not say in time."""
+    from playwright.async_api import Error
+
+    try:
+        async with asyncio.timeout(TITLE_WAIT):
+            return (await page.title())[:500]
+    except (Error, TimeoutError):
+        return ""

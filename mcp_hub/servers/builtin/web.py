@@ -1,0 +1,195 @@
+"""The built-in upstream `web`: a page as Markdown, fetched by the hub itself."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from yarl import URL
+
+from mcp_hub.servers.builtin.convert import Converted, Converter, Document
+from mcp_hub.servers.builtin.fetch import Fetcher, Page, shown
+from mcp_hub.servers.builtin.settings import Settings
+from mcp_hub.servers.local.registry import tool
+from mcp_hub.servers.local.results import ToolRefused, ToolResult
+from mcp_hub.text import printable
+
+SOURCE_KEY: Final = "mcp-hub/source"
+"""In a result's `_meta`: where the text comes from."""
+MAX_URL: Final = 8192
+NEARLY_EMPTY: Final = 100
+"""Characters of text; a page with scripts and no more than that shows itself only in a browser."""
+EXCERPT: Final = 1000
+"""Characters of a page that says no."""
+EXCERPT_WAIT: Final = 5.0
+"""Seconds for making that."""
+_BROWSER_SHARE: Final = 0.8
+"""Of the time that is left: what is in the page already is still to be returned if the browser does not get there."""
+_TRY_LATER: Final = frozenset({408, 429, 502, 503, 504})
+_HTML: Final = ("text/html", "application/xhtml+xml")
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d{1,5}(?:[/?#]|$))")
+"""What stands before a colon, unless that is followed by a port."""
+
+_open: list[Scraper] = []
+
+
+def tools(settings: Settings) -> list[Callable[..., Any]]:
+    """The functions this upstream offers."""
+    scraper = Scraper(settings)
+    _open.append(scraper)
+
+    @tool(
+        title="Read a web page",
+        annotations={"readOnlyHint": True, "idempotentHint": True, "openWorldHint": True},
+    )
+    async def scrape_website(
+        url: Annotated[str, "Address of the page or document, http or https; https:// may be left out"],
+    ) -> ToolResult:
+        """Fetch a web page or an online document and return its text as Markdown.
+
+        Reads HTML, PDF, Word (.docx), CSV, JSON, feeds and plain text, follows redirects, and opens pages that need
+        JavaScript in a browser if there is one. Links and headings are kept; images are not described. Private
+        network addresses are refused unless the user has allowed them.
+        """
+        return await scraper.scrape(url)
+
+    return [scrape_website]
+
+
+async def close() -> None:
+    """End the processes of all that `tools` made."""
+    browsers = sys.modules.get("mcp_hub.servers.builtin.render")  # imported by the first page that needed one
+    closing = [scraper.close() for scraper in _open] + ([] if browsers is None else [browsers.close()])
+    await asyncio.gather(*closing, return_exceptions=True)
+
+
+class Scraper:
+    """Fetches and converts; any number of pages at once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._fetcher = Fetcher(settings)
+        self._converter = Converter(settings.docintel_endpoint, memory=settings.max_memory)
+
+    async def scrape(self, text: str) -> ToolResult:
+        """The page at the address in `text`. Raises ToolRefused; an HTTP error is a result with `is_error`."""
+        url = address(text)
+        if self._settings.url_rules.refuses(text) is not None:  # as it was written, before anything is made of it
+            raise ToolRefused("guard_blocked", self._settings.url_rules.message)
+        seconds = self._settings.timeout
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                page = await self._fetcher.fetch(url)
+                return await self._result(page, deadline)
+        except TimeoutError:
+            said = f"{shown(url)} took longer than {seconds:.3g} s; web.timeout allows more"
+            raise ToolRefused("timeout", said) from None
+
+    async def _result(self, page: Page, deadline: float) -> ToolResult:
+        left = deadline - asyncio.get_running_loop().time()
+        document = Document(page.body, page.content_type, page.charset, page.extension, page.url)
+        if page.status >= 400:
+            return await self._http_error(page, document, min(EXCERPT_WAIT, left / 2))
+        try:
+            converted = await self._converter.convert(document, left)
+        except ToolRefused as refused:
+            kind = page.content_type or "of no declared type"
+            text = f"{shown(URL(page.url))} was fetched ({kind}, {len(page.body)} bytes), but {refused.message}"
+            raise ToolRefused(refused.code, text) from None
+        if self._settings.javascript and _needs_javascript(page, converted):
+            return await self._in_a_browser(page, converted, deadline)
+        return _found(page, converted)
+
+    async def _http_error(self, page: Page, document: Document, seconds: float) -> ToolResult:
+        """What the server says of it; a page that cannot be converted is left out."""
+        try:
+            said = (await self._converter.convert(document, seconds)).markdown.strip()
+        except ToolRefused:
+            said = ""
+        text = f"{shown(URL(page.url))} answered with HTTP status {page.status}."
+        if said:
+            text += f" Its page says:\n\n{said[:EXCERPT]}{'…' if len(said) > EXCERPT else ''}"
+        facts = {"code": "tool_error", "server": None, "tool": "scrape_website", "retryable": page.status in _TRY_LATER}
+        meta = {"mcp-hub/error": facts, SOURCE_KEY: {**_source(page), "status": page.status}}
+        return ToolResult([{"type": "text", "text": text}], meta=meta, is_error=True)
+
+    async def _in_a_browser(self, page: Page, plain: Converted, deadline: float) -> ToolResult:
+        loop = asyncio.get_running_loop()
+        try:
+            from mcp_hub.servers.builtin.render import rendered
+
+            html, final_url = await rendered(page.url, self._settings, (deadline - loop.time()) * _BROWSER_SHARE)
+            document = Document(html.encode("utf-8", "replace"), "text/html", "utf-8", None, final_url)
+            converted = await self._converter.convert(document, deadline - loop.time())
+        except ToolRefused as refused:
+            if refused.code == "guard_blocked":
+                raise
+            return _found(page, plain, f"it could not be opened in a browser: {refused.message}")
+        except ImportError as error:
+            from mcp_hub.config.extras import missing
+
+            return _found(page, plain, f"it could not be opened in a browser: {missing('browser') or error}")
+        except (RuntimeError, OSError) as error:
+            return _found(page, plain, f"it could not be opened in a browser: {printable(str(error), 300)}")
+        meta = {SOURCE_KEY: {**_source(page), "url": str(URL(final_url).with_user(None)), "rendered": True}}
+        return ToolResult([{"type": "text", "text": converted.markdown}], meta=meta)
+
+    async def close(self) -> None:
+        """End what runs for it."""
+        self._fetcher.close()
+        await self._converter.close()
+
+
+def address(text: str) -> URL:
+    """What a person means by it. Raises ToolRefused with the code `invalid_parameters`."""
+    written = text.strip()
+    if not written or len(written) > MAX_URL:
+        raise _not_an_address(f"it must have 1 to {MAX_URL} characters")
+    if not written.isprintable() or " " in written or "\\" in written:
+        raise _not_an_address(
+            "spaces, backslashes and control characters do not belong into one; write %20 for a space"
+        )
+    scheme = _SCHEME.match(written)
+    if scheme is not None and scheme[1].lower() not in ("http", "https"):
+        raise _not_an_address(f"only http:// and https:// addresses are fetched, not {scheme[1][:20]}:")
+    if scheme is None:
+        written = f"https:{written}" if written.startswith("//") else f"https://{written}"
+    try:
+        url = URL(written)
+        if url.raw_host and url.port:
+            return url
+    except ValueError:
+        pass
+    raise _not_an_address("it has no host, or one that is not legal; write it like https://example.com/page")
+
+
+def _not_an_address(why: str) -> ToolRefused:
+    return ToolRefused("invalid_parameters", f"'url' is not the address of a web page: {why}.")
+
+
+def _needs_javascript(page: Page, converted: Converted) -> bool:
+    return page.content_type in _HTML and converted.scripts and len(converted.markdown.strip()) < NEARLY_EMPTY
+
+
+def _source(page: Page) -> dict[str, Any]:
+    return {
+        "url": page.url,
+        "content_type": page.content_type,
+        "bytes": len(page.body),
+        "rendered": False,
+        "redirects": page.redirects,
+    }
+
+
+def _found(page: Page, converted: Converted, lacking: str | None = None) -> ToolResult:
+    source = _source(page)
+    if converted.title:
+        source["title"] = converted.title
+    text = converted.markdown if converted.markdown.strip() else "(This page has no text.)"
+    if lacking is not None:
+        text += f"\n\n[This page shows itself only with JavaScript, and {lacking}]"
+    return ToolResult([{"type": "text", "text": text}], meta={SOURCE_KEY: source})

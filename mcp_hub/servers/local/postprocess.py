@@ -1,0 +1,143 @@
+"""`python -m mcp_hub.servers.local.postprocess [--path=DIRECTORY]... MODULE:FUNCTION...`: functions on results.
+
+Each function is a tool: it gets `call`, `result` and `options`, and answers `{"result": ...}`, null for the result as
+it was. They run here and not in the hub, so that one that blocks, prints or ends its process costs only its own call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final
+
+from mcp_hub.transport.streams import claim
+
+Json = dict[str, Any]
+
+AT_ONCE: Final = 32
+"""Functions that run at the same time; more wait."""
+MAX_STUCK: Final = 8
+"""Functions that still run though nobody waits for them; with so many the process ends, and the hub starts another."""
+
+
+def main() -> None:
+    """Serve until stdin ends, then leave at once, whatever still runs."""
+    stdin, stdout = claim()  # before anything of the user's can print
+    from mcp_hub.servers.local.functions import LocalTool
+    from mcp_hub.servers.local.owned_imports import OwnedImports
+    from mcp_hub.servers.local.registry import Mark
+    from mcp_hub.servers.local.server import LocalServer
+
+    words = sys.argv[1:]
+    places = [word.removeprefix("--path=") for word in words if word.startswith("--path=")]
+    sys.path[:0] = places
+    OwnedImports.install(map(Path, places))
+    names = [word for word in words if not word.startswith("--")]
+    threads = Threads()
+    tools = {name: LocalTool(step(name, threads), Mark(name=name)) for name in names}
+    LocalServer(tools, [], stdin, stdout, name="mcp-hub functions").serve()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+class Threads:
+    """Runs each call in a thread of its own. A thread cannot be ended, so those that never end are counted."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._stuck: set[threading.Thread] = set()
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """What the function returns or raises."""
+        done: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(function())
+            except StopIteration as error:  # which no future can hold
+                done.set_exception(RuntimeError(repr(error)))
+            except BaseException as error:  # sys.exit too ends the call, and not the thread alone
+                done.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+        async with self._places:
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            try:
+                return await asyncio.shield(asyncio.wrap_future(done))
+            except asyncio.CancelledError:
+                self._give_up(thread)
+                raise
+
+    def _give_up(self, thread: threading.Thread) -> None:
+        self._stuck = {other for other in (*self._stuck, thread) if other.is_alive()}
+        if len(self._stuck) >= MAX_STUCK:
+            print(f"{MAX_STUCK} functions did not end with their calls: starting anew", file=sys.stderr, flush=True)
+            os._exit(1)
+
+
+def step(name: str, threads: Threads) -> Callable[..., Any]:
+    """The tool of one `module:function`, which is looked for when it is called."""
+
+    from pydantic import TypeAdapter
+
+    from mcp_hub.servers.local.results import ToolRefused, ToolResult
+
+    as_json: TypeAdapter[Any] = TypeAdapter(Any)
+
+    async def run(call: Json, result: Json, options: Json) -> Any:
+        """Change a result."""
+        try:
+            changed = await threads.run(lambda: _changed(name, call, result, options))
+        except _Raised as raised:
+            raise ToolRefused("tool_error", str(raised)) from None
+        if isinstance(changed, str):
+            changed = {"content": [{"type": "text", "text": changed}]}
+        if changed is not None and not isinstance(changed, dict):
+            raise TypeError(f"it returned {type(changed).__name__}, not a result, a text or None")
+        try:
+            plain = as_json.dump_python(changed, mode="json")
+        except Exception:
+            raise TypeError("it returned something that is not JSON") from None
+        # Not as a text as well: that would be twice the size, and the hub reads at most `max_frame`.
+        return ToolResult([], structured={"result": plain})
+
+    return run
+
+
+class _Raised(Exception):
+    """The function raised. What it said may quote the result, so only the kind of the error and its place are told."""
+
+
+def _changed(name: str, call: Json, result: Json, options: Json) -> Any:
+    function = found(name)
+    try:
+        changed = function(call, result, **options)
+        return asyncio.run(_awaited(changed)) if inspect.isawaitable(changed) else changed
+    except BaseException as error:  # also sys.exit
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        raise _Raised(f"{type(error).__name__} at {Path(frame.f_code.co_filename).name}:{line}") from None
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def found(name: str) -> Callable[..., Any]:
+    """The function of `module:function`. Raises ImportError, in words, if there is none."""
+    module, _, function = name.partition(":")
+    target = getattr(importlib.import_module(module), function, None)
+    if not callable(target):
+        raise ImportError(f"the module {module!r} has no function {function!r}")
+    return target  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    main()

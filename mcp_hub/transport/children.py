@@ -1,0 +1,148 @@
+"""All child processes of one hub: their mark, and the reaper that outlives the hub by a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from mcp_hub.transport import reaper
+
+log = logging.getLogger("mcp_hub.transport")
+
+STEADY: Final = 10.0
+"""Seconds; a reaper that lived shorter, or could not be started, is not replaced at once."""
+AGAIN: Final = 0.5
+"""Seconds until then, doubled with each failure."""
+AGAIN_AT_MOST: Final = 60.0
+
+
+class Children:
+    """Marks, registers and sweeps the children of one running hub.
+
+    The reaper process is started with the first child, watched, and replaced when it ends. On Windows there is neither
+    process group nor mark; children end with their stdin there.
+    """
+
+    def __init__(self) -> None:
+        self.run = secrets.token_hex(8)
+        self._reaper: asyncio.subprocess.Process | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+        """Set while no reaper is on its way."""
+        self.problem: str | None = None
+        """Why there is no reaper; None while there is one, or before the first child."""
+        self._groups: set[int] = set()
+        """What lives, and a reaper has to know of."""
+        self._started = 0
+        self._outputs: dict[int, asyncio.ReadTransport] = {}
+
+    def new_mark(self, upstream: str) -> str:
+        """The mark of one more child of `upstream`, which its whole offspring inherits."""
+        self._started += 1
+        return f"{self.run}:{self._started}:{upstream}:"
+
+    def added(self, pgid: int, output: asyncio.ReadTransport | None = None) -> None:
+        """A child was started as leader of the group `pgid`; `output` is what it writes to the hub."""
+        self._groups.add(pgid)
+        self._say(f"+{pgid}\n")
+        if output is not None:
+            self._outputs[pgid] = output
+
+    def ended(self, pgid: int) -> None:
+        """The whole group is gone."""
+        self._groups.discard(pgid)
+        self._say(f"-{pgid}\n")
+        self._outputs.pop(pgid, None)
+
+    def hold_back(self) -> None:
+        """Read nothing of what the children write, until `go_on`."""
+        for output in self._outputs.values():
+            if output.is_reading():
+                output.pause_reading()
+
+    def go_on(self) -> None:
+        """Read on."""
+        for output in self._outputs.values():
+            if not output.is_reading() and not output.is_closing():
+                output.resume_reading()
+
+    @property
+    def reaper(self) -> int | None:
+        """Process id of the reaper that knows of every child; None while there is none."""
+        return self._reaper.pid if self._reaper is not None else None
+
+    def _say(self, line: str) -> None:
+        if os.name != "posix":
+            return
+        if self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        elif self._reaper is not None and self._reaper.stdin is not None:
+            with contextlib.suppress(OSError, RuntimeError):  # it is gone: the next one is told of all groups
+                self._reaper.stdin.write(line.encode())
+
+    async def _watch(self) -> None:
+        """Keep a reaper running: one that ends is replaced, at once if it has lived for a while."""
+        failures = 0
+        while True:
+            began = time.monotonic()
+            lost = await self._start()
+            if self.problem is None or failures == 0:
+                log.warning("%s; children may outlive a hub that is killed until there is another one", lost)
+            self.problem = lost
+            failures = 0 if time.monotonic() - began > STEADY else failures + 1
+            if failures:
+                await asyncio.sleep(min(AGAIN_AT_MOST, AGAIN * 2 ** (failures - 1)))
+
+    async def _start(self) -> str:
+        """Start a reaper and wait for its end; returns why there is none."""
+        program = str(Path(reaper.__file__))
+        self._tried.clear()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", program, f"{self.run}:",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True, env={},
+            )  # fmt: skip
+        except OSError as error:
+            return f"the reaper cannot be started ({error})"
+        finally:
+            self._tried.set()
+        stdin = process.stdin
+        assert stdin is not None  # a pipe
+        for pgid in self._groups:
+            with contextlib.suppress(OSError, RuntimeError):
+                stdin.write(f"+{pgid}\n".encode())
+        self._reaper, self.problem = process, None
+        status = await process.wait()
+        self._reaper = None
+        stdin.close()
+        return f"the reaper has ended (status {status})"
+
+    async def close(self) -> None:
+        """Let the reaper go; it sweeps once more. Bounded, never raises."""
+        if self._watching is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(reaper.GRACE):
+                await self._tried.wait()
+        process, self._reaper = self._reaper, None
+        self._watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await self._watching
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(reaper.GRACE + 1):
+                await process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()

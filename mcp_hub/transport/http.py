@@ -1,0 +1,388 @@
+"""What both HTTP transports share: one pooled client per upstream, redirects kept at home, failures in words."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import email.utils
+import http.client
+import importlib
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from mcp_hub.config.models import Server
+from mcp_hub.security.redaction import KnownSecrets
+from mcp_hub.text import printable
+from mcp_hub.transport.authorization import MAX_CHALLENGE, Authorization, Challenge
+from mcp_hub.transport.http1 import failures
+from mcp_hub.transport.http1.connection import HttpConnection, Told
+from mcp_hub.transport.http1.dialler import Dialler, verified
+from mcp_hub.transport.http1.pool import HttpPool
+from mcp_hub.transport.http1.request_heads import RequestHeads, is_header
+from mcp_hub.transport.http1.response import HttpResponse
+from mcp_hub.transport.link import FrameTooLarge, LinkError, SessionLost, Unauthorized
+
+if TYPE_CHECKING:
+    from yarl import URL
+
+log = logging.getLogger("mcp_hub.transport")
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
+POOL: Final = 128
+"""Connections to one upstream: its 64 calls at once, twice, so that a cancellation still gets through."""
+KEEP_ALIVE: Final = 4.0
+"""Seconds an idle plain connection is kept: uvicorn and Node close at 5, and a POST that crosses is lost."""
+KEEP_ALIVE_TLS: Final = 30.0
+"""The same where a handshake is saved; such servers stand behind balancers that wait a minute or more."""
+MAX_REDIRECTS: Final = 3
+ERROR_BODY: Final = 64 * 1024
+"""Bytes read of an answer that says no."""
+ERROR_BODY_WAIT: Final = 5.0
+"""Seconds for those bytes to come."""
+SHOWN: Final = 200
+"""Characters of such an answer that an error shows."""
+MAX_RETRY_AFTER: Final = 86400.0
+_SAME_METHOD: Final = frozenset({307, 308})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_NOT_OURS: Final = frozenset({"connection", "content-length", "mcp-session-id", "transfer-encoding"})
+"""Headers the configuration cannot set: the transport says them itself."""
+_CHALLENGE: Final = re.compile(r'(?:error|error_description)="[^"]{0,200}"')
+
+
+class Unreachable(LinkError):
+    """No connection could be made: refused, no such name, no TLS, no answer. Nothing was sent."""
+
+
+def content_type(response: HttpResponse) -> str:
+    """The media type of an answer, in lower case, without parameters."""
+    return (response.get("content-type") or "").partition(";")[0].strip().lower()
+
+
+def is_json(data: bytes) -> bool:
+    """Whether the data of an event looks like a message at all; some servers send words in between."""
+    return data[:64].lstrip()[:1] in (b"{", b"[")
+
+
+def where(url: URL) -> str:
+    """`scheme://host:port/path`: an address without user, password, query and fragment."""
+    return printable(str(url.with_user(None).with_query(None).with_fragment(None)), SHOWN)
+
+
+class HttpClient:
+    """Requests to one configured URL and its origin. Everything it raises is a LinkError.
+
+    With an `authorization`, every request carries its token; one that is refused is sent once more with a new one.
+    """
+
+    def __init__(self, server: Server, authorization: Authorization | None = None) -> None:
+        self._server = server
+        self._authorization = authorization
+        self._token: str | None = None
+        self._waiting = 0
+        """Requests that wait for a token."""
+        self._headers = {name: value.get_secret_value() for name, value in server.headers.items()}
+        self._pool: HttpPool | None = None
+        self._heads: RequestHeads | None = None
+        self._url: URL | None = None
+        self._secrets: list[str] = []
+
+    @property
+    def url(self) -> URL:
+        """The configured URL without user and password."""
+        if self._url is None:
+            raise LinkError("the connection is not open", executed=False)
+        return self._url
+
+    async def open(self) -> None:
+        """Make the pool; nothing is sent yet. Raises LinkError for a URL or header that cannot be used."""
+        await asyncio.to_thread(importlib.import_module, "yarl")
+        headers = self._checked_headers()
+        url = self._checked_url(headers)
+        values = [*headers.values(), *url.query.values()]
+        self._secrets = [part for value in values for part in (value, value.partition(" ")[2])]
+        self._url = url
+        self._heads = RequestHeads(url, headers)
+        encrypted = url.scheme == "https"
+        tls = await asyncio.to_thread(verified) if encrypted else None
+        assert url.raw_host is not None
+        assert url.port is not None
+        self._pool = HttpPool(
+            Dialler(url.raw_host, url.port, tls),
+            limit=POOL,
+            connect=self._server.deadlines.connect,
+            keep=KEEP_ALIVE_TLS if encrypted else KEEP_ALIVE,
+        )
+
+    def _checked_headers(self) -> dict[str, str]:
+        for name, value in self._headers.items():
+            if not is_header(name, value):
+                text = f"the configured header {printable(name, 60)!r} is no legal header (a line end in its value?)"
+                raise LinkError(text, executed=False)
+        return {name: value.strip() for name, value in self._headers.items() if name.lower() not in _NOT_OURS}
+
+    def _checked_url(self, headers: dict[str, str]) -> URL:
+        from yarl import URL
+
+        try:
+            url = URL(self._server.url or "").with_fragment(None)
+            if url.scheme not in ("http", "https") or not url.host or ":" in (url.user or ""):
+                raise ValueError
+        except ValueError:
+            raise LinkError("its url is not an http:// or https:// address", executed=False) from None
+        if url.user is not None:
+            if "authorization" not in {name.lower() for name in headers}:
+                said = base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
+                headers["Authorization"] = f"Basic {said}"
+            url = url.with_user(None)
+        return url
+
+    async def request(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        within: float | None = None,
+    ) -> HttpResponse:
+        """The answer's head, redirects followed: the same origin only, a POST only where it stays a POST.
+
+        Raises TimeoutError where it does not come `within` so many seconds (those for a new token are not counted),
+        Unreachable, SignInNeeded, or LinkError for any other failure before the head.
+        """
+        if self._authorization is None:
+            if within is None:
+                return await self._followed(method, url, headers, body)
+            async with asyncio.timeout(within):
+                return await self._followed(method, url, headers, body)
+        for again in (False, True):
+            with self._signing_in():
+                self._token = token = await self._authorization.token()
+            carried = headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
+            async with asyncio.timeout(within):
+                response = await self._followed(method, url, carried, body)
+            if response.status not in (401, 403):
+                break
+            said = ", ".join(response.all("www-authenticate"))[:MAX_CHALLENGE]
+            try:
+                with self._signing_in():
+                    better = await self._authorization.challenged(token, Challenge(response.status, said), again=again)
+            except BaseException:
+                response.close()
+                raise
+            if not better:
+                break
+            await self.discard(response)
+        return response
+
+    @property
+    def signing_in(self) -> bool:
+        """Whether a request waits for a token, and not for the upstream."""
+        return self._waiting > 0
+
+    @contextlib.contextmanager
+    def _signing_in(self) -> Iterator[None]:
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
+    def begin(self, headers: Mapping[str, str], body: bytes, told: Told) -> HttpConnection | None:
+        """POST to the url without waiting, where that is possible: what `told` gets is for `answered`.
+
+        None: nothing was done. Else what carries the request, whose `cancel` gives it up.
+        """
+        if self._pool is None or self._heads is None or self._authorization is not None:
+            return None
+        try:
+            head = self._heads.head("POST", self.url.raw_path_qs, headers, len(body))
+        except ValueError:
+            return None
+        return self._pool.begin(head, body, told)
+
+    async def answered(
+        self, headers: Mapping[str, str], body: bytes, news: HttpResponse | failures.HttpFailure
+    ) -> HttpResponse:
+        """What `request` would have returned or raised for a POST that was begun."""
+        if isinstance(news, failures.HttpFailure):
+            raise self.explained(news)
+        return await self._followed("POST", self.url, headers, body, news)
+
+    async def _followed(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        response: HttpResponse | None = None,
+    ) -> HttpResponse:
+        for _ in range(MAX_REDIRECTS + 1):
+            if response is None:
+                response = await self._exchanged(method, url, headers, body)
+            if response.status not in _REDIRECTS:
+                return response
+            try:
+                url = self._redirected(method, url, response)
+            finally:
+                response.close()
+            response = None
+        raise LinkError(f"{where(self.url)} redirects more than {MAX_REDIRECTS} times", executed=False)
+
+    async def _exchanged(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+        if self._pool is None or self._heads is None:
+            raise LinkError("the connection is not open", executed=False)
+        try:
+            head = self._heads.head(method, url.raw_path_qs, headers, None if body is None else len(body))
+        except ValueError:
+            raise LinkError(f"{where(url)} or a header for it is not legal", executed=False) from None
+        try:
+            return await self._pool.exchange(method, head, body)
+        except Exception as error:
+            raise self.explained(error) from None
+
+    def _redirected(self, method: str, url: URL, response: HttpResponse) -> URL:
+        from yarl import URL
+
+        status = response.status
+        location = response.get("location")
+        try:
+            if location is None:
+                raise ValueError
+            target = url.join(URL(location)).with_user(None)
+            same = target.origin() == self.url.origin()
+        except ValueError:
+            raise LinkError(f"HTTP {status} without a usable Location", executed=False, status=status) from None
+        if same and (method == "GET" or status in _SAME_METHOD):
+            return target
+        text = (
+            f"HTTP {status}: it redirects to {where(target)}, which is not followed; set the url to that if it is right"
+        )
+        raise LinkError(text, executed=False, status=status)
+
+    def whole(self, response: HttpResponse) -> bytes | None:
+        """The whole body if it is here and within `max_frame`, else None: then `read` it."""
+        return response.whole() if response.size <= self._server.max_frame else None
+
+    async def read(self, response: HttpResponse) -> bytes:
+        """The whole body, decompressed. Raises FrameTooLarge above `max_frame`, LinkError when it breaks off."""
+        limit = self._server.max_frame
+        if (whole := self.whole(response)) is not None:
+            return whole
+        parts: list[bytes] = []
+        size = 0
+        while chunk := await self.chunk(response):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                response.refuse()
+                raise self.too_large()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def chunk(self, response: HttpResponse) -> bytes:
+        """What has come of a body, `b""` at its end. Raises LinkError when it breaks off."""
+        try:
+            return await response.chunk()
+        except Exception as error:
+            response.close()
+            raise self.explained(error) from None
+
+    async def discard(self, response: HttpResponse) -> None:
+        """Be done with an answer whose body does not matter; the connection is kept if the body is short."""
+        if content_type(response) != EVENTS:
+            await self._head(response)
+        response.close()
+
+    async def _head(self, response: HttpResponse) -> bytes:
+        body = b""
+        try:
+            async with asyncio.timeout(ERROR_BODY_WAIT):
+                while len(body) < ERROR_BODY and (chunk := await response.chunk()):
+                    body += chunk
+        except Exception as error:
+            log.debug("the rest of an error's body did not come: %s", type(error).__name__)
+        return body[:ERROR_BODY]
+
+    async def refusal(self, response: HttpResponse, session: str | None) -> tuple[LinkError, bytes]:
+        """An answer that says no, in words, and its body. `session`: the session id the request carried."""
+        status = response.status
+        body = await self._head(response)
+        response.close()
+        text = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
+        if status in (401, 403):
+            challenge = response.get("www-authenticate") or ""
+            scheme = challenge.partition(" ")[0]
+            said = ", ".join([scheme, *_CHALLENGE.findall(challenge)]) if scheme else ""
+            return Unauthorized(text + self._shown(said.encode(), session), executed=False, status=status), body
+        if status == 404 and session is not None:
+            return SessionLost(f"{text}: the session is gone", executed=False, status=status), body
+        executed = not 400 <= status < 500
+        wait = _retry_after(response.get("retry-after")) if status in (429, 503) else None
+        return LinkError(text + self._shown(body, session), executed=executed, status=status, retry_after=wait), body
+
+    def _shown(self, said: bytes, session: str | None = None) -> str:
+        secrets = [*self._secrets, session or "", self._token or ""]
+        text = printable(KnownSecrets(secrets).hidden(" ".join(said.decode("utf-8", "replace").split())), SHOWN)
+        return f": {text}" if text else ""
+
+    def too_large(self) -> FrameTooLarge:
+        """The error for an answer above the limit."""
+        return FrameTooLarge(f"the answer is larger than the limit of {self._server.max_frame:,} bytes (max_frame)")
+
+    def explained(self, error: Exception) -> LinkError:
+        """What a failure means; no text from below is trusted with addresses and headers."""
+        at = where(self.url)
+        match error:
+            case LinkError():
+                return error
+            case failures.NameUnknown():
+                return Unreachable(f"cannot find the host of {at}", executed=False)
+            case failures.CertificateRefused():
+                reason = printable(str(error) or "it does not fit the host", 100)
+                return Unreachable(f"the certificate of {at} is not valid: {reason}", executed=False)
+            case failures.TlsFailed():
+                return Unreachable(f"no TLS connection to {at} could be made", executed=False)
+            case failures.NotConnected(error=cause):
+                reason = os.strerror(cause.errno) if cause.errno else printable(str(cause), 100)
+                return Unreachable(f"cannot connect to {at}: {reason}", executed=False)
+            case failures.ConnectTimeout():
+                limit = self._server.deadlines.connect
+                return Unreachable(f"no connection to {at} within {limit:g} s", executed=False)
+            case failures.PoolClosed():
+                return LinkError("the connection is not open", executed=False)
+            case failures.NotHttp():
+                return LinkError(f"{at} answered what is no HTTP{self._shown(str(error).encode())}")
+            case failures.BrokenOff():
+                return LinkError(f"the answer of {at} broke off")
+            case failures.Unanswered():
+                return LinkError(f"{at} closed the connection before it answered")
+            case failures.ConnectionBroke(error=cause):
+                number = getattr(cause, "errno", None)
+                return LinkError(f"the connection to {at} broke" + (f": {os.strerror(number)}" if number else ""))
+        log.error("unexpected %s while talking to %s", type(error).__name__, at)
+        return LinkError(f"unexpected {type(error).__name__} while talking to {at}")
+
+    async def close(self) -> None:
+        """Close all connections, in at most half a second."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
+
+
+def _retry_after(value: str | None) -> float | None:
+    if value is None:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value[:12]), MAX_RETRY_AFTER)
+    try:
+        wait = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return None
+    return min(max(wait, 0.0), MAX_RETRY_AFTER)

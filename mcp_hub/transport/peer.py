@@ -1,0 +1,254 @@
+"""Requests and their answers over one link: ids of our own, progress, cancellation.
+
+Every request is answered, failed or cancelled exactly once; answers nobody asked for are counted and dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered, to_wire
+from mcp_hub.protocol.frames import Message
+from mcp_hub.transport.link import Link, LinkError, LinkLost, RequestId
+
+log = logging.getLogger("mcp_hub.transport")
+
+MAX_BACKGROUND: Final = 256
+"""Small writes (answers to pings, cancellations) under way at once; more are dropped, they are repeatable."""
+
+Progress = Callable[[dict[str, Any]], None]
+NO_CAUSE: Final = object()
+"""Cause of what came on the stream of a request that has none, or that has ended."""
+Headers = Mapping[str, str]
+
+
+class _Pending(msgspec.Struct, eq=False):
+    future: asyncio.Future[Any]
+    on_progress: Progress | None
+    heard: int
+    """How much had been heard of the upstream when it was sent."""
+    cause: object
+
+
+class Peer:
+    """The hub's side of a conversation with one upstream.
+
+    `notified(method, params, cause)` is told every notification but progress; `requested(method, params, cause)`
+    answers the upstream's own requests with a result or by raising ProtocolError; `lost(error)` is told once when the
+    link dies. `cause` is that of the request on whose stream the message came, None where streams are not known.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        notified: Callable[[str, dict[str, Any], object], None],
+        requested: Callable[[str, dict[str, Any], object], Awaitable[dict[str, Any]]],
+        lost: Callable[[LinkLost], None],
+    ) -> None:
+        self.link = link
+        self.heard = 0
+        """Messages the upstream has sent so far."""
+        self.stray = 0
+        """Answers that matched no request."""
+        self._loop = asyncio.get_running_loop()
+        """Asked for once: asking is a system call."""
+        self._owing: int | None = None
+        self._notified = notified
+        self._requested = requested
+        self._lost_callback = lost
+        self._lost: LinkLost | None = None
+        self._pending: dict[RequestId, _Pending] = {}
+        self._last_id = 0
+        self._background: set[asyncio.Task[None]] = set()
+        self._answering: dict[RequestId, asyncio.Task[None]] = {}
+        """The upstream's own requests that are being answered."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their answer."""
+        return len(self._pending)
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None = None,
+        *,
+        headers: Headers | None = None,
+        on_progress: Progress | None = None,
+        cancellable: bool = True,
+        cause: object = NO_CAUSE,
+    ) -> Any:
+        """The result of one request, whatever JSON it is. `cause` is told with what comes on its own stream.
+
+        Raises UpstreamAnswered for an error answer and LinkError for a failed transport. When the caller is
+        cancelled the upstream is told (not for `initialize`: the specification forbids it).
+        """
+        if self._lost is not None:
+            raise self._lost
+        self._last_id = request_id = self._last_id + 1
+        if on_progress is not None:
+            params = {**(params or {})}
+            params["_meta"] = {**params.get("_meta", {}), "progressToken": request_id}
+        message: Message = {"jsonrpc": "2.0", "id": request_id, "method": method}
+        if params is not None:
+            message["params"] = params
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._pending[request_id] = _Pending(future, on_progress, self.heard, cause)
+        try:
+            await self.link.send(message, headers)
+            return await future
+        except asyncio.CancelledError:
+            if cancellable and request_id in self._pending:
+                self._give_up(request_id)
+            raise
+        finally:
+            self._pending.pop(request_id, None)
+            if future.done() and not future.cancelled():
+                future.exception()  # seen, even where the send failed first
+
+    @property
+    def owes(self) -> bool:
+        """Whether nothing was heard since the oldest request was given up: busy with it for ever, or dead."""
+        return self._owing == self.heard
+
+    async def quiet(self, seconds: float) -> None:
+        """Wait until nothing is in flight, at most so long."""
+        if futures := [pending.future for pending in self._pending.values()]:
+            await asyncio.wait(futures, timeout=seconds)
+
+    def _give_up(self, request_id: RequestId) -> None:
+        if self._pending[request_id].heard == self.heard and next(iter(self._pending)) == request_id:
+            self._owing = self.heard
+        params = {"requestId": request_id, "reason": "the caller no longer waits"}
+        self._in_background(self.notify("notifications/cancelled", params))
+        self.link.abandon(request_id)
+
+    async def notify(self, method: str, params: dict[str, Any] | None = None, headers: Headers | None = None) -> None:
+        """Send one notification. Raises LinkError."""
+        message: Message = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = params
+        await self.link.send(message, headers)
+
+    def received(self, message: Message, stream: RequestId | None = None) -> None:
+        """Take in one message of the upstream's (Receiver)."""
+        self.heard += 1
+        method = message.get("method")
+        if method is None:
+            self._answered(message)
+        elif not isinstance(method, str):
+            self.stray += 1
+        elif "id" in message:
+            self._take_request(message["id"], method, _object(message.get("params")), self._cause_of(stream))
+        else:
+            self._note(method, _object(message.get("params")), stream)
+
+    def _cause_of(self, stream: RequestId | None) -> object:
+        if stream is None:
+            return None
+        pending = self._pending.get(stream)
+        return pending.cause if pending is not None else NO_CAUSE
+
+    def _answered(self, message: Message) -> None:
+        request_id = message.get("id")
+        pending = self._pending.get(request_id) if isinstance(request_id, int | str) else None
+        if pending is None or pending.future.done():
+            self.stray += 1
+            return
+        if "error" in message and message["error"] is not None:
+            pending.future.set_exception(UpstreamAnswered(message["error"]))
+        else:
+            pending.future.set_result(message.get("result"))
+
+    def _take_request(self, request_id: Any, method: str, params: dict[str, Any], cause: object) -> None:
+        task = self._in_background(self._answer(request_id, method, params, cause))
+        if task is not None and isinstance(request_id, int | str):
+            self._answering[request_id] = task
+            task.add_done_callback(lambda _: self._answering.pop(request_id, None))
+
+    def _note(self, method: str, params: dict[str, Any], stream: RequestId | None) -> None:
+        if method == "notifications/cancelled":
+            request_id = params.get("requestId")
+            task = self._answering.get(request_id) if isinstance(request_id, int | str) else None
+            if task is not None:
+                task.cancel()
+            return
+        if method != "notifications/progress":
+            self._notified(method, params, self._cause_of(stream))
+            return
+        token = params.get("progressToken")
+        if type(token) is not int or stream not in (None, token):
+            return  # every token is a number of the hub's; on the stream of one request, that of another is a mistake
+        pending = self._pending.get(token)
+        if pending is not None and pending.on_progress is not None and not pending.future.done():
+            pending.on_progress(params)
+
+    async def _answer(self, request_id: RequestId, method: str, params: dict[str, Any], cause: object) -> None:
+        try:
+            result = await self._requested(method, params, cause)
+            reply: Message = {"jsonrpc": "2.0", "id": request_id, "result": result}
+        except ProtocolError as error:
+            reply = {"jsonrpc": "2.0", "id": request_id, **to_wire(error)}
+        await self.link.send(reply, None)
+
+    def failed(self, request_id: RequestId | None, error: LinkError) -> None:
+        """One request cannot be answered (Receiver). Without an id it is the only one in flight, if there is one."""
+        if request_id is None and len(self._pending) == 1:
+            (request_id,) = self._pending
+        pending = self._pending.get(request_id) if request_id is not None else None
+        if pending is None:
+            self.stray += 1
+        elif not pending.future.done():
+            pending.future.set_exception(error)
+
+    def lost(self, error: LinkLost) -> None:
+        """The link is dead (Receiver): everything in flight fails with it."""
+        if self._lost is not None:
+            return
+        self._lost = error
+        for task in self._answering.values():
+            task.cancel()
+        for pending in self._pending.values():
+            if not pending.future.done():
+                pending.future.set_exception(error)
+        self._lost_callback(error)
+
+    async def close(self) -> None:
+        """Close the link; what is still in flight fails. Never raises."""
+        for task in self._background:
+            task.cancel()
+        await self.link.close()
+        self.lost(LinkLost("the connection was closed by the hub"))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        if len(self._background) >= MAX_BACKGROUND or self._lost is not None:
+            work.close()
+            return None
+        task = self._loop.create_task(self._quietly(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        task.add_done_callback(lambda _: work.close())  # cancelled before it began, nobody has awaited it
+        return task
+
+    async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except LinkError as error:
+            log.debug("a small message was not delivered: %s", error)
+
+
+def _object(params: Any) -> dict[str, Any]:
+    return params if isinstance(params, dict) else {}
+
+
+async def nothing_offered(method: str, params: dict[str, Any], cause: object = None) -> dict[str, Any]:
+    """How an upstream's requests are answered while the hub offers it nothing: a ping, and -32601 for the rest."""
+    if method == "ping":
+        return {}
+    raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")
