@@ -1,0 +1,153 @@
+"""Documents name no file, module, class, command, flag or key that does not exist."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.cli import COMMANDS
+from tests.syntax import parsed
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+OF_THE_CODE = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
+"""Documents whose code spans name classes and functions of the project."""
+
+SPAN = re.compile(r"`([^`\n]+)`")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+OURS = re.compile(r"(?<![\w/.:-])(?:(?:mcp_hub|tests|bench)/[\w./*-]+|scripts/[\w.]+|docs/[\w/]+\.md)")
+MODULE = re.compile(r"\bmcp_hub(?:\.\w+)+")
+COMMAND = re.compile(r"(?:^|\$ |`|&& )mcp-hub ([a-z]+)((?: [^\s`|;&)]+)*)", re.MULTILINE)
+SYMBOL = re.compile(r"([A-Z][A-Za-z0-9]+)(?:\.(\w+))?(?:\(\))?")
+SAID = {"mcp-hub is"}
+"""What the command itself prints, in the manner of a command."""
+EXAMPLES = {"mcp_hub/cli/NAME.py", "mcp_hub/policy/hidden.py"}
+"""Files that CONTRIBUTING tells its reader to write."""
+
+
+def text_of(path: Path) -> str:
+    # What the history tells of has been renamed since.
+    return "" if path.name == "CHANGELOG.md" else path.read_text()
+
+
+def ids(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_every_file_of_the_project_that_a_document_names_exists(document: Path) -> None:
+    named = {found.rstrip(".,:/") for found in OURS.findall(text_of(document))} - EXAMPLES
+    assert not [name for name in named if not [*ROOT.glob(name), *ROOT.glob(f"{name}.py")]]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", FENCE.sub("", text_of(document)))
+    assert not [link for link in links if not (document.parent / link).exists()]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_every_dotted_name_of_the_package_can_be_imported(document: Path) -> None:
+    assert not [name for name in set(MODULE.findall(text_of(document))) if not resolves(name)]
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module, something in one, or a logger."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            if not hasattr(found, part):
+                return name in loggers()
+            found = getattr(found, part)
+        return True
+    return False
+
+
+@cache
+def loggers() -> frozenset[str]:
+    """The names of loggers, and of attributes of spans, which look like modules."""
+    texts = (path.read_text() for path in (ROOT / "mcp_hub").rglob("*.py"))
+    return frozenset(name for text in texts for name in re.findall(r'"(mcp_hub\.[\w.]+)"', text))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_every_command_and_flag_in_a_document_is_one_of_mcp_hub(document: Path) -> None:
+    wrong = []
+    for command, words in COMMAND.findall(text_of(document)):
+        if f"mcp-hub {command}" in SAID:
+            continue
+        if command not in COMMANDS:
+            wrong.append(command)
+            continue
+        flags = {
+            word.partition("=")[0].strip("`.,:\"'[]") for word in words.split() if word.lstrip("[").startswith("--")
+        }
+        wrong += [f"{command} {flag}" for flag in flags - flags_of(command)]
+    assert not wrong
+
+
+@cache
+def flags_of(command: str) -> frozenset[str]:
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"mcp_hub.cli.{command}").add_arguments(parser)
+    return frozenset(parser._option_string_actions)
+
+
+@pytest.mark.parametrize("document", OF_THE_CODE, ids=ids)
+def test_every_class_and_member_named_in_a_document_of_the_code_exists(document: Path) -> None:
+    text = text_of(document)
+    diagrams = "\n".join(block for block in FENCE.findall(text) if block.startswith("```\n"))
+    named = {found for span in SPAN.findall(FENCE.sub("", text)) if (found := SYMBOL.fullmatch(span))}
+    wrong = set()
+    for found in [*named, *re.finditer(r"\b([A-Z][A-Za-z0-9]+)\.(\w+)", diagrams)]:
+        name, member = found.groups()
+        if member is not None and member not in members().get(name, ()):
+            wrong.add(found[0])
+    assert not wrong
+
+
+@cache
+def members() -> dict[str, set[str]]:
+    """What each class of the project has: methods, fields, and attributes that a method sets."""
+    found: dict[str, set[str]] = {}
+    for path in [*(ROOT / "mcp_hub").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, set()).update(names_in(node))
+    return found
+
+
+def names_in(node: ast.ClassDef) -> Iterator[str]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield inner.name
+        elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id == "self":
+            yield inner.attr
+        elif isinstance(inner, ast.AnnAssign | ast.Assign):
+            targets = inner.targets if isinstance(inner, ast.Assign) else [inner.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+@pytest.mark.parametrize("document", OF_THE_CODE, ids=ids)
+def test_every_function_and_constant_named_in_a_document_of_the_code_exists(document: Path) -> None:
+    spans = {span.removesuffix("()") for span in SPAN.findall(FENCE.sub("", text_of(document)))}
+    constants = {span for span in spans if re.fullmatch(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+", span)}
+    assert not constants - identifiers()
+
+
+@cache
+def identifiers() -> frozenset[str]:
+    """Every name that the project's code uses."""
+    files = [path for room in ("mcp_hub", "tests", "bench") for path in (ROOT / room).rglob("*.py")]
+    return frozenset(name for path in files for name in re.findall(r"\w+", path.read_text()))
