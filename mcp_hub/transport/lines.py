@@ -34,6 +34,8 @@ class LineReader(msgspec.Struct):
 
     def feed(self, data: bytes) -> list[bytes | Oversized]:
         """The lines that `data` completes, in order."""
+        if not self._size and len(data) <= self.limit and data.find(b"\n") == len(data) - 1 >= 0:
+            return [data[:-1]]  # one whole line, as nearly always
         lines: list[bytes | Oversized] = []
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
@@ -97,11 +99,11 @@ class Turns:
 
     def feed(self, chunk: bytes) -> None:
         """Take in a chunk."""
-        parts = pieces(chunk)
-        if len(parts) == 1 and self._next is None:
-            self._lines(chunk)
+        if self._next is None and chunk.count(b"\n") <= _MANY:
+            for line in self._reader.feed(chunk):
+                self._take(line)
             return
-        self._waiting.extend(parts)
+        self._waiting.extend(pieces(chunk))
         if self._next is None:
             self._hold(True)
             self._go_on()

@@ -114,3 +114,15 @@ def test_events_are_read_whatever_pieces_they_come_in(size: int, end: bytes) -> 
     events = Events()
     found = [event for at in range(0, len(data), size) for event in events.feed(data[at : at + size])]
     assert found == [(b"endpoint", b"/messages?x"), (b"message", b"{\n}")]
+
+
+def test_the_way_of_a_request_is_followed_from_its_first_byte_to_its_last() -> None:
+    found = subprocess.run(
+        [str(ROOT / "scripts" / "path"), "--steps"], capture_output=True, text=True, timeout=PATIENCE, check=True
+    ).stdout
+    ways = [line for line in found.splitlines() if not line.startswith(" ")]
+    assert [way.partition(":")[0] for way in ways] == [
+        "tools/call over stdio", "tools/call over HTTP", "tools/list over HTTP",
+    ]  # fmt: skip
+    for step in ("Chain.run", "Peer.request", "Catalog.resolve"):
+        assert step in found

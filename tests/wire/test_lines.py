@@ -1,11 +1,13 @@
 """The line reader: any cut of the same bytes gives the same lines, and no line costs more than itself."""
 
+import asyncio
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.transport.lines import LineReader, Oversized
+from mcp_hub.transport.lines import LineReader, Oversized, Turns
 
 
 def fed(data: bytes, cuts: list[int], limit: int) -> list[bytes | Oversized]:
@@ -53,3 +55,35 @@ def test_an_oversized_line_keeps_only_its_ends() -> None:
     assert len(line.head) == len(line.tail) == 4096
     assert line.tail.endswith(b"end")
     assert reader.partial == 0
+
+
+@pytest.mark.anyio
+async def test_many_lines_of_one_chunk_come_in_their_order_while_others_have_their_turns() -> None:
+    taken: list[bytes | Oversized] = []
+    held: list[bool] = []
+    turns = Turns(1000, taken.append, held.append)
+    whole = [b"%d" % number for number in range(20_000)]
+    turns.feed(b"\n".join(whole) + b"\nbehind")
+    assert 0 < len(taken) < 2_000
+    assert held == [True]
+    turns.feed(b" it\n")  # what is read all the same waits behind the others
+    rounds = 0
+    async with asyncio.timeout(60):
+        while held[-1]:
+            await asyncio.sleep(0)
+            rounds += 1
+    assert rounds > 20
+    assert taken == [*whole, b"behind it"]
+    assert held == [True, False]
+
+
+@pytest.mark.anyio
+async def test_lines_that_wait_for_their_turn_are_taken_at_the_end() -> None:
+    taken: list[bytes | Oversized] = []
+    turns = Turns(1000, taken.append)
+    whole = [b"%d" % number for number in range(20_000)]
+    turns.feed(b"\n".join(whole))
+    turns.end()
+    assert taken == whole
+    await asyncio.sleep(0)
+    assert taken == whole
