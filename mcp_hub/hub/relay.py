@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from mcp_hub.catalog import resource_uris, tasks
 from mcp_hub.catalog.known_uris import KnownUris
 from mcp_hub.catalog.tasks import TaskIds
-from mcp_hub.errors import UpstreamAnswered
+from mcp_hub.errors import INTERNAL_ERROR, UpstreamAnswered
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json
+from mcp_hub.policy.shape_result import content_of_error, text_in
 from mcp_hub.protocol import bridge, extensions
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import Envelope, Era
@@ -99,13 +100,26 @@ class Relay:
 
     async def _task_of(self, call: Call, result: Json) -> Json:
         """A result about a task: its id as the caller knows it, what it has come to as the rules leave it."""
-        inner = result.get("result")
-        if call.method == tasks.GET and isinstance(inner, dict):
+        if call.method == tasks.GET:
             made = replace(call, method=TOOLS.act_method)
-            result = {**result, "result": await self._shaped(made, inner)}
+            inner, error, said = result.get("result"), result.get("error"), result.get("statusMessage")
+            if isinstance(inner, dict):
+                result = {**result, "result": await self._shaped(made, inner)}
+            if isinstance(error, dict):
+                result = {**result, "error": await self._failed(made, error)}
+            if result.get("status") == "failed" and isinstance(said, str):
+                result = {**result, "statusMessage": (await self._failed(made, {"message": said}))["message"]}
         elif call.method == TOOLS.act_method and result.get("resultType") != tasks.RESULT_TYPE:
             return result
         return self._task_ids().in_result(call.caller, call.route, result)
+
+    async def _failed(self, made: Call, error: Json) -> Json:
+        """The error of a task as the rules for error results leave it: with its code, and their text."""
+        content = content_of_error(error)
+        changed = await self._shaped(made, {"content": content, "isError": True})
+        if changed.get("content") == content:
+            return error
+        return {"code": error.get("code", INTERNAL_ERROR), "message": text_in(changed["content"])}
 
 
 async def _exposed(method: str, result: Json, expose: resource_uris.Expose) -> Json:

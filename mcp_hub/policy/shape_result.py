@@ -54,6 +54,19 @@ class _Bounded(NamedTuple):
     pages: Pages
 
 
+def content_of_error(error: Json) -> list[Json]:
+    """A JSON-RPC error as the content of an error result: its message, and its data as JSON."""
+    content = [{"type": "text", "text": str(error.get("message", ""))}]
+    if more := {key: one for key, one in error.items() if key not in ("code", "message")}:
+        content.append({"type": "text", "text": encode(more).decode("utf-8", "replace")})
+    return content
+
+
+def text_in(content: Sequence[Json]) -> str:
+    """The texts of a result's content."""
+    return "\n".join(block["text"] for block in content if isinstance(block.get("text"), str))
+
+
 class ShapeResult:
     """Runs the steps of the configuration, then shortens what is above `max_result_bytes`; the rest can be read.
 
@@ -141,10 +154,7 @@ class ShapeResult:
         self, call: Call, program: InProgram | None, error: CallError | UpstreamAnswered
     ) -> CallError | UpstreamAnswered:
         """The same error with the text the steps leave of it, or the one of a step that failed."""
-        content = [{"type": "text", "text": error.message}]
-        if isinstance(error, UpstreamAnswered):
-            more = {key: one for key, one in error.error.items() if key not in ("code", "message")}
-            content += [{"type": "text", "text": encode(more).decode("utf-8", "replace")}] if more else []
+        content = content_of_error(error.error if isinstance(error, UpstreamAnswered) else {"message": error.message})
         result: Json = {"content": content, "isError": True}
         if isinstance(error, CallError):
             result["_meta"] = {"mcp-hub/error": error.data(call.exposed)}
@@ -154,7 +164,7 @@ class ShapeResult:
             return failed
         if changed.get("content") == content:
             return error
-        said = "\n".join(block["text"] for block in changed["content"] if isinstance(block.get("text"), str))
+        said = text_in(changed["content"])
         if isinstance(error, UpstreamAnswered):
             return UpstreamAnswered({"code": error.code, "message": said})
         error.message, error.args = said, (said,)

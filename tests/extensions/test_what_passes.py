@@ -95,6 +95,25 @@ async def test_a_task_is_cancelled_and_a_failed_one_says_why(tmp_path: Path) -> 
         assert (await finished(client, broken))["error"]["message"] == "This job breaks"
 
 
+REDACTING = """
+def redact(call, result):
+    for block in result["content"]:
+        block["text"] = block["text"].replace("breaks", "***")
+    return result
+"""
+
+
+async def test_why_a_task_failed_goes_through_post_processing_too(tmp_path: Path) -> None:
+    (tmp_path / "redacting.py").write_text(REDACTING)
+    step = {"step": "redacting:redact"}
+    async with hub(tmp_path, {"a": server("a", postprocess=[step])}, modern=True, list_wait=20) as client:
+        broken = (await call(client, "a__protocol_error_job"))["taskId"]
+        found = await finished(client, broken)
+    assert found["status"] == "failed"
+    assert (found["error"]["message"], found["error"]["code"]) == ("This job ***", -32603)
+    assert "breaks" not in json.dumps(found)
+
+
 async def test_a_task_whose_tool_is_refused_by_now_is_unknown_and_so_is_one_that_never_was(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
         made = (await call(client, "a__confirm_delete"))["taskId"]
