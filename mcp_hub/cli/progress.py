@@ -33,3 +33,4 @@ async def outcomes(hub: Hub) -> None:
 async def _all_tried(hub: Hub) -> None:
     for upstream in hub.upstreams.values():
         await upstream.tried.wait()
+    await hub.catalogs.settled()

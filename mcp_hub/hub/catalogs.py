@@ -25,6 +25,8 @@ REBUILD_AFTER: Final = 0.05
 """Seconds changes of several upstreams are collected before the catalog is built again."""
 REBUILD_UNSEEN: Final = 0.5
 """The same while nobody has asked for a list; whoever does has it built at once."""
+BUILT_WITHIN: Final = 10.0
+"""Seconds a build in slices may take; that of 50,000 tools takes a fifth of it."""
 AT_ONCE: Final = 0.015
 """Seconds a build may take in one piece; what is left of it then is done in slices, and callers see the catalog before
 it meanwhile."""
@@ -172,7 +174,7 @@ class Catalogs:
             self._build()
         return self._catalog
 
-    async def settled(self, seconds: float) -> None:
+    async def settled(self, seconds: float = BUILT_WITHIN) -> None:
         """Return when what is known now has been built, at most in so many seconds."""
         if self._dirty and self._building is None:
             self._build()

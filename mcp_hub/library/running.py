@@ -163,6 +163,7 @@ class Running:
         hub = await self.hub()
         wanted = [u for id, u in hub.upstreams.items() if server in (None, id) and _is_meant(u)]
         errors = await asyncio.gather(*(_reached(upstream) for upstream in wanted))
+        await hub.catalogs.settled()
         catalog = hub.catalogs.of(None)
         cards: dict[str, list[ToolCard]] = {upstream.server.id: [] for upstream in wanted}
         for exposed in catalog.names(TOOLS):
@@ -225,6 +226,7 @@ class Running:
             except TimeoutError:
                 text = f"{server!r} was not there within {limit:g} s (setting: servers.{server}.deadlines.call)."
                 raise DeadlineExceeded(text, server=server, executed=False) from None
+            await hub.catalogs.settled()
             exposed = hub.catalog.exposed(route)
         if exposed is None:
             hub.missed(TOOLS, f"{server}/{tool}", "handshake", None, _ENVELOPE)
