@@ -217,6 +217,7 @@ class Dispatcher:
         caller.capabilities = capabilities if isinstance(capabilities, dict) else {}
         caller.client_info = client_info if isinstance(client_info, dict) else {}
         self.hub.clients.introduce(caller.key("handshake"), Respondent(caller), "handshake")
+        await self.hub.begun()
         return {
             "protocolVersion": caller.protocol_version,
             "capabilities": self._capabilities(exchange),
@@ -244,6 +245,7 @@ class Dispatcher:
         return {}
 
     async def _discover(self, exchange: Exchange) -> dict[str, Any]:
+        await self.hub.begun()
         place = self.hub.place.meta(exchange.envelope.client_info, exchange.caller.key(exchange.era))
         return {
             "resultType": "complete",

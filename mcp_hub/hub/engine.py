@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -19,7 +20,7 @@ from mcp_hub.config.ancestry import NAME, VARIABLE, Ancestry
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import instructions
-from mcp_hub.hub.catalogs import Catalogs
+from mcp_hub.hub.catalogs import BUILT_WITHIN, Catalogs
 from mcp_hub.hub.flagging import Flagging
 from mcp_hub.hub.generation import Generation
 from mcp_hub.hub.generations import Generations, Lasting
@@ -320,6 +321,14 @@ class Hub:
         if route.upstream not in self.upstreams:
             raise tasks.unknown_task(sealed)
         return route, task_id
+
+    async def begun(self) -> None:
+        """Return when what earlier runs of the hub have kept is served: at once, but for large catalogs."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BUILT_WITHIN):
+                for upstream in self.upstreams.values():
+                    await upstream.begun.wait()
+        await self.catalogs.settled()
 
     def instructions(self, caller: Hashable | None = None) -> str | None:
         """What a client is told at the start, of the servers of which it sees something."""

@@ -90,6 +90,8 @@ class Upstream:
         """What its process was made from, for whoever has to know whether it would be another one now."""
         self.settled = asyncio.Event()
         """The first outcome is known: connected, failed, or served from the kept catalog."""
+        self.begun = asyncio.Event()
+        """Set when what an earlier run of the hub has kept of it is served, if there is anything."""
         self.tried = asyncio.Event()
         """It has been connected to, or failed to be, in this run of the hub."""
         self.since = time.monotonic()
@@ -127,6 +129,7 @@ class Upstream:
     def start(self) -> None:
         """Begin the supervised life; the kept catalog, if there is one, serves from this moment on."""
         if self.state is State.DISABLED:
+            self.begun.set()
             return
         if not (much := self.listing.keeps_much):
             self._serve(self.listing.kept())
@@ -157,6 +160,7 @@ class Upstream:
         await self.listing.close()
         await self.own_lists.close()
         await self._own_sessions.close()
+        self.begun.set()
         self.tried.set()
         self.settled.set()
 
@@ -227,6 +231,7 @@ class Upstream:
             self._settle()
         else:
             self._wake.set()  # even a lazy server is started once: nothing is known of it yet
+        self.begun.set()
 
     async def _live(self, keeps_much: bool) -> None:
         if keeps_much:
