@@ -17,7 +17,7 @@ from mcp_hub.downstream.backlog import Backlog
 from mcp_hub.downstream.callers import Caller, Send
 from mcp_hub.downstream.network import serve_network
 from mcp_hub.downstream.security import Gate
-from mcp_hub.errors import METHOD_NOT_FOUND
+from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND
 from mcp_hub.protocol import era as eras
 
 HANG_BOUND = 60.0
@@ -69,6 +69,9 @@ class ScriptedDispatcher:
             caller.initialized = True
         elif message["method"] == eras.CANCELLED:
             caller.cancel(message["params"]["requestId"])
+
+    def broken(self, caller: Caller, request_id: Any = None) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": request_id, "error": {"code": INVALID_REQUEST, "message": "broken"}}
 
     async def answer(self, caller: Caller, message: dict[str, Any], send: Send) -> dict[str, Any]:
         self.asked.append(message["method"])
