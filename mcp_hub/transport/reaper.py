@@ -54,6 +54,11 @@ def group_alive(pgid: int) -> bool:
     return True
 
 
+def any_left(pgid: int, prefix: str) -> bool:
+    """Whether any process of the group, or with a mark that begins like this, is left."""
+    return group_alive(pgid) or bool(marked(prefix))
+
+
 def signal_all(groups: set[int], prefix: str, number: int) -> bool:
     """Signal the groups and every marked process; True if anything was there."""
     hit = False

@@ -160,12 +160,13 @@ class StdioLink:
             with contextlib.suppress(ProcessLookupError):
                 cast("asyncio.SubprocessTransport", self._transport).kill()
             return
+        # In a thread: it reads the environment of every process of the machine.
         for number, grace in ((signal.SIGTERM, TERM_GRACE), (signal.SIGKILL, TERM_GRACE)):
-            if not reaper.signal_all({pgid}, self._mark, number):
+            if not await asyncio.to_thread(reaper.signal_all, {pgid}, self._mark, number):
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace):
-                    while reaper.group_alive(pgid) or reaper.marked(self._mark):  # noqa: ASYNC110 - nobody tells
+                    while await asyncio.to_thread(reaper.any_left, pgid, self._mark):  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(_POLL)
 
 
