@@ -126,7 +126,7 @@ class Share:
         """A request (or a list of them) of so many bytes begins, and ends with `end`; or the reason why it must not."""
         if size < LARGE and self._queues is None:
             return None
-        if self.full and not (isinstance(request, dict) and request.get("method") in FREE):
+        if self.full and not (isinstance(request, dict) and str(request.get("method")) in FREE):
             text = f"{self.waiting:,} bytes wait for this client to read them: it has to, before it asks for more"
             bound = f"{self._backlog.bounds().caller:,} bytes may (setting: unread.caller)"
             return Overloaded(f"{text}; {bound}.", retry_after=RETRY_AFTER, executed=False)

@@ -130,7 +130,7 @@ class Dispatcher:
 
     async def _answer(self, caller: Caller, request_id: RequestId, message: Message, send: Send) -> Message:
         method, params = message.get("method"), message.get("params")
-        modern = eras.is_modern(params) or method in eras.MODERN_ONLY
+        modern = eras.is_modern(params) or (isinstance(method, str) and method in eras.MODERN_ONLY)
         exchange = None
         try:
             exchange = self._exchange(caller, request_id, method, params, modern, send)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def is_modern(message: Message) -> bool:
     """Whether a message can only be of the modern era, whatever its headers say."""
-    return eras.is_modern(message.get("params")) or message.get("method") in eras.MODERN_ONLY
+    method = message.get("method")
+    return eras.is_modern(message.get("params")) or (isinstance(method, str) and method in eras.MODERN_ONLY)
 
 
 class Modern:

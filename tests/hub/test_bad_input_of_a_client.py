@@ -69,6 +69,15 @@ async def test_a_wrong_request_is_answered_with_its_code(tmp_path: Path, method:
         assert await client.text("up__echo", {"text": "next"}) == "next"
 
 
+@pytest.mark.parametrize("method", [b"7", b"[]", b"{}", b"null"])
+async def test_a_method_that_is_not_a_text_is_refused(tmp_path: Path, method: bytes) -> None:
+    async with hub(tmp_path, {}) as client:
+        client.send_raw(b'{"jsonrpc":"2.0","id":"a","method":' + method + b"}\n")
+        await client.until(lambda: client.unmatched)
+        assert client.unmatched[0]["error"]["code"] == -32600
+        assert await client.request("ping") == {}
+
+
 async def test_params_that_are_no_object_are_refused(tmp_path: Path) -> None:
     async with hub(tmp_path, {}) as client:
         client.send_raw(b'{"jsonrpc":"2.0","id":"a","method":"tools/list","params":[1]}\n')
