@@ -148,7 +148,7 @@ async def test_private_addresses_are_not_fetched_unless_allowed(tmp_path: Path) 
 
 async def test_a_fallback_does_not_hold_up_other_calls(tmp_path: Path) -> None:
     servers = {"c": counting(tmp_path, "hang"), "other": fake()}
-    async with site() as (base, _), hub(tmp_path, servers, **ALLOWED, fallback={"timeout": "3s"}) as client:
+    async with site() as (base, _), hub(tmp_path, servers, **ALLOWED, fallback={"timeout": "8s"}) as client:
         await client.tool_names()
         falling = client.start("tools/call", {"name": "c__scrape", "arguments": {"url": f"{base}/page"}})
         answered = 0
