@@ -22,6 +22,7 @@ from mcp_hub.config.extras import missing
 from mcp_hub.config.listen import Introspection, Jwt, Verify
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.principals import Principal
+from mcp_hub.security.trust import trusted_certificates
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _client() -> tuple[httpx2.AsyncClient, _Line]:
     import httpx2
 
     line = _Line()
-    real = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=MAX_ASKING))
+    real = httpx2.AsyncHTTPTransport(verify=trusted_certificates(), limits=httpx2.Limits(max_connections=MAX_ASKING))
 
     class Bounded(httpx2.AsyncBaseTransport):
         """Reads whole answers of at most `MAX_ANSWER`, and knows whether there was one."""

@@ -18,6 +18,7 @@ import httpx2
 from mcp_hub.config.oauth import is_loopback
 from mcp_hub.oauth.sign_in import NoTokenNow, SignInFailed
 from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.trust import trusted_certificates
 from mcp_hub.text import printable
 
 MAX_BODY: Final = 256 * 1024
@@ -36,12 +37,12 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
     Raises SignInFailed for an address that is refused, NoTokenNow for one that does not answer.
     """
 
-    def __init__(self, server_url: str, allow: Sequence[str] = ()) -> None:
+    def __init__(self, server_url: str, allow: Sequence[str], tls: ssl.SSLContext) -> None:
         self._server = httpx2.URL(server_url)
         self._allowed = AddressRules(tuple(allow))
         # No connection is kept: one that is checked for a name must not serve another name of the same address.
         self._inner = httpx2.AsyncHTTPTransport(
-            verify=ssl.create_default_context(),  # whom the hub trusts elsewhere
+            verify=tls,
             trust_env=False,
             limits=httpx2.Limits(max_connections=8, max_keepalive_connections=0),
         )
@@ -110,8 +111,9 @@ class AuthorizationServer:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[httpx2.AsyncClient]:
         """A client to `send` with."""
+        tls = await asyncio.to_thread(trusted_certificates)
         async with httpx2.AsyncClient(
-            transport=CheckedTransport(self._url, self._allow),
+            transport=CheckedTransport(self._url, self._allow, tls),
             timeout=STEP_WAIT,
             headers={"Accept-Encoding": "identity", "User-Agent": "mcp-hub"},
             follow_redirects=False,

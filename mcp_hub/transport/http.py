@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.security.redaction import KnownSecrets
+from mcp_hub.security.trust import trusted_certificates
 from mcp_hub.text import printable
 from mcp_hub.transport.authorization import MAX_CHALLENGE, Authorization, Challenge
 from mcp_hub.transport.http1 import failures
 from mcp_hub.transport.http1.connection import HttpConnection, Told
-from mcp_hub.transport.http1.dialler import Dialler, verified
+from mcp_hub.transport.http1.dialler import Dialler
 from mcp_hub.transport.http1.pool import HttpPool
 from mcp_hub.transport.http1.request_heads import RequestHeads, is_header
 from mcp_hub.transport.http1.response import HttpResponse
@@ -110,7 +111,7 @@ class HttpClient:
         self._url = url
         self._heads = RequestHeads(url, headers)
         encrypted = url.scheme == "https"
-        tls = await asyncio.to_thread(verified) if encrypted else None
+        tls = await asyncio.to_thread(trusted_certificates) if encrypted else None
         assert url.raw_host is not None
         assert url.port is not None
         self._pool = HttpPool(

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from mcp_hub.oauth.fetch import CheckedTransport
 from mcp_hub.oauth.sign_in import NoTokenNow
+from mcp_hub.security.trust import trusted_certificates
 from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +57,10 @@ async def asked(file: Path, host: str) -> str:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)
     listening = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
-    async with listening, httpx2.AsyncClient(transport=CheckedTransport(LOCAL), timeout=PATIENCE) as http:
+    trusted_certificates.cache_clear()
+    checked = CheckedTransport(LOCAL, (), trusted_certificates())
+    trusted_certificates.cache_clear()
+    async with listening, httpx2.AsyncClient(transport=checked, timeout=PATIENCE) as http:
         port = listening.sockets[0].getsockname()[1]
         await http.get(f"https://{host}:{port}/x")
     return heads[0]

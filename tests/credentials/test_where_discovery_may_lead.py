@@ -11,6 +11,7 @@ import pytest
 
 from mcp_hub.oauth.fetch import CheckedTransport, check_url
 from mcp_hub.oauth.sign_in import NoTokenNow, SignInFailed
+from mcp_hub.security.trust import trusted_certificates
 from tests.credentials.authority import authority
 from tests.credentials.leading import Leading, leading
 from tests.credentials.signing import Said, browse, configured, login
@@ -31,7 +32,8 @@ async def sign_in(tmp_path: Path, server: Leading, **auth: Any) -> Said:
 
 async def reached(server_url: str, url: str, allow: tuple[str, ...] = ()) -> bool:
     """Whether an address is dialled; nobody answers at most of them."""
-    async with httpx2.AsyncClient(transport=CheckedTransport(server_url, allow), timeout=0.2) as http:
+    checked = CheckedTransport(server_url, allow, trusted_certificates())
+    async with httpx2.AsyncClient(transport=checked, timeout=0.2) as http:
         try:
             async with asyncio.timeout(PATIENCE):
                 await http.get(url)

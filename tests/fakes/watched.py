@@ -28,7 +28,7 @@ LIMIT = 0.1
 SAMPLE = 0.02
 """Seconds between two looks at what a long callback does."""
 UNSEEN = 5
-"""Times the limit that a callback may take which was hardly seen at work: time in which its host stops a virtual
+"""Times the limit that a callback may take which was not seen at two places: time in which its host stops a virtual
 machine counts as processor time of whatever runs, and cannot be told from one long operation of the interpreter."""
 
 CALLED_BY_THE_LOOP = (
@@ -45,6 +45,8 @@ class Watch:
         self._limit = limit
         self._began: float | None = None
         self._stacks: list[str] = []
+        self._positions: set[tuple[int, int]] = set()
+        """Where a long callback was seen: frames and their instructions."""
         self._longest: dict[str, float] = {}
         self._in_frame = False
         self._imports = 0.0
@@ -70,7 +72,7 @@ class Watch:
             if seconds > self._limit:
                 self._report(seconds, callback)
             if self._stacks:
-                self._stacks = []
+                self._stacks, self._positions = [], set()
 
     def frame(self, what: str, work: Callable[..., Any]) -> Callable[..., Any]:
         """`work`, decoding or encoding, measured by itself."""
@@ -105,7 +107,7 @@ class Watch:
 
     def _report(self, seconds: float, callback: Callable[..., Any]) -> None:
         frames = sum(self._longest.values()) + self._imports
-        seen = len(self._stacks) * SAMPLE >= (seconds - self._limit / 2) / 2
+        seen = len(self._positions) >= 2
         if seconds - frames <= self._limit * (1 if seen else UNSEEN):
             return
         facts = {
@@ -127,9 +129,11 @@ class Watch:
                 and not (self._in_frame or self._importing)
                 and time.clock_gettime(clock) - began > self._limit / 2
             ):
-                stack = "".join(traceback.format_stack(sys._current_frames().get(self._thread), limit=-14))
-                if self._began == began:
+                at = sys._current_frames().get(self._thread)
+                stack = "".join(traceback.format_stack(at, limit=-14))
+                if at is not None and self._began == began:
                     self._stacks = [*self._stacks[-100:], stack]
+                    self._positions.add((id(at), at.f_lasti))
 
 
 def _measured(watch: Watch, made: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import socket
 import ssl
 from collections.abc import Callable
@@ -118,11 +117,3 @@ async def _connect(address: Address) -> socket.socket:
         made.close()
         raise
     return made
-
-
-@functools.cache
-def verified() -> ssl.SSLContext:
-    """TLS as the system trusts it. Reads files: not for the loop's thread."""
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
