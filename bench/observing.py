@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable, Sequence
 
 from mcp_hub.catalog.catalog import Route
-from mcp_hub.config.rules import Tracing as Settings
-from mcp_hub.observability.metrics import Metrics
-from mcp_hub.observability.tracing import Tracing
+from mcp_hub.config.root_rules import TracingSettings
+from mcp_hub.observability.call_metrics import CallMetrics
+from mcp_hub.observability.tracing import SpanTracing
 from mcp_hub.policy import Call, Chain, Json, Policy
+from mcp_hub.policy.call_record import RecordLabels
 from mcp_hub.policy.spans import Spans
-from mcp_hub.policy.trace import Labels, Trace
+from mcp_hub.policy.trace import Trace
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security.redaction import Redaction
+from mcp_hub.security.redaction import Redactor
 
 RUNS, CALLS, SECRETS = 5, 5000, 20
 ROUTE = Route("up", TOOLS, "echo")
@@ -74,10 +75,13 @@ def _import_ms(module: str) -> float:
 async def main() -> None:
     from opentelemetry.sdk.trace import TracerProvider
 
-    redaction = Redaction([f"https://service{number}.example/{number * 7919:032x}" for number in range(SECRETS)])
-    metrics = Metrics()
+    redaction = Redactor([f"https://service{number}.example/{number * 7919:032x}" for number in range(SECRETS)])
+    metrics = CallMetrics()
     spans = Spans(
-        Tracing(Settings(), TracerProvider()).tracer, redaction, Labels(), lambda route: {"description": "it"}
+        SpanTracing(TracingSettings(), TracerProvider()).tracer,
+        redaction,
+        RecordLabels(),
+        lambda route: {"description": "it"},
     )
     bare = await _per_call([Trace(None, redaction)])
     counted = _each(lambda: metrics.record("up", "tools/call", "echo", "ok", None, 0.01))

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from mcp_hub.config import load_config
     from mcp_hub.errors import HubError
-    from mcp_hub.library.agentscope.clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
+    from mcp_hub.library.agentscope.mcp_clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
     from mcp_hub.library.agentscope.toolkit import Toolkit
     from mcp_hub.library.hub import Hub
     from mcp_hub.library.manager import ToolManager
-    from mcp_hub.library.miroflow.playwright_session import PlaywrightSession
-    from mcp_hub.library.miroflow.timeouts import with_timeout
+    from mcp_hub.library.miroflow.tools_by_server import PlaywrightSession, with_timeout
     from mcp_hub.library.tool_system.executor import ToolExecutor
     from mcp_hub.library.tool_system.formatter import ToolFormatter
-    from mcp_hub.library.tool_system.protocols import (
+    from mcp_hub.library.tool_system.tool_types import (
+        BaseTool,
         IConfigLoader,
         IConfigSystem,
         ILLMClient,
@@ -24,54 +24,54 @@ if TYPE_CHECKING:
         IToolExecutor,
         IToolManager,
         ToolManagerProtocol,
+        ToolMessage,
     )
-    from mcp_hub.library.tool_system.tool_types import BaseTool, ToolMessage
-    from mcp_hub.observability.metrics import IMetricsCollector
-    from mcp_hub.servers.local.blocks import (
+    from mcp_hub.observability.call_metrics import IMetricsCollector
+    from mcp_hub.servers.local.registry import tool
+    from mcp_hub.servers.local.tool_results import (
         AudioBlock,
         Base64Source,
         ImageBlock,
         TextBlock,
+        ToolResponse,
         ToolUseBlock,
         URLSource,
         VideoBlock,
     )
-    from mcp_hub.servers.local.registry import tool
-    from mcp_hub.servers.local.response import ToolResponse
     from mcp_hub.version import VERSION as __version__
 
 _HOMES: Final = {
-    "AudioBlock": "mcp_hub.servers.local.blocks",
-    "Base64Source": "mcp_hub.servers.local.blocks",
-    "ImageBlock": "mcp_hub.servers.local.blocks",
-    "TextBlock": "mcp_hub.servers.local.blocks",
-    "ToolUseBlock": "mcp_hub.servers.local.blocks",
-    "URLSource": "mcp_hub.servers.local.blocks",
-    "VideoBlock": "mcp_hub.servers.local.blocks",
+    "AudioBlock": "mcp_hub.servers.local.tool_results",
+    "Base64Source": "mcp_hub.servers.local.tool_results",
+    "ImageBlock": "mcp_hub.servers.local.tool_results",
+    "TextBlock": "mcp_hub.servers.local.tool_results",
+    "ToolUseBlock": "mcp_hub.servers.local.tool_results",
+    "URLSource": "mcp_hub.servers.local.tool_results",
+    "VideoBlock": "mcp_hub.servers.local.tool_results",
     "BaseTool": "mcp_hub.library.tool_system.tool_types",
-    "HttpStatefulClient": "mcp_hub.library.agentscope.clients",
-    "HttpStatelessClient": "mcp_hub.library.agentscope.clients",
+    "HttpStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
+    "HttpStatelessClient": "mcp_hub.library.agentscope.mcp_clients",
     "Hub": "mcp_hub.library.hub",
     "HubError": "mcp_hub.errors",
-    "IConfigLoader": "mcp_hub.library.tool_system.protocols",
-    "IConfigSystem": "mcp_hub.library.tool_system.protocols",
-    "ILLMClient": "mcp_hub.library.tool_system.protocols",
-    "ILogger": "mcp_hub.library.tool_system.protocols",
-    "IMetricsCollector": "mcp_hub.observability.metrics",
-    "IToolExecutor": "mcp_hub.library.tool_system.protocols",
-    "IToolManager": "mcp_hub.library.tool_system.protocols",
+    "IConfigLoader": "mcp_hub.library.tool_system.tool_types",
+    "IConfigSystem": "mcp_hub.library.tool_system.tool_types",
+    "ILLMClient": "mcp_hub.library.tool_system.tool_types",
+    "ILogger": "mcp_hub.library.tool_system.tool_types",
+    "IMetricsCollector": "mcp_hub.observability.call_metrics",
+    "IToolExecutor": "mcp_hub.library.tool_system.tool_types",
+    "IToolManager": "mcp_hub.library.tool_system.tool_types",
     "load_config": "mcp_hub.config",
-    "PlaywrightSession": "mcp_hub.library.miroflow.playwright_session",
-    "StdIOStatefulClient": "mcp_hub.library.agentscope.clients",
+    "PlaywrightSession": "mcp_hub.library.miroflow.tools_by_server",
+    "StdIOStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
     "tool": "mcp_hub.servers.local.registry",
     "ToolExecutor": "mcp_hub.library.tool_system.executor",
     "ToolFormatter": "mcp_hub.library.tool_system.formatter",
     "Toolkit": "mcp_hub.library.agentscope.toolkit",
     "ToolManager": "mcp_hub.library.manager",
-    "ToolManagerProtocol": "mcp_hub.library.tool_system.protocols",
+    "ToolManagerProtocol": "mcp_hub.library.tool_system.tool_types",
     "ToolMessage": "mcp_hub.library.tool_system.tool_types",
-    "ToolResponse": "mcp_hub.servers.local.response",
-    "with_timeout": "mcp_hub.library.miroflow.timeouts",
+    "ToolResponse": "mcp_hub.servers.local.tool_results",
+    "with_timeout": "mcp_hub.library.miroflow.tools_by_server",
 }
 """The module of each public name."""
 

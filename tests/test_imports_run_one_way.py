@@ -43,32 +43,30 @@ PURE = (
     "mcp_hub.errors",
     "mcp_hub.hub.instructions",
     "mcp_hub.library.formats",
-    "mcp_hub.observability.metrics",
-    "mcp_hub.observability.openmetrics",
+    "mcp_hub.observability.call_metrics",
+    "mcp_hub.observability.call_metrics",
     "mcp_hub.policy.long_results",
-    "mcp_hub.policy.search_results",
+    "mcp_hub.policy.guard",
     "mcp_hub.protocol",
-    "mcp_hub.schema.arguments",
-    "mcp_hub.schema.extended_schemas",
-    "mcp_hub.schema.loosening",
-    "mcp_hub.schema.titles",
+    "mcp_hub.schema.schema_edits",
+    "mcp_hub.schema.schema_edits",
+    "mcp_hub.schema.lenient_schema",
+    "mcp_hub.schema.schema_edits",
     "mcp_hub.security.address_rules",
+    "mcp_hub.security.file_access",
     "mcp_hub.security.pinning",
     "mcp_hub.security.principals",
-    "mcp_hub.security.raw_text_policy",
     "mcp_hub.security.redaction",
     "mcp_hub.security.screening",
     "mcp_hub.security.url_rules",
     "mcp_hub.security.urls",
-    "mcp_hub.security.virtual_paths",
     "mcp_hub.text",
     "mcp_hub.version",
 )
 """Packages and modules that do no I/O."""
 ALLOWED = {
-    "mcp_hub.protocol.bridge": {"asyncio"},
-    "mcp_hub.protocol.frames": {"time"},
-    "mcp_hub.protocol.heap": {"asyncio", "time"},
+    "mcp_hub.protocol.frames": {"asyncio", "time"},
+    "mcp_hub.protocol.server_requests": {"asyncio"},
 }
 """What these use all the same: a task for each answer of a server, and the time and memory that large frames take."""
 FORBIDDEN_IN_PURE = {"asyncio", "socket", "subprocess", "os", "pathlib", "time", "random", "threading", "aiohttp"}
@@ -138,7 +136,7 @@ def test_nothing_heavy_is_imported_on_the_way_to_the_first_answer_over_stdio() -
     ]
     program = (
         "import sys\n"
-        "import mcp_hub.cli.serve, mcp_hub.downstream.stdio, mcp_hub.transport.stdio\n"
+        "import mcp_hub.cli.serve, mcp_hub.downstream.stdio, mcp_hub.transport.stdio_link\n"
         f"print(*[name for name in {heavy!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
@@ -150,9 +148,9 @@ def test_requests_to_servers_over_http_import_no_library_but_the_parser() -> Non
     program = (
         "import asyncio, sys\n"
         "from mcp_hub.config.models import Server\n"
-        "from mcp_hub.transport.http_client import HttpLink\n"
+        "from mcp_hub.transport.http_link import HttpLink\n"
         "from mcp_hub.transport.link import LinkError\n"
-        "from mcp_hub.transport.sse_client import SseLink\n"
+        "from mcp_hub.transport.sse_link import SseLink\n"
         "async def main():\n"
         "    for transport, kind in (('http', HttpLink), ('sse', SseLink)):\n"
         "        url = 'https://127.0.0.1:1/mcp'\n"

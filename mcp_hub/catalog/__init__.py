@@ -1,1 +1,1 @@
-"""The merged, immutable lists of tools, resources, templates and prompts, and the names in them."""
+"""The merged, immutable lists of tools, resources, templates and prompts, and their names and URIs."""

@@ -1,4 +1,4 @@
-"""The merged, immutable lists of all upstreams, and the one index from exposed names to routes."""
+"""The catalog: the merged lists of all upstreams, immutable, and the index from exposed names to routes."""
 
 from __future__ import annotations
 
@@ -11,67 +11,67 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from mcp_hub.catalog import names
-from mcp_hub.catalog.merge import OWN, Entry, Finding, Item, Json, Merge, OnConflict, Route, Source
+from mcp_hub.catalog.merge import OWN, CatalogEntry, CatalogFinding, CatalogSource, Item, Json, Merge, OnConflict, Route
 from mcp_hub.catalog.names import UriPattern
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
 from mcp_hub.protocol.era import SERVER_INFO_KEY
 from mcp_hub.protocol.frames import Raw, encode
 from mcp_hub.protocol.kinds import KINDS, RESOURCES, TEMPLATES, TOOLS, Kind
 
-__all__ = ["OWN", "Catalog", "Entry", "Finding", "Item", "OnConflict", "Route", "Source"]
+__all__ = ["OWN", "Catalog", "CatalogEntry", "CatalogFinding", "CatalogSource", "Item", "OnConflict", "Route"]
 
 T = TypeVar("T")
 
 PAGE_SIZE: Final = 1000
 MAX_OWNERS: Final = 100_000
-"""Names remembered of one generation, should an upstream make up new ones for ever."""
+"""Names remembered in one generation, in case an upstream keeps inventing new ones."""
 MAX_URI: Final = 2048
 """Characters of a URI that is matched against templates; a longer one matches none."""
 MAX_PLACES: Final = 40_000
-"""Places in a URI that are looked at for the templates of all upstreams, some 3 ms. Each upstream has an equal share;
-its templates that are left over match nothing."""
+"""Work of matching one URI against the templates of all upstreams, in steps; about 3 ms. Each upstream has an equal
+share; templates beyond it match nothing."""
 LEAST_PLACES: Final = 4_000
-"""The share of one upstream, however many there are."""
+"""The least share of one upstream, however many there are."""
 PAGE_BYTES: Final = 8 * 1024 * 1024
-"""Of one page; the first item of it may have more."""
+"""Bytes of one page, unless its first item is larger."""
 
 
 class Catalog:
-    """Immutable. Built by `Catalog.build`; equal inputs give equal fingerprints whatever the order of arrival."""
+    """One merged view of all lists. Immutable; equal inputs give equal fingerprints, whatever the order of arrival."""
 
-    def __init__(self, findings: tuple[Finding, ...], unlisted: Mapping[str, Route], server_info: Json) -> None:
+    def __init__(self, findings: tuple[CatalogFinding, ...], unlisted: Mapping[str, Route], server_info: Json) -> None:
         self.findings = findings
-        self._entries: dict[Kind, tuple[Entry, ...]] = {}
-        """What is listed. The names of upstreams that are away still lead there, and are answered with the reason."""
+        self._entries: dict[Kind, tuple[CatalogEntry, ...]] = {}
+        """The listed items. Names of upstreams that are away still resolve, so that calls are told why."""
         self._unlisted = unlisted
-        """Resources that show listed tools, by exposed URI."""
-        self._index: dict[Kind, dict[str, Entry]] = {kind: {} for kind in KINDS}
+        """Unlisted resources that show listed tools, by exposed URI."""
+        self._index: dict[Kind, dict[str, CatalogEntry]] = {kind: {} for kind in KINDS}
         self._exposed: dict[Route, str] = {}
         self._owners: dict[tuple[Kind, str], Route] = {}
-        """What every name of this generation was last given to."""
+        """The route that each name of this generation was last given to."""
         self.upstreams: frozenset[str] = frozenset()
-        """The upstreams of which something is exposed."""
-        self._patterns: list[tuple[UriPattern, Entry]] = []
-        """Of several templates that match, the one that says most comes first: `{+any}` takes nothing from others."""
+        """The ids of the upstreams that have an item here."""
+        self._patterns: list[tuple[UriPattern, CatalogEntry]] = []
+        """Templates, those with the most literal characters first, so that `{+any}` takes nothing from others."""
         self._templated = 0
-        """How many upstreams have templates."""
+        """The number of upstreams that have templates."""
         self._fingerprints: dict[Kind, str] = {}
         self._server_info = server_info
         self._ttl_ms = 0
         self._cache_scope = "private"
         self._pages: dict[tuple[str, bool, int], Raw] = {}
         self._starts: dict[Kind, tuple[int, ...]] = {}
-        """Where the pages of each list begin."""
+        """The offsets at which the later pages of each list begin."""
 
     @classmethod
-    def build(cls, sources: Sequence[Source], on_conflict: OnConflict = "keep_first", **more: Any) -> Catalog:
-        """What `building` comes to, at once."""
+    def build(cls, sources: Sequence[CatalogSource], on_conflict: OnConflict = "keep_first", **more: Any) -> Catalog:
+        """Builds a catalog in one go; the arguments are those of `building`."""
         return _all(cls.building(sources, on_conflict, **more))
 
     @classmethod
     def building(
         cls,
-        sources: Sequence[Source],
+        sources: Sequence[CatalogSource],
         on_conflict: OnConflict = "keep_first",
         *,
         previous: Catalog | None = None,
@@ -80,13 +80,15 @@ class Catalog:
         away: frozenset[str] = frozenset(),
         reserved: frozenset[str] = frozenset(),
     ) -> Generator[None, None, Catalog]:
-        """Merge the sources in steps.
+        """Merges the sources and returns the catalog; yields between small steps.
 
-        They stand in configuration order: that decides who is first where names are equal.
-
-        `previous` is the catalog before this one in the same generation: no name of it, or of those before it, moves
-        to another upstream, unless `override` says so. What is of an upstream that is `away` is not listed. Names of
-        tools that are `reserved` are the hub's own. Of `like` is used again what has not changed, and nothing decided.
+        Args:
+            sources: in configuration order, which decides who is first where names are equal.
+            previous: the catalog before this one in the same generation. Names that it, or one before it, has given
+                out do not move to another upstream, unless `on_conflict` is `override`.
+            like: a catalog whose unchanged entries are reused; it decides nothing.
+            away: upstreams whose items are not listed.
+            reserved: names of the hub's own tools.
         """
         remembered = previous._owners if previous is not None else {}
         used = (like._index, like._exposed) if like is not None else (None, None)
@@ -100,11 +102,11 @@ class Catalog:
         yield from catalog._remember(remembered)
         return catalog
 
-    def _fill(self, entries: Mapping[Kind, tuple[Entry, ...]], away: frozenset[str]) -> Generator[None]:
-        patterns: list[tuple[UriPattern, Entry]] = []
+    def _fill(self, entries: Mapping[Kind, tuple[CatalogEntry, ...]], away: frozenset[str]) -> Generator[None]:
+        patterns: list[tuple[UriPattern, CatalogEntry]] = []
         upstreams: set[str] = set()
         for kind in KINDS:
-            listed: list[Entry] = []
+            listed: list[CatalogEntry] = []
             for entry in entries[kind]:
                 yield
                 self._index[kind][entry.exposed] = entry
@@ -122,7 +124,7 @@ class Catalog:
         self._templated = len({entry.route.upstream for _, entry in patterns})
 
     def _remember(self, before: Mapping[tuple[Kind, str], Route]) -> Generator[None]:
-        """Of names that are no more, the oldest are forgotten where there are too many."""
+        """Remembers who had the names that are gone, the oldest of them forgotten where there are too many."""
         now = {}
         for kind in KINDS:
             for entry in self._index[kind].values():
@@ -139,8 +141,10 @@ class Catalog:
             self._owners[key] = route
         self._owners |= now
 
-    def view(self, listed: Callable[[Route], bool], gone: Callable[[Route], bool], own: Sequence[Entry]) -> Catalog:
-        """The same names with only those tools listed that are `listed`, and the hub's `own` tools in front.
+    def view(
+        self, listed: Callable[[Route], bool], gone: Callable[[Route], bool], own: Sequence[CatalogEntry]
+    ) -> Catalog:
+        """Returns a catalog that lists only tools that are `listed`, with the hub's `own` tools in front.
 
         A name that is not listed still leads to its tool, one that is `gone` leads nowhere. Names never depend on
         what is listed.
@@ -163,24 +167,24 @@ class Catalog:
         return "Catalog(" + ", ".join(f"{len(self._entries[kind])} {kind.name}" for kind in KINDS) + ")"
 
     def names(self, kind: Kind) -> tuple[str, ...]:
-        """The exposed names of one kind, in the order they are listed."""
+        """Returns the listed names of one kind, in their order."""
         return tuple(entry.exposed for entry in self._entries[kind])
 
     def entry(self, kind: Kind, exposed: str) -> Json | None:
-        """One item as it is listed; not to be mutated."""
+        """Returns one item as it is listed; it must not be mutated."""
         found = self._index[kind].get(exposed)
         return found.wire if found is not None else None
 
     def exposed(self, route: Route) -> str | None:
-        """The name under which a route is known; None if it is not listed."""
+        """Returns the name under which a route is exposed; None if it is not."""
         return self._exposed.get(route)
 
     def routes(self, kind: Kind) -> Iterator[Route]:
-        """Where all names of one kind lead, those that are not listed included."""
+        """Iterates over the routes of all names of one kind, unlisted ones included."""
         return (entry.route for entry in self._index[kind].values())
 
     def resolve(self, kind: Kind, exposed: str) -> Route | None:
-        """Where an exposed name leads; a resource's URI may also match a listed template. None: there is no such."""
+        """Returns the route of an exposed name; a URI may also match a listed template. None if there is none."""
         entry = self._index[kind].get(exposed)
         if entry is not None:
             return entry.route
@@ -196,11 +200,11 @@ class Catalog:
         short = names.without_tail(whole)
         looked_at: dict[str, int] = {}
         share = max(LEAST_PLACES, MAX_PLACES // max(1, self._templated))
-        found: tuple[UriPattern, Entry] | None = None
+        found: tuple[UriPattern, CatalogEntry] | None = None
         for pattern, entry in self._patterns:
             if found is not None and pattern.literal < found[0].literal:
                 break
-            # What the hub has put in front says whose URI it is; without it, only templates listed as they are count.
+            # The hub's prefix says whose URI it is; without a prefix, only templates that are listed unprefixed count.
             meant = entry.exposed == entry.route.name if upstream is None else entry.route.upstream == upstream
             if not meant or not (cost := pattern.cost(whole)):
                 continue
@@ -216,7 +220,7 @@ class Catalog:
         return Route(found[1].route.upstream, RESOURCES, original) if found is not None else None
 
     def exposed_uri(self, upstream: str, uri: str) -> str:
-        """The URI under which clients know a resource of `upstream`, listed or not: itself unless it leads elsewhere.
+        """Returns the URI under which clients reach a resource of `upstream`: its own, unless that leads elsewhere.
 
         A client that asks for what comes out never asks another upstream.
         """
@@ -230,14 +234,14 @@ class Catalog:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes exactly when a list changes; 32 hexadecimal digits."""
+        """32 hexadecimal digits that change exactly when a list changes."""
         digest = hashlib.sha256()
         for kind in KINDS:
             digest.update(self._fingerprints[kind].encode())
         return digest.hexdigest()[:32]
 
     def _survey(self, kind: Kind) -> Generator[None]:
-        """Find what is known of a list as a whole: its fingerprint, and where its pages begin."""
+        """Computes the fingerprint of a list and the offsets of its pages."""
         digest = hashlib.sha256(kind.name.encode())
         starts: list[int] = []
         size, room = 0, 0
@@ -251,11 +255,11 @@ class Catalog:
         self._fingerprints[kind], self._starts[kind] = digest.hexdigest(), tuple(starts)
 
     def changed(self, other: Catalog) -> frozenset[Kind]:
-        """The kinds whose lists differ between the two."""
+        """Returns the kinds whose lists differ between two catalogs."""
         return frozenset(kind for kind in KINDS if self._fingerprints[kind] != other._fingerprints[kind])
 
     def page(self, kind: Kind, *, modern: bool, cursor: str | None = None, meta: Json | None = None) -> Raw:
-        """The serialised result object of the kind's list method, at most `PAGE_SIZE` items and `PAGE_BYTES`.
+        """Returns one page, at most `PAGE_SIZE` items and `PAGE_BYTES`, as a serialised result of the list method.
 
         `meta` is put into its `_meta`, for one client; pages without it are made once for all clients.
 
@@ -292,7 +296,7 @@ class Catalog:
             number = int(offset)
         except (binascii.Error, ValueError):
             number = 0
-        # Only what the hub itself gave out: anything else would be one more page to remember.
+        # Only cursors that the hub gave out: any other offset would be one more page to remember.
         if not number or number not in self._starts[kind] or cursor != self._cursor(kind, number):
             raise ProtocolError(INVALID_PARAMS, "Invalid cursor: the list may have changed; start again without one.")
         return number

@@ -1,4 +1,4 @@
-"""Many lists made one: who gets which name, decided only after everything that is listed has been seen."""
+"""Merges the lists of all upstreams and decides who gets which name, after all items have been seen."""
 
 from __future__ import annotations
 
@@ -13,20 +13,30 @@ import msgspec
 
 from mcp_hub.catalog import names, resource_uris
 from mcp_hub.protocol.frames import FrameError, decode, encode
-from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect, for_handshake, plain
+from mcp_hub.protocol.kinds import (
+    KINDS,
+    PROMPTS,
+    RESOURCES,
+    TEMPLATES,
+    TOOLS,
+    Kind,
+    defect,
+    drop_nulls,
+    to_handshake_tool,
+)
 
 MAX_DEPTH: Final = 100
-"""Levels in one item; the Python SDK cannot read a message of more than 200, and loses all of it."""
+"""Levels of nesting in one item; the Python SDK rejects a whole message of more than 200."""
 
 OWN: Final = "(mcp-hub)"
-"""The upstream of a route that leads to the hub itself; a server may well be called `mcp-hub`."""
+"""The upstream of routes that lead to the hub itself. It is not `mcp-hub`, as a server may be called that."""
 
 OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
 Json = dict[str, Any]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Where an exposed name leads: the upstream, and the name (or URI) it knows itself."""
+    """What an exposed name leads to: an upstream, and the name (or URI) that the upstream itself uses."""
 
     upstream: str
     kind: Kind
@@ -34,7 +44,7 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One listed thing on its way into the catalog.
+    """One listed item on its way into the catalog.
 
     `local` is its name before the namespace is put in front, which a policy may change (of a template it counts for
     nothing: its URIs have to lead back); `wire` is the item as the upstream listed it and is never mutated.
@@ -45,8 +55,8 @@ class Item(msgspec.Struct, frozen=True):
     wire: Any
 
 
-class Source(msgspec.Struct, frozen=True):
-    """What one upstream contributes. `ttl_ms` and `cache_scope` are those of its own modern lists."""
+class CatalogSource(msgspec.Struct, frozen=True):
+    """The items of one upstream. `ttl_ms` and `cache_scope` are those of its own modern lists."""
 
     upstream: str
     namespace: str
@@ -55,21 +65,21 @@ class Source(msgspec.Struct, frozen=True):
     cache_scope: str = "private"
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """Something a person should know about one item: it is left out, renamed, or easily confused."""
+class CatalogFinding(msgspec.Struct, frozen=True):
+    """A problem of one item that a person should know: it is left out, renamed, or easily confused."""
 
     upstream: str
     kind: str
     name: str
     problem: str
     severity: str = "warning"
-    """`error` where the configuration says that it must not be (`on_conflict: raise`)."""
+    """`error` if the configuration forbids it (`on_conflict: raise`)."""
     kept: Route | None = None
-    """What has the name, where the item is left out because of it."""
+    """The item that has the name, if this one is left out because of it."""
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """One item under the name clients know it by. `wire` is not to be mutated."""
+class CatalogEntry(msgspec.Struct, frozen=True):
+    """One item under its exposed name. `wire` must not be mutated."""
 
     exposed: str
     route: Route
@@ -77,29 +87,29 @@ class Entry(msgspec.Struct, frozen=True):
     data: bytes
     """`wire`, serialised."""
     handshake: bytes | None = None
-    """The same for clients of the handshake era, where it is not the same."""
+    """The item as handshake clients get it, serialised; None if that is the same."""
     item: Item | None = None
-    """What it was made of, if nothing but its name was changed."""
+    """The item it was made of, if nothing but its name was changed."""
 
     @property
     def for_handshake(self) -> bytes:
-        """It as clients of the handshake era accept it, serialised."""
+        """The item as handshake clients accept it, serialised."""
         return self.data if self.handshake is None else self.handshake
 
 
 class _Claim(msgspec.Struct):
-    """One sound item and the name it would have if it were alone."""
+    """One valid item and the name it would have if there were no others."""
 
     order: int
-    source: Source
+    source: CatalogSource
     item: Item
     wire: Json
     data: bytes | None
-    """`wire`, serialised; None where the former entry is known to be sound."""
+    """`wire`, serialised; None if the former entry is reused."""
     wanted: str
-    former: Entry | None
+    former: CatalogEntry | None
     mended: bool
-    """Whether its text was changed, which is found, and told of, at every build."""
+    """Whether invalid characters were replaced, which is reported at every build."""
 
     @property
     def route(self) -> Route:
@@ -107,42 +117,41 @@ class _Claim(msgspec.Struct):
 
     @property
     def unchanged(self) -> bool:
-        """Whether the name is the pair itself, with nothing replaced or cut."""
+        """Whether the wanted name is namespace and name as they are, with nothing replaced or cut."""
         prefix = f"{self.source.namespace}{names.SEPARATOR}" if self.source.namespace else ""
         return self.wanted == prefix + self.item.local
 
 
 class Merged(NamedTuple):
-    """What a build has come to."""
+    """The result of a merge."""
 
-    entries: dict[Kind, tuple[Entry, ...]]
-    findings: tuple[Finding, ...]
+    entries: dict[Kind, tuple[CatalogEntry, ...]]
+    findings: tuple[CatalogFinding, ...]
     unlisted: dict[str, Route]
-    """Resources that show tools and are in no list, by the URI clients know them by."""
+    """Resources that show tools and are in no list, by exposed URI."""
 
 
 class Merge:
-    """One build: all items are seen before any name is given, so the order in which they came decides nothing."""
+    """One merge. All items are seen before any name is given, so their order of arrival decides nothing."""
 
     def __init__(
         self,
         on_conflict: OnConflict,
         owners: Mapping[tuple[Kind, str], Route],
         reserved: frozenset[str] = frozenset(),
-        former: Mapping[Kind, Mapping[str, Entry]] | None = None,
+        former: Mapping[Kind, Mapping[str, CatalogEntry]] | None = None,
         names_of: Mapping[Route, str] | None = None,
     ) -> None:
         self._on_conflict = on_conflict
         self._former, self._names_of = former or {}, names_of or {}
-        """The entries of the catalog before by kind and name, and its names by route: what has not changed is used
-        again."""
+        """The previous entries by kind and name, and their names by route: unchanged ones are reused."""
         self._reserved = reserved
-        """Names of tools of the hub's own."""
+        """Names of the hub's own tools."""
         self._owners = owners
-        self._findings: list[Finding] = []
+        self._findings: list[CatalogFinding] = []
 
-    def run(self, sources: Sequence[Source]) -> Generator[None, None, Merged]:
-        """All items under their names, in steps."""
+    def run(self, sources: Sequence[CatalogSource]) -> Generator[None, None, Merged]:
+        """Merges the items; yields between small steps."""
         claims: dict[Kind, dict[Route, _Claim]] = {kind: {} for kind in KINDS}
         for source in sources:
             for item in source.items:
@@ -152,28 +161,28 @@ class Merge:
                 elif (claim := self._claim(source, item)) is not None:
                     claim.order = len(claims[item.route.kind])
                     claims[item.route.kind][item.route] = claim
-        entries: dict[Kind, tuple[Entry, ...]] = {}
+        entries: dict[Kind, tuple[CatalogEntry, ...]] = {}
         for kind in KINDS:
             entries[kind] = yield from self._settle(kind, list(claims[kind].values()))
         shown = _Shown()
         for entry in entries[RESOURCES]:
             yield
             shown.take(entry)
-        tools: list[Entry] = []
+        tools: list[CatalogEntry] = []
         for entry in entries[TOOLS]:
             yield
             tools.append(shown.tool(entry))
         entries[TOOLS] = tuple(tools)
         return Merged(entries, tuple(self._findings), shown.unlisted)
 
-    def _claim(self, source: Source, item: Item) -> _Claim | None:
+    def _claim(self, source: CatalogSource, item: Item) -> _Claim | None:
         kind, wire = item.route.kind, item.wire
         former = self._former_of(item)
         data: bytes | None = None
         mended = False
         problem = defect(kind, wire) if former is None else None
         if former is None and problem is None:
-            known = plain(kind, wire)
+            known = drop_nulls(kind, wire)
             try:
                 wire, data = _readable(known)
             except FrameError as error:
@@ -193,12 +202,12 @@ class Merge:
             wanted = names.expose(source.namespace, item.local)
         return _Claim(0, source, item, wire, data, wanted, former, mended)
 
-    def _former_of(self, item: Item) -> Entry | None:
+    def _former_of(self, item: Item) -> CatalogEntry | None:
         name = self._names_of.get(item.route)
         former = self._former[item.route.kind].get(name) if name is not None else None
         return former if former is not None and former.item is item else None
 
-    def _settle(self, kind: Kind, claims: list[_Claim]) -> Generator[None, None, tuple[Entry, ...]]:
+    def _settle(self, kind: Kind, claims: list[_Claim]) -> Generator[None, None, tuple[CatalogEntry, ...]]:
         groups: dict[str, list[_Claim]] = {}
         for claim in claims:
             yield
@@ -220,17 +229,17 @@ class Merge:
             other = self._second_name(kind, claim, given)
             given[other] = claim
             self._find(claim.item, f"{reason}; it is exposed as {other!r}", severity)
-        entries: list[Entry] = []
+        entries: list[CatalogEntry] = []
         for exposed, claim in sorted(given.items(), key=lambda pair: pair[1].order):
             yield
             entries.append(_entry(exposed, claim))
         return tuple(entries)
 
     def _winner(self, kind: Kind, name: str, group: list[_Claim]) -> _Claim | None:
-        """Who of those that want a name gets it; None if it belongs to an upstream that is not among them."""
+        """The claim that gets a name; None if the name belongs to an upstream that is not among the claims."""
         uris = kind in (RESOURCES, TEMPLATES)
         if uris and name.startswith(names.URI_PREFIX):
-            return None  # only the hub gives these out, or one upstream could stand in for another
+            return None  # only the hub gives these out; else one upstream could pose as another
         if kind is TOOLS and name in self._reserved:
             return None
         override = self._on_conflict == "override" and not uris
@@ -239,13 +248,13 @@ class Merge:
         if owner is not None and not override:
             upstream = owner.upstream
         candidates = [claim for claim in group if claim.route.upstream == upstream]
-        # Names of one upstream may become equal only by what the hub did to them.
+        # Names of one upstream can only become equal by what the hub replaced or cut.
         held = [claim for claim in candidates if claim.route == owner]
         unchanged = [claim for claim in candidates if claim.unchanged]
         return next(iter(held + unchanged + candidates), None)
 
     def _loses(self, kind: Kind, name: str, claim: _Claim, winner: _Claim | None) -> list[tuple[str, str]]:
-        """Why a claim gets a second name, and how bad that is; empty where the configuration says it is left out."""
+        """(reason, severity) for each second name that a claim gets; empty if the configuration leaves it out."""
         uris = kind in (RESOURCES, TEMPLATES)
         severity = "error" if self._on_conflict == "raise" and not uris else "warning"
         if kind is TOOLS and name in self._reserved:
@@ -291,10 +300,12 @@ class Merge:
 
     def _find(self, item: Item, problem: str, severity: str = "warning", kept: Route | None = None) -> None:
         route = item.route
-        self._findings.append(Finding(route.upstream, route.kind.unknown, route.name[:200], problem, severity, kept))
+        self._findings.append(
+            CatalogFinding(route.upstream, route.kind.unknown, route.name[:200], problem, severity, kept)
+        )
 
 
-def _entry(exposed: str, claim: _Claim) -> Entry:
+def _entry(exposed: str, claim: _Claim) -> CatalogEntry:
     former, kind = claim.former, claim.route.kind
     if former is not None and former.exposed == exposed:
         return former
@@ -306,27 +317,27 @@ def _entry(exposed: str, claim: _Claim) -> Entry:
     return _made(exposed, claim.item, wire, data, same=not claim.mended)
 
 
-def _made(exposed: str, item: Item, wire: Json, data: bytes, *, same: bool) -> Entry:
-    handshake = for_handshake(wire) if item.route.kind is TOOLS else wire
+def _made(exposed: str, item: Item, wire: Json, data: bytes, *, same: bool) -> CatalogEntry:
+    handshake = to_handshake_tool(wire) if item.route.kind is TOOLS else wire
     other = encode(handshake) if handshake is not wire else None
-    return Entry(exposed, item.route, wire, data, other, item if same else None)
+    return CatalogEntry(exposed, item.route, wire, data, other, item if same else None)
 
 
 class _Shown:
-    """The resources that show tools: listed or not, the tool names the URI by which its client gets there."""
+    """The resources that show tools. A tool refers to each by the URI under which clients reach it."""
 
     def __init__(self) -> None:
         self._exposed: dict[Route, str] = {}
         self._taken: dict[str, Route] = {}
         self.unlisted: dict[str, Route] = {}
 
-    def take(self, resource: Entry) -> None:
-        """A resource that is listed."""
+    def take(self, resource: CatalogEntry) -> None:
+        """Takes a listed resource."""
         self._exposed[resource.route] = resource.exposed
         self._taken[resource.exposed] = resource.route
 
-    def tool(self, entry: Entry) -> Entry:
-        """The tool with the URI by which its client gets there."""
+    def tool(self, entry: CatalogEntry) -> CatalogEntry:
+        """Returns the tool with the exposed URI of the resource that shows it."""
         wire = resource_uris.in_meta(entry.wire, partial(self._uri, entry.route.upstream))
         if wire is entry.wire or entry.item is None:
             return entry
@@ -346,13 +357,13 @@ _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def _readable(wire: Json) -> tuple[Json, bytes]:
-    """An item that every client can read, and its JSON; the item itself where it is one. Raises FrameError."""
+    """An item that every client can read, and its JSON; the same object if it is one already. Raises FrameError."""
     data = encode(wire)
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _is_deep(wire):
         raise FrameError(f"nested deeper than {MAX_DEPTH} levels")
     if _LONE_SURROGATE.search(data) is None:
         return wire, data
-    # Half a character, as left by cutting a text in the middle: strict parsers lose the whole message to it.
+    # Half a character, left by cutting a text in the middle: strict parsers reject the whole message.
     text = json.dumps(wire, ensure_ascii=False).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     mended: Json = decode(text.encode())
     return (wire, data) if mended == wire else (mended, encode(mended))

@@ -1,4 +1,4 @@
-"""Original names to exposed ones; pure. The way back is the catalog's index, never a parse of the exposed name.
+"""Makes exposed names and URIs from original ones. The way back is the catalog's index, never a parse of the name.
 
 What holds: an exposed tool or prompt name has 1 to 64 characters of `[A-Za-z0-9_-]`. A pair that needs no change is
 `namespace__name`, and splits back into the pair where the namespace has no `__` and does not end in `_`. No name and
@@ -20,10 +20,10 @@ import msgspec
 from mcp_hub.security.urls import decoded_but_delimiters
 
 MAX_LENGTH: Final = 64
-"""What the strictest client allows in a tool's name."""
+"""Characters that the strictest client allows in a tool's name."""
 SEPARATOR: Final = "__"
 URI_PREFIX: Final = "mcp-hub://"
-"""Only the hub gives out URIs that begin so."""
+"""Prefix of URIs that only the hub gives out."""
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 _RUN: Final = re.compile(r"_{2,}")
@@ -31,7 +31,7 @@ _HASH_LENGTH: Final = 8
 
 
 def expose(namespace: str, name: str) -> str:
-    """`namespace__name` in characters and length every client accepts; deterministic.
+    """Returns `namespace__name` in characters and a length that every client accepts. Deterministic.
 
     `""` as namespace puts nothing in front. Each illegal character becomes `_`; what is too long is cut and ends in
     `_` and 8 hexadecimal digits of a hash of the full pair.
@@ -41,7 +41,7 @@ def expose(namespace: str, name: str) -> str:
 
 
 def renamed(namespace: str, name: str, attempt: int = 0) -> str:
-    """Another name for the same pair, for when the first is taken; always with a hash, never what `expose` says.
+    """Returns another name for the same pair, for when the first is taken: always with a hash, never that of `expose`.
 
     Deterministic; each `attempt` gives another one.
     """
@@ -50,7 +50,7 @@ def renamed(namespace: str, name: str, attempt: int = 0) -> str:
 
 
 def lookalike(namespace: str, name: str) -> str:
-    """Equal for names that a person or a model takes for each other: by case, by NFKC, or by where `_` divides them."""
+    """Returns a key that is equal for names that look alike: they differ by case, by NFKC, or by where `_` stands."""
     legal = _ILLEGAL.sub("_", unicodedata.normalize("NFKC", _full(namespace, name)))
     return _RUN.sub("_", legal).casefold()
 
@@ -65,7 +65,7 @@ def _hashed(legal: str, *parts: str) -> str:
 
 
 def expose_uri(upstream: str, uri: str) -> str:
-    """The URI (or URI template) of one upstream's resource where another upstream has the same one.
+    """Returns the prefixed URI (or URI template) of a resource, for when another upstream has the same one.
 
     No two pairs give the same: the upstream's id is percent-encoded, so the first slash ends it.
     """
@@ -73,7 +73,7 @@ def expose_uri(upstream: str, uri: str) -> str:
 
 
 def original_uri(exposed: str) -> tuple[str, str] | None:
-    """(upstream, URI) of what `expose_uri` made; None for any other URI."""
+    """Returns (upstream, URI) of a URI made by `expose_uri`; None for any other URI."""
     if not exposed.startswith(URI_PREFIX):
         return None
     upstream, slash, uri = exposed[len(URI_PREFIX) :].partition("/")
@@ -85,11 +85,11 @@ def original_uri(exposed: str) -> tuple[str, str] | None:
 EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
 """An expression of a URI template: its operator and its variables."""
 MAX_EXPRESSIONS: Final = 16
-"""Expressions in one URI template; no server needs more."""
+"""Expressions that one URI template may have; no server needs more."""
 
 
 class _Gap(msgspec.Struct, frozen=True):
-    """What one expression may stand for: nothing, or `lead` and any text without a character of `stops`."""
+    """What one expression matches: nothing, or `lead` and any text without a character of `stops`."""
 
     lead: str
     stops: re.Pattern[str]
@@ -111,24 +111,24 @@ _GAPS: Final = {
 
 
 class UriPattern(msgspec.Struct, frozen=True):
-    """The URIs of one RFC 6570 template. Matching takes expressions × characters, whatever the URI."""
+    """A pattern for the URIs of one RFC 6570 template. Matching takes at most expressions × characters steps."""
 
     parts: tuple[str | _Gap, ...]
     literal: int
-    """Characters that are the template's own: of two templates that match, the one with more says more."""
+    """Literal characters of the template: of two templates that match, the one with more is more specific."""
 
     def cost(self, uri: str) -> int:
-        """What `fullmatch` takes at the most, in places looked at; 0 for a URI that begins otherwise."""
+        """Returns the most steps that `fullmatch` can take; 0 for a URI that begins differently."""
         first = self.parts[0] if self.parts else ""
         return len(self.parts) * len(uri) if not isinstance(first, str) or uri.startswith(first) else 0
 
     def takes(self, uri: str) -> bool:
-        """Whether a readable URI is one of this template's, with a query or a fragment or without."""
+        """Returns whether a readable URI matches, with or without its query and fragment."""
         return self.fullmatch(uri) is not None or self.fullmatch(without_tail(uri)) is not None
 
     def fullmatch(self, uri: str) -> str | None:
-        """The URI, if it is one of this template's; else None."""
-        # All places a part can end at are followed at the same time: nothing is ever tried twice.
+        """Returns the URI if it matches; else None."""
+        # All positions at which a part can end are followed at the same time: nothing is tried twice.
         ends = [0]
         for part in self.parts:
             if isinstance(part, str):
@@ -141,7 +141,7 @@ class UriPattern(msgspec.Struct, frozen=True):
 
 
 def _beyond(gap: _Gap, starts: list[int], uri: str) -> list[int]:
-    """Every place a gap that begins at one of `starts` can end at; both in ascending order."""
+    """Every position at which a gap that begins at one of `starts` can end; both ascending."""
     reached = set(starts)
     covered = -1
     for start in starts:
@@ -156,7 +156,7 @@ def _beyond(gap: _Gap, starts: list[int], uri: str) -> list[int]:
 
 
 def is_template(uri: str) -> bool:
-    """Whether a URI has expressions."""
+    """Returns whether a URI is a template."""
     return EXPRESSION.search(uri) is not None
 
 
@@ -164,7 +164,7 @@ _SEPARATORS: Final = {"": ",", "+": ",", "#": ",", "?": "&"}
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """A template with what is known of its variables put in, as it is; expressions of which nothing is known stay."""
+    """Fills in the variables with known values, unescaped; expressions without a known value stay."""
 
     def expanded(expression: re.Match[str]) -> str:
         operator, listed = expression[1], expression[2].split(",")
@@ -178,12 +178,12 @@ def filled(template: str, values: Mapping[str, str]) -> str:
 
 
 def readable(uri: str) -> str:
-    """A URI as it is matched against templates: the scheme in lower case, everything decoded but delimiters."""
+    """Normalises a URI for matching: the scheme in lower case, everything decoded but delimiters."""
     return _readable_part(uri, first=True)
 
 
 def without_tail(uri: str) -> str:
-    """A URI without query and fragment."""
+    """Returns a URI without query and fragment."""
     return _TAIL.split(uri, maxsplit=1)[0]
 
 
@@ -195,7 +195,7 @@ def _readable_part(text: str, *, first: bool) -> str:
 
 
 def template_pattern(template: str) -> UriPattern | None:
-    """What the URIs of an RFC 6570 template look like; None for one with too many expressions.
+    """Compiles an RFC 6570 template; returns None for one with too many expressions.
 
     Every operator of the RFC counts, and FastMCP's `{path*}`; how many values an expression has and how long they are
     does not: that is for the upstream to say. What is matched is to be `readable`.

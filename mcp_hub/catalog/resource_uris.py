@@ -1,6 +1,6 @@
-"""Where messages name resources, and the URIs clients know those by: rewritten there and nowhere else.
+"""Rewrites URIs in messages, in the members that name resources and nowhere else.
 
-Nothing is mutated; what has no such place is given back as it is.
+Nothing is mutated; a message without such a member is returned as it is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 Json = dict[str, Any]
 Expose = Callable[[str], str]
-"""The URI under which clients know a resource of the server a message comes from; on the way back, the reverse."""
+"""Maps a server's URI to the one that clients know; for messages to the server, the reverse."""
 
 UI: Final = "ui"
 UI_RESOURCE: Final = "resourceUri"
@@ -18,7 +18,7 @@ OLD_UI_RESOURCE: Final = "ui/resourceUri"
 
 
 def in_result(method: str, result: Json, expose: Expose) -> Json:
-    """A server's result with the URIs clients know."""
+    """Rewrites the URIs in a server's result."""
     if not isinstance(result, dict):
         return result
     if method == "resources/read":
@@ -47,7 +47,7 @@ def _only_texts(content: Any) -> bool:
 
 
 def in_question(method: str, params: Json, expose: Expose) -> Json:
-    """The params of a server's request to a client, likewise."""
+    """Rewrites the URIs in the params of a server's request to a client."""
     if method != "sampling/createMessage":
         return params
     changed: Json = _with(params, "messages", lambda value: _messages(value, expose))
@@ -55,7 +55,7 @@ def in_question(method: str, params: Json, expose: Expose) -> Json:
 
 
 def in_error(method: str, error: Json, expose: Expose) -> Json:
-    """A server's error object, which may say which resource there is not."""
+    """Rewrites the URI in a server's error object, which may name a missing resource."""
     if not method.startswith("resources/"):
         return error
     changed: Json = _with(error, "data", lambda data: _with(data, "uri", _text(expose)))
@@ -63,9 +63,9 @@ def in_error(method: str, error: Json, expose: Expose) -> Json:
 
 
 def in_answer(result: Json, original: Expose) -> Json:
-    """A client's result of a server's request: what it has of resources in its content is named as its server does.
+    """Rewrites the URIs in a client's result of a server's request to those of the server.
 
-    The content of an elicitation is what the user has filled in, and nobody's to change.
+    The content of an elicitation is what the user has filled in, and is never changed.
     """
     if not isinstance(result, dict) or "action" in result or "role" not in result:
         return result
@@ -74,7 +74,7 @@ def in_answer(result: Json, original: Expose) -> Json:
 
 
 def in_request(params: Json, original: Expose) -> Json:
-    """The params of a client's request that brings such results."""
+    """Rewrites the URIs in the params of a client's request that carries such results."""
     changed: Json = _with(
         params,
         "inputResponses",
@@ -84,7 +84,7 @@ def in_request(params: Json, original: Expose) -> Json:
 
 
 def in_meta(item: Json, expose: Expose) -> Json:
-    """A tool or a result whose `_meta` says which resource shows it."""
+    """Rewrites the URI of the resource that shows a tool or a result, in its `_meta`."""
     meta = item.get("_meta")
     if not isinstance(meta, dict) or not (UI in meta or OLD_UI_RESOURCE in meta):
         return item
@@ -113,7 +113,7 @@ def _content(value: Any, expose: Expose) -> Any:
 
 
 def _block(block: Any, expose: Expose) -> Any:
-    if isinstance(block, dict) and block.get("type") == "tool_result":  # which has none of its own kind in it
+    if isinstance(block, dict) and block.get("type") == "tool_result":  # it cannot contain another tool_result
         return _with(block, "content", lambda value: _each(value, lambda one: _resource(one, expose)))
     return _resource(block, expose)
 
@@ -132,7 +132,7 @@ def _text(expose: Expose) -> Callable[[Any], Any]:
 
 
 def _with(value: Any, key: str, change: Callable[[Any], Any]) -> Any:
-    """`value` with one member changed, if it is an object that has it."""
+    """A copy of `value` with one member changed; `value` itself if it is no object or lacks the member."""
     if not isinstance(value, dict) or key not in value:
         return value
     changed = change(value[key])

@@ -1,15 +1,20 @@
-"""The command line: one command a file, imported only when it is the one that runs."""
+"""The command line: one command a file, imported only if it runs."""
 
 from __future__ import annotations
 
 import argparse
 import gc
+import io
+import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
-from mcp_hub.cli.output import never_fail_to_print, nobody_reads
 from mcp_hub.errors import ConfigError, HubError
+from mcp_hub.protocol.frames import encode
+from mcp_hub.text import json_escaped
 from mcp_hub.version import VERSION
 
 COMMANDS = {
@@ -27,13 +32,13 @@ COMMANDS = {
 OK, FAILED, BAD_INPUT = 0, 1, 2
 
 GARBAGE_AFTER = (10_000, 20, 20)
-"""Objects more until circles among them are looked for: Python's 700 is a tenth of what a call costs."""
+"""Thresholds of the garbage collector. Python's default of 700 objects costs a tenth of a call."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code: 0 fine, 1 something failed, 2 bad input. Entry point of `mcp-hub`."""
+    """Runs one command and returns its exit code: 0 done, 1 something failed, 2 bad input. Entry point of `mcp-hub`."""
     gc.set_threshold(*GARBAGE_AFTER)
-    never_fail_to_print()
+    _escape_what_cannot_be_encoded()
     arguments = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="mcp-hub", description="One MCP server in front of all of yours.")
     parser.add_argument("--version", action="version", version=f"mcp-hub {VERSION}")
@@ -46,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         code: int = import_module(f"mcp_hub.cli.{options.command}").run(options)
-        sys.stdout.flush()  # here, where a reader that is gone can still be noticed
+        sys.stdout.flush()  # here, where a closed pipe is still handled
         return code
     except ConfigError as error:
         print(error, file=sys.stderr)
@@ -57,5 +62,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        nobody_reads()
+        _discard_output()
         return FAILED
+
+
+def json_text(value: Any) -> str:
+    """Returns indented JSON with hidden characters as \\u escapes, so that no text of a server controls a terminal."""
+    # Characters that stdout cannot encode must become escapes of JSON, not of Python.
+    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=ascii_only)
+    except RecursionError:
+        text = encode(value).decode()
+    return json_escaped(text, keep="\n")
+
+
+def _escape_what_cannot_be_encoded() -> None:
+    """Makes stdout and stderr print characters that they cannot encode as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Discards all further output after a closed pipe, of which the interpreter would complain at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    os.close(nowhere)

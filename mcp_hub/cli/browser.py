@@ -1,4 +1,4 @@
-"""`mcp-hub browser`: which browser the built-in server `browser` uses, and getting one."""
+"""`mcp-hub browser`: show which browser the built-in server `browser` uses, or install one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit code 1 if there is no browser to use. Raises ConfigError, NoChromium."""
+    """Returns exit code 1 if there is no browser to use. Raises ConfigError, NoChromium."""
     if (lacking := missing("browser")) is not None:
         print(f"no browser can be used: {lacking}", file=sys.stderr)
         return FAILED
@@ -35,18 +35,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _named(options: argparse.Namespace) -> dict[str, str | None]:
-    """The `executable` of each browser of the configuration."""
+    """Returns {server: `executable`} of each browser of the configuration."""
     if options.config is None:
         try:
             options.config = default_path(Path.cwd(), os.environ)
         except ConfigError:
-            return {}  # a browser can be looked for, and installed, before there is any configuration
+            return {}  # this command also works without a configuration
     servers = [server for server in load(options, quiet=True).servers if server.builtin == "browser"]
     return {server.id: None if server.executable is None else str(server.executable) for server in servers}
 
 
 def status(named: dict[str, str | None]) -> int:
-    """Print which browser would be started, for each that the configuration has. Raises NoChromium."""
+    """Prints which browser would be started for each browser of the configuration. Raises NoChromium."""
     for server, executable in (named or {"browser": None}).items():
         found = find(executable, os.environ, Path.home())
         print(f"{printable(server, 100)}: {found}")
@@ -58,7 +58,7 @@ def status(named: dict[str, str | None]) -> int:
 
 
 def install() -> int:
-    """Run Playwright's installer for Chromium, then say what is used."""
+    """Runs Playwright's installer for Chromium, then prints which browser is used."""
     command = [sys.executable, "-P", "-m", "playwright", "install", "--no-shell", "chromium"]
     directory = installed_below(os.environ, Path.home())
     print(f"downloading Playwright's Chromium to {directory} with: {' '.join(command)}", flush=True)

@@ -1,26 +1,34 @@
-"""`mcp-hub call NAME --args JSON`: one call, as a client would make it; `--explain` says what became of it."""
+"""`mcp-hub call NAME --args JSON`: make one call as a client would. `--explain` shows what each policy did."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import json
+import re
 import sys
 import time
 from typing import Any, Final
 
 from mcp_hub.catalog.catalog import Route
 from mcp_hub.catalog.names import SEPARATOR
-from mcp_hub.cli import BAD_INPUT, FAILED, OK
-from mcp_hub.cli.explain import explained, explanation_text
-from mcp_hub.cli.output import json_text
-from mcp_hub.cli.progress import outcomes
-from mcp_hub.cli.selecting import add_group_argument, add_selection_arguments, chosen
-from mcp_hub.cli.startup import add_config_arguments, load, make_hub, recording, run_loop
+from mcp_hub.cli import BAD_INPUT, FAILED, OK, json_text
+from mcp_hub.cli.report import connect_all
+from mcp_hub.cli.startup import (
+    add_config_arguments,
+    add_group_argument,
+    add_selection_arguments,
+    load,
+    make_hub,
+    read_selection,
+    recording,
+    run_loop,
+)
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError, HubError, UnknownName, to_wire
-from mcp_hub.hub.engine import Hub
-from mcp_hub.policy import Call, unknown_name
+from mcp_hub.hub.engine import Engine
+from mcp_hub.policy import Call, Policy, unknown_name
+from mcp_hub.policy.call_record import outcome
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
@@ -43,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit 0 for a result, 1 for an error result, 2 for an unknown tool or arguments that are no JSON object."""
+    """Returns 0 for a result, 1 for an error, 2 for an unknown tool or arguments that are no JSON object."""
     try:
         arguments = json.loads(options.args, parse_constant=_no_number)
     except ValueError as error:
@@ -56,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     if options.tool is not None and options.name not in [server.id for server in config.servers]:
         known = ", ".join(server.id for server in config.servers)
         raise ConfigError(f"there is no server {printable(options.name)!r}; there are: {known}")
-    return run_loop(_call(config, chosen(options, config), options, arguments))
+    return run_loop(_call(config, read_selection(options, config), options, arguments))
 
 
 async def _call(config: Config, selection: Selection, options: argparse.Namespace, arguments: dict[str, Any]) -> int:
@@ -75,32 +83,32 @@ async def _call(config: Config, selection: Selection, options: argparse.Namespac
                 answer: dict[str, Any] = {"result": await hub.act(call)}
             except (HubError, TimeoutError) as error:
                 failure, answer = error, to_wire(error, TOOLS.act_method, name)
-            facts = explained(hub, call, failure, answer.get("result"), time.monotonic() - started)
+            facts = _explained(hub, call, failure, answer.get("result"), time.monotonic() - started)
     failed = "error" in answer or answer["result"].get("isError") is True
     if options.json:
         print(json_text({**facts, **answer} if options.explain else answer.get("result", answer)))
         return FAILED if failed else OK
     if options.explain:
-        print(explanation_text(facts) + "\n")
+        print(_explanation_text(facts) + "\n")
     print(_readable(answer), file=sys.stderr if failed else sys.stdout)
     return FAILED if failed else OK
 
 
 def _no_number(word: str) -> None:
-    raise ValueError(f"it has no {word}")
+    raise ValueError(f"JSON has no {word}")
 
 
-async def _route(hub: Hub, name: str, tool: str | None) -> tuple[str, Route]:
-    """The exposed name and the route of a tool that is named by it, or by its server and its name there."""
+async def _route(hub: Engine, name: str, tool: str | None) -> tuple[str, Route]:
+    """Returns the exposed name and the route of a tool. With `tool`, `name` is its server."""
     try:
         return await _listed(hub, name, tool)
     except UnknownName:
-        # It may be newer than what was kept.
-        await outcomes(hub)
+        # The tool may be newer than the catalog cache.
+        await connect_all(hub)
         return await _listed(hub, name, tool)
 
 
-async def _listed(hub: Hub, name: str, tool: str | None) -> tuple[str, Route]:
+async def _listed(hub: Engine, name: str, tool: str | None) -> tuple[str, Route]:
     if tool is None:
         return name, await hub.route(TOOLS, name, "handshake")
     wanted = Route(name, TOOLS, tool)
@@ -110,7 +118,7 @@ async def _listed(hub: Hub, name: str, tool: str | None) -> tuple[str, Route]:
     raise unknown_name(TOOLS, f"{name}/{tool}", "handshake")
 
 
-def _print_unknown(hub: Hub, options: argparse.Namespace, error: UnknownName) -> None:
+def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName) -> None:
     exposed = options.name if options.tool is None else f"{options.name}/{options.tool}"
     hub.missed(TOOLS, exposed, "handshake", None, _ENVELOPE)
     rule = hub.why(TOOLS, exposed) if options.explain else None
@@ -122,8 +130,8 @@ def _print_unknown(hub: Hub, options: argparse.Namespace, error: UnknownName) ->
         print(_unknown(hub, exposed), file=sys.stderr)
 
 
-def _unknown(hub: Hub, name: str) -> str:
-    """That there is no such tool, which ones may be meant, and whose it may be that is not there."""
+def _unknown(hub: Engine, name: str) -> str:
+    """Returns the message for an unknown tool, with similar names and the servers that are not available."""
     known = hub.catalog.names(TOOLS)
     near = [exposed for exposed in known if exposed.endswith(f"{SEPARATOR}{name}")][:3]
     near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
@@ -155,3 +163,72 @@ def _block(block: dict[str, Any]) -> str:
     size = f", {len(data)} base64 characters" if isinstance(data, str) else ""
     where = f" {printable(uri)}" if isinstance(uri, str) else ""
     return f"[{printable(str(block.get('type')))}{where}{size}]"
+
+
+_POLICY_NAMES: Final = {"UrlGuard": "guard"}
+"""Class -> name of policies whose name differs from their class."""
+
+
+def _explained(hub: Engine, call: Call, error: BaseException | None, result: Any, seconds: float) -> dict[str, Any]:
+    """Returns the facts about one call for `--explain`. It ended with `result` or `error`, after `seconds`."""
+    upstream = hub.upstreams.get(call.route.upstream)
+    agreement = upstream.agreement if upstream is not None else None
+    verdict, decided, code, reason = outcome(call, error, result)
+    end = None
+    if error is not None:
+        end = f"{'refused' if verdict == 'refused' else 'ended the call'}: {reason or type(error).__name__}"
+    facts: dict[str, Any] = {
+        "route": {
+            "name": call.exposed,
+            "server": call.route.upstream,
+            "transport": upstream.transport if upstream is not None else None,
+            "era": agreement.era if agreement is not None else None,
+            "revision": agreement.version if agreement is not None else None,
+            "tool": call.route.name,
+        },
+        "policies": _policies(hub, call, decided, end) if upstream is not None else [],
+        "attempts": call.attempts,
+        "fallback": call.fallback,
+        "duration_ms": round(seconds * 1000, 1),
+        "verdict": verdict,
+    }
+    return facts if code is None else {**facts, "code": code}
+
+
+def _policies(hub: Engine, call: Call, decided: str | None, end: str | None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    reached = True
+    notes = list(call.notes)
+    watching = (hub.rules.trace, hub.rules.spans)
+    for name in (_policy_name(policy) for policy in hub.rules.chain.policies if policy not in watching):
+        own = [note for note in notes if note.startswith(f"{name}:")]
+        notes = [note for note in notes if note not in own]
+        did = [note.partition(":")[2].strip() for note in own]
+        if name == decided and end is not None:
+            did.append(end)
+        found.append({"policy": name, "did": did or ["passed" if reached else "not reached"]})
+        reached = reached and not (name == decided and end is not None and end.startswith("refused"))
+    return found + ([{"policy": "other", "did": notes}] if notes else [])
+
+
+def _policy_name(policy: Policy) -> str:
+    name = type(policy).__name__
+    return _POLICY_NAMES.get(name) or re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
+
+
+def _explanation_text(facts: dict[str, Any]) -> str:
+    """Returns the facts as text, a line each."""
+    route = facts["route"]
+    era = f"{route['era']} {route['revision']}" if route["era"] else "era not known yet"
+    times = {0: "was not asked", 1: "was asked once"}.get(facts["attempts"], f"was asked {facts['attempts']} times")
+    code = f" ({facts['code']})" if "code" in facts else ""
+    lines = [
+        ("name", route["name"]),
+        ("server", f"{route['server']} ({route['transport']}, {era})" if route["transport"] else "the hub itself"),
+        ("tool", route["tool"]),
+        *((one["policy"], "; ".join(one["did"])) for one in facts["policies"]),
+        ("upstream", times + (f"; answered by {facts['fallback']}" if facts["fallback"] else "")),
+        ("outcome", f"{facts['verdict']}{code} after {facts['duration_ms']:,} ms"),
+    ]
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name:<{width}}  {printable(str(text), 1000)}" for name, text in lines)

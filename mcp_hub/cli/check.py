@@ -1,4 +1,4 @@
-"""`mcp-hub check`: connect to everything at once and say what works, what does not, and what to do."""
+"""`mcp-hub check`: connect to every server and print what works, what does not, and what to do."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ import sys
 from collections import Counter
 from typing import Any
 
-from mcp_hub.cli import FAILED, OK
-from mcp_hub.cli.output import json_text
-from mcp_hub.cli.progress import outcomes
-from mcp_hub.cli.said import doubted
+from mcp_hub.cli import FAILED, OK, json_text
+from mcp_hub.cli.report import connect_all, trust_findings
 from mcp_hub.cli.startup import add_config_arguments, load_with_files, run_loop
-from mcp_hub.config import Loaded
-from mcp_hub.config.child_env import CommandNotFound
-from mcp_hub.config.exposure import refuse_over_network
+from mcp_hub.config import LoadedConfig
+from mcp_hub.config.builtin_servers import refuse_over_network
+from mcp_hub.config.commands import CommandNotFound
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.hub.engine import Hub
+from mcp_hub.hub.engine import Engine
 from mcp_hub.protocol.kinds import KINDS, TOOLS
-from mcp_hub.security.redaction import MASK, Redaction, is_secret_key
+from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 from mcp_hub.text import printable
-from mcp_hub.upstream.connection import Upstream
-from mcp_hub.upstream.states import THERE, State
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
+from mcp_hub.upstream.upstream import Upstream
 
 SHOWN_WARNINGS = 10
 MAX_WORD = 4000
@@ -37,10 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit 1 if a required server fails, a file of tools is left out, or the catalog has a conflict that the
-    configuration forbids.
+    """Returns 1 if a required server fails, a file of tools is left out, or names conflict that must not.
 
-    Raises ConfigError, as `serve` over a network would, for a file with a `listen` that could not be served there.
+    Raises:
+        ConfigError: the file is not valid, or has a `listen` but could not be served over a network.
     """
     loaded = load_with_files(options, quiet=True, advice=True)
     if loaded.config.listen.model_fields_set:
@@ -48,13 +46,13 @@ def run(options: argparse.Namespace) -> int:
     return run_loop(_check(loaded, as_json=options.json))
 
 
-async def _check(loaded: Loaded, *, as_json: bool) -> int:
+async def _check(loaded: LoadedConfig, *, as_json: bool) -> int:
     config = loaded.config
-    async with Hub(config) as hub:
-        await outcomes(hub)
-        redaction = Redaction(secrets_of(config))
+    async with Engine(config) as hub:
+        await connect_all(hub)
+        redaction = Redactor(secrets_of(config))
         facts = [_facts(hub, upstream, redaction) for upstream in hub.upstreams.values()]
-        findings = doubted(hub) + [
+        findings = trust_findings(hub) + [
             {
                 "server": f.upstream,
                 "kind": f.kind,
@@ -83,16 +81,16 @@ async def _check(loaded: Loaded, *, as_json: bool) -> int:
     return FAILED if failed or forbidden or strangers or broken else OK
 
 
-def _strangers(config: Config, hub: Hub) -> dict[str, tuple[str, ...]]:
-    """Where in the file -> members that no server lists; only where all servers are there to be asked."""
+def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:
+    """Returns place in the file -> members of a set, profile or group that no server lists."""
     named = {f"tool_sets.{one.name}": one.tools for one in config.tool_sets}
     named |= {f"profiles.{one.name}": one.tools for one in config.profiles}
     named |= {f"groups.{one.name}": one.tools for one in config.groups}
-    return {where: found for where, members in named.items() if (found := hub.generation.strangers(members))}
+    return {where: found for where, members in named.items() if (found := hub.generation.unmatched_members(members))}
 
 
 def _print_findings(findings: list[dict[str, str]]) -> None:
-    """Everything the configuration forbids; of what is only a warning the first few of each server."""
+    """Prints all errors, and the first few warnings of each server."""
     told: Counter[str] = Counter()
     for finding in findings:
         server, severity = finding["server"], finding["severity"]
@@ -104,8 +102,8 @@ def _print_findings(findings: list[dict[str, str]]) -> None:
             print(f"warning: {server}: {number - SHOWN_WARNINGS:,} more; --json has them all")
 
 
-def _facts(hub: Hub, upstream: Upstream, redaction: Redaction) -> dict[str, Any]:
-    agreement, ready = upstream.agreement, upstream.state in THERE
+def _facts(hub: Engine, upstream: Upstream, redaction: Redactor) -> dict[str, Any]:
+    agreement, ready = upstream.agreement, upstream.state in CONNECTED_STATES
     server = upstream.server
     counts = {kind.name: len(upstream.lists.items.get(kind, ())) for kind in KINDS}
     return {
@@ -125,15 +123,15 @@ def _facts(hub: Hub, upstream: Upstream, redaction: Redaction) -> dict[str, Any]
     }
 
 
-def _argv(hub: Hub, upstream: Upstream, redaction: Redaction) -> list[str] | None:
-    """What is executed for it, without secrets; None for what has no process, is off, or cannot be found."""
+def _argv(hub: Engine, upstream: Upstream, redaction: Redactor) -> list[str] | None:
+    """Returns the command that is executed, without secrets; None without a process, or if it is off or not found."""
     if upstream.server.transport != "stdio" or upstream.server.builtin == "skills" or not upstream.server.enabled:
         return None
     try:
         words = hub.dialer.argv(upstream.server)
     except CommandNotFound:
         return None
-    # Whole first: `--token VALUE` gives a value away by the word before it.
+    # Checked on the whole command: in `--token VALUE` the word before the value makes it secret.
     secret = [before.startswith("-") and is_secret_key(before) for before in ["", *words]]
     return [
         MASK if after_key and not word.startswith("-") else printable(redaction.text(word), MAX_WORD)
@@ -141,7 +139,7 @@ def _argv(hub: Hub, upstream: Upstream, redaction: Redaction) -> list[str] | Non
     ]
 
 
-def _belongs(hub: Hub, exposed: str, upstream: str) -> bool:
+def _belongs(hub: Engine, exposed: str, upstream: str) -> bool:
     route = hub.catalog.resolve(TOOLS, exposed)
     return route is not None and route.upstream == upstream
 
@@ -156,8 +154,8 @@ def _print_table(facts: list[dict[str, Any]]) -> None:
         return
     table = Table("server", "state", "era", "transport", "tools", "other", "seconds", box=None, pad_edge=False)
     for fact in facts:
-        ready = fact["state"] in THERE
-        word = "ok" if ready else "disabled" if fact["state"] == State.DISABLED else "FAILED"
+        ready = fact["state"] in CONNECTED_STATES
+        word = "ok" if ready else "disabled" if fact["state"] == UpstreamState.DISABLED else "FAILED"
         style = "green" if ready else "yellow" if word == "disabled" else "red"
         others = sum(fact[kind.name] for kind in KINDS if kind is not TOOLS)
         table.add_row(

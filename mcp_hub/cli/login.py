@@ -10,30 +10,26 @@ from urllib.parse import urlsplit
 
 from mcp_hub.cli import OK
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
+from mcp_hub.config.field_types import parse_duration
 from mcp_hub.config.models import Config, Server
-from mcp_hub.config.quantities import parse_duration
 from mcp_hub.errors import ConfigError, HubError, UpstreamAnswered
-from mcp_hub.oauth.redirect import listening, open_browser
-from mcp_hub.oauth.sign_in import SignIn, SignInFailed
-from mcp_hub.oauth.store import TokenStore, store_of
-from mcp_hub.oauth.tokens import Tokens
+from mcp_hub.oauth.redirect import open_browser, redirect_listener
+from mcp_hub.oauth.token_store import SignIn, SignInError, TokenStore, token_store_for
+from mcp_hub.oauth.tokens import UpstreamTokens
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
-from mcp_hub.transport.authorization import Challenge
 from mcp_hub.transport.children import Children
-from mcp_hub.transport.link import LinkError
-from mcp_hub.upstream.agreement import NoAgreement, nothing
-from mcp_hub.upstream.causes import Causes
-from mcp_hub.upstream.clients import Clients
-from mcp_hub.upstream.dial import Dialer
-from mcp_hub.upstream.session import Side, open_session
-from mcp_hub.upstream.words import Words
+from mcp_hub.transport.link import Challenge, LinkError
+from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
+from mcp_hub.upstream.error_messages import ErrorMessages
+from mcp_hub.upstream.link_dialer import LinkDialer
+from mcp_hub.upstream.session_opener import HubSide, NoAgreement, no_capabilities, open_session
 from mcp_hub.version import VERSION
 
 USER_WAIT = 300.0
-"""Seconds a user has to sign in."""
+"""Seconds that a user has to sign in."""
 CONNECT = 60.0
-"""Seconds beside those for all that the servers have to say."""
+"""Further seconds for the requests to the servers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,16 +48,16 @@ def _duration(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit code 1 if there is no sign-in in the end. Raises ConfigError, HubError."""
+    """Signs in. Raises ConfigError for an unusable entry, HubError if the sign-in fails."""
     config = load(options, quiet=True)
-    server = signed_in_to(config, options.server)
+    server = find_oauth_server(config, options.server)
     run_loop(_login(config, server, options.timeout, browser=not options.no_browser))
-    print(f"signed in to {printable(server.id, 100)}; the tokens are in {store_of(config).where(server)}")
+    print(f"signed in to {printable(server.id, 100)}; the tokens are in {token_store_for(config).where(server)}")
     return OK
 
 
-def signed_in_to(config: Config, id: str) -> Server:
-    """The server of that id. Raises ConfigError if there is none, or none that is signed in to."""
+def find_oauth_server(config: Config, id: str) -> Server:
+    """Returns the server of an id. Raises ConfigError if there is none, or it has no sign-in."""
     server = next((server for server in config.servers if server.id == id), None)
     shown = printable(id, 100)
     file = printable(str(config.path or Path("the configuration")))
@@ -76,10 +72,10 @@ def signed_in_to(config: Config, id: str) -> Server:
 
 async def _login(config: Config, server: Server, wait: float, *, browser: bool) -> None:
     assert server.oauth is not None
-    store, allow = store_of(config), config.web.allow_addresses
+    store, allow = token_store_for(config), config.web.allow_addresses
     try:
         if server.oauth.grant == "client_credentials":
-            await _connect(server, Tokens(server, store, allow))
+            await _sign_in(server, UpstreamTokens(server, store, allow))
             return
 
         def show(url: str) -> None:
@@ -88,16 +84,16 @@ async def _login(config: Config, server: Server, wait: float, *, browser: bool) 
                 opening.append(asyncio.get_running_loop().run_in_executor(None, open_browser, url))
 
         opening: list[asyncio.Future[bool]] = []
-        async with listening(_ports(server, store), show, wait) as user, asyncio.timeout(wait + CONNECT):
-            await _connect(server, Tokens(server, store, allow, user))
-    except SignInFailed as error:
+        async with redirect_listener(_ports(server, store), show, wait) as user, asyncio.timeout(wait + CONNECT):
+            await _sign_in(server, UpstreamTokens(server, store, allow, user))
+    except SignInError as error:
         raise HubError(f"{printable(server.id, 100)}: {error}") from None
     except TimeoutError:
         raise HubError(f"{printable(server.id, 100)}: it did not answer in time") from None
 
 
 def _ports(server: Server, store: TokenStore) -> list[int]:
-    """Where to be come back to: as configured, else as registered before, else anywhere."""
+    """Returns the ports to try for the redirect: as configured, else as registered before, else any."""
     assert server.oauth is not None
     if server.oauth.redirect_port is not None:
         return [server.oauth.redirect_port]
@@ -113,29 +109,29 @@ def _registered(before: SignIn | None) -> list[int]:
         return []
 
 
-async def _connect(server: Server, tokens: Tokens) -> None:
-    """Use the server as the hub would: the first refusal leads to the sign-in, the answers show that it counts."""
+async def _sign_in(server: Server, tokens: UpstreamTokens) -> None:
+    """Connects as the hub would. The first refusal starts the sign-in, and the answers show that it works."""
     said = await tokens.last_challenge()
     try:
         if said is not None and said.status == 403 and tokens.signed_in:
             await tokens.sign_in(said)
-        await _open(server, tokens)
+        await _open_session(server, tokens)
         if not tokens.has_new:
-            await tokens.sign_in(said or Challenge(401))  # what needs it is called later
-            await _open(server, tokens)
+            await tokens.sign_in(said or Challenge(401))  # only later requests need the sign-in
+            await _open_session(server, tokens)
     except (LinkError, UpstreamAnswered, NoAgreement) as error:
-        raise HubError(f"{printable(server.id, 100)}: {Words(server).explain(error)}") from None
+        raise HubError(f"{printable(server.id, 100)}: {ErrorMessages(server).explain(error)}") from None
 
 
-async def _open(server: Server, tokens: Tokens) -> None:
-    children, clients = Children(), Clients(expected=False)
-    causes = Causes(server, None, clients, shared=True)
+async def _open_session(server: Server, tokens: UpstreamTokens) -> None:
+    children, clients = Children(), ClientRegistry(expected=False)
+    causes = CallAttribution(server, None, clients, shared=True)
     info = {"name": "mcp-hub", "title": "mcp-hub", "version": VERSION}
-    side = Side(info, lambda method, params, cause: None, causes, nothing, clients.spoken)
-    session = await open_session(server, Dialer(children, sign_ins=lambda _: tokens), side)
+    side = HubSide(info, lambda method, params, cause: None, causes, no_capabilities, clients.sole_era)
+    session = await open_session(server, LinkDialer(children, sign_ins=lambda _: tokens), side)
     try:
         with contextlib.suppress(UpstreamAnswered):
-            await session.request(TOOLS.list_method, {})  # some servers let anybody in and show nothing
+            await session.request(TOOLS.list_method, {})  # some servers let everybody connect and list no_capabilities
     finally:
         await session.close()
         await children.close()

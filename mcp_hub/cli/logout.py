@@ -1,4 +1,4 @@
-"""`mcp-hub logout SERVER`: forget the tokens of a server, and tell its authorization server where it wants to know."""
+"""`mcp-hub logout SERVER`: delete the tokens of a server, and revoke them if its authorization server can."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import argparse
 import asyncio
 
 from mcp_hub.cli import OK
-from mcp_hub.cli.login import signed_in_to
+from mcp_hub.cli.login import find_oauth_server
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config, Server
-from mcp_hub.oauth.sign_in import NoTokenNow, SignIn, SignInFailed
-from mcp_hub.oauth.store import StoreFailed, store_of
+from mcp_hub.oauth.token_store import SignIn, SignInError, TokenStoreError, TokenUnavailable, token_store_for
 from mcp_hub.text import printable
 
 REVOKE_WAIT = 15.0
-"""Seconds the authorization server gets; the tokens are forgotten in any case."""
+"""Seconds for the revocation. The tokens are deleted in any case."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,14 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Raises ConfigError, StoreFailed."""
+    """Signs out. Raises ConfigError, TokenStoreError."""
     config = load(options, quiet=True)
-    server = signed_in_to(config, options.server)
-    store = store_of(config)
+    server = find_oauth_server(config, options.server)
+    store = token_store_for(config)
     try:
         before = store.load(server)
-    except StoreFailed:
-        before = None  # whatever is there goes
+    except TokenStoreError:
+        before = None  # an unreadable sign-in is deleted too
     gone = store.delete(server)
     shown = printable(server.id, 100)
     if not gone:
@@ -44,10 +43,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _revoked(config: Config, server: Server, before: SignIn) -> bool:
-    from mcp_hub.oauth.flow import Flow
+    from mcp_hub.oauth.token_flow import TokenFlow
 
     try:
         async with asyncio.timeout(REVOKE_WAIT):
-            return await Flow(server, config.web.allow_addresses).revoke(before)
-    except (SignInFailed, NoTokenNow, TimeoutError):
+            return await TokenFlow(server, config.web.allow_addresses).revoke(before)
+    except (SignInError, TokenUnavailable, TimeoutError):
         return False

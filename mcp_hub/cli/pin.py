@@ -1,4 +1,4 @@
-"""`mcp-hub pin`: record what servers list now as what was looked at and accepted; `--diff` says first what is not."""
+"""`mcp-hub pin`: record what servers list now as reviewed and accepted. `--diff` shows what differs from the record."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from mcp_hub.cli import FAILED, OK
-from mcp_hub.cli.progress import outcomes
-from mcp_hub.cli.said import screened
+from mcp_hub.cli.report import connect_all, screen_findings
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Hub
-from mcp_hub.hub.pin_file import Pins, read_pins, write_pins
+from mcp_hub.hub.engine import Engine
+from mcp_hub.policy.pins import PinsByServer, read_pins, write_pins
 from mcp_hub.protocol.kinds import Kind
-from mcp_hub.security.pinning import PARTS, Pinned, differences, fingerprint, instructions_differ, pinned
+from mcp_hub.security.pinning import PARTS, PinRecord, differences, fingerprint, instructions_difference, record_of
 from mcp_hub.text import printable
-from mcp_hub.upstream.connection import Upstream
+from mcp_hub.upstream.upstream import Upstream
 
 MAX_DIFF = 400
 """Lines of the differences of one item."""
 MAX_COMPARED = 2000
-"""Lines of one definition; comparing takes their product at worst."""
+"""Lines of one definition. Comparing takes time up to the product of both."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit 0 when all was pinned or nothing differs, 1 when something differs or a server is not there."""
+    """Returns 0 if all was pinned or nothing differs, 1 if something differs or a server is not available."""
     config = load(options, quiet=True)
     known = [server.id for server in config.servers]
     for name in options.servers:
@@ -54,17 +53,17 @@ def run(options: argparse.Namespace) -> int:
     return run_loop(_pin(config, path, recorded, options.servers, write=not options.diff))
 
 
-async def _pin(config: Config, path: Path, recorded: Pins, named: Sequence[str], *, write: bool) -> int:
-    # What is asked about is what servers list, whatever is let through of it.
+async def _pin(config: Config, path: Path, recorded: PinsByServer, named: Sequence[str], *, write: bool) -> int:
+    # Servers are asked without pins, as these may hide items.
     wanted = [one for one in config.servers if one.id in named or (not named and one.enabled)]
     asked = tuple(
         one.model_copy(update={"pins": "off", "enabled": one.enabled and one in wanted}) for one in config.servers
     )
-    now: Pins = {}
+    now: PinsByServer = {}
     failed = differs = False
-    async with Hub(config.model_copy(update={"servers": asked})) as hub:
-        await outcomes(hub)
-        warnings = screened(hub)
+    async with Engine(config.model_copy(update={"servers": asked})) as hub:
+        await connect_all(hub)
+        warnings = screen_findings(hub)
         for server in wanted:
             upstream = hub.upstreams[server.id]
             if upstream.error is not None or not server.enabled:
@@ -73,8 +72,8 @@ async def _pin(config: Config, path: Path, recorded: Pins, named: Sequence[str],
                 print(f"{server.id}: not there, nothing changes: {printable(reason, 2000)}", file=sys.stderr)
                 continue
             text = upstream.agreement.instructions if upstream.agreement is not None else None
-            now[server.id] = pinned(_items(upstream), text)
-            differs = _told(server.id, recorded.get(server.id), upstream, text, whole=not write) or differs
+            now[server.id] = record_of(_items(upstream), text)
+            differs = _print_differences(server.id, recorded.get(server.id), upstream, text, whole=not write) or differs
     for row in warnings if write else ():
         print(f"warning: {row['server']}: {row['kind']} {row['name']}: {row['problem']}", file=sys.stderr)
     if not write:
@@ -87,20 +86,20 @@ async def _pin(config: Config, path: Path, recorded: Pins, named: Sequence[str],
     for id, one in now.items():
         mode = config.pins_of(next(server for server in config.servers if server.id == id))
         hint = "; pins are off for it: set pins to warn or enforce" if mode == "off" else ""
-        print(f"{id}: pinned {_counted(one)}, {one.fingerprint[:16]}{hint}")
+        print(f"{id}: pinned {_count_items(one)}, {one.fingerprint[:16]}{hint}")
     return FAILED if failed else OK
 
 
-def _told(id: str, before: Pinned | None, upstream: Upstream, text: str | None, *, whole: bool) -> bool:
-    """Print how a server differs from what was recorded, `whole` with the texts themselves; whether it does."""
+def _print_differences(id: str, before: PinRecord | None, upstream: Upstream, text: str | None, *, whole: bool) -> bool:
+    """Prints how a server differs from the record, with `whole` also the texts. Returns whether it differs."""
     if before is None:
         print(f"{id}: nothing of it is pinned yet")
         return True
     found = list(differences(before, _items(upstream)))
-    said = instructions_differ(before, text)
+    said = instructions_difference(before, text)
     if said is not None:
         found.append(said)
-    now = pinned(_items(upstream), text)
+    now = record_of(_items(upstream), text)
     for one in found:
         word = f"{one.kind.unknown} {printable(one.name, 200)}" if one.kind is not None else "its instructions"
         print(f"{id}: {word} {printable(one.problem)}")
@@ -111,7 +110,7 @@ def _told(id: str, before: Pinned | None, upstream: Upstream, text: str | None, 
     return bool(found)
 
 
-def _of(pins: Pinned, kind: Kind | None, name: str) -> Any:
+def _of(pins: PinRecord, kind: Kind | None, name: str) -> Any:
     return pins.instructions if kind is None else pins.items.get(kind, {}).get(name)
 
 
@@ -126,7 +125,7 @@ def _diff(before: Any, after: Any) -> Iterator[str]:
 
 
 def _lines(value: Any) -> list[str]:
-    # A long text is one line of JSON; broken where it breaks itself, it can be compared.
+    # A long text is one line of JSON. Broken at its line ends it can be compared.
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=True) if value is not None else ""
     return text.replace("\\n", "\\n\n").splitlines()
 
@@ -135,11 +134,11 @@ def _items(upstream: Upstream) -> Iterable[tuple[Kind, Any]]:
     return [(kind, wire) for kind in PARTS for wire in upstream.lists.items.get(kind, ())]
 
 
-def _counted(one: Pinned) -> str:
+def _count_items(one: PinRecord) -> str:
     return ", ".join(f"{len(one.items.get(kind, {}))} {kind.name}" for kind in PARTS)
 
 
-def _show(recorded: Mapping[str, Pinned], wanted: Sequence[str]) -> int:
+def _show(recorded: Mapping[str, PinRecord], wanted: Sequence[str]) -> int:
     if not recorded:
         print("nothing is pinned; `mcp-hub pin` does it", file=sys.stderr)
     for id in wanted:
@@ -147,7 +146,7 @@ def _show(recorded: Mapping[str, Pinned], wanted: Sequence[str]) -> int:
         if one is None:
             print(f"{printable(id)}: nothing of it is pinned")
             continue
-        print(f"{printable(id)}: {_counted(one)}, {one.fingerprint[:16]}")
+        print(f"{printable(id)}: {_count_items(one)}, {one.fingerprint[:16]}")
         for kind in PARTS:
             for name, definition in one.items.get(kind, {}).items():
                 print(f"  {kind.unknown} {printable(name, 200)}  {(fingerprint(definition) or '')[:16]}")

@@ -6,30 +6,85 @@ import argparse
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from mcp_hub.cli import FAILED, OK
-from mcp_hub.cli.listening import Listening
-from mcp_hub.cli.reloading import Reloading
-from mcp_hub.cli.selecting import add_group_argument, add_selection_arguments, chosen
-from mcp_hub.cli.signals import Signals
-from mcp_hub.cli.startup import add_config_arguments, keep_secret, load_with_files, make_hub, recording, run_loop
-from mcp_hub.config import Loaded
-from mcp_hub.config.checks import ValidationError
-from mcp_hub.config.exposure import refuse_over_network
+from mcp_hub.cli.reloader import ListenerSettings, Reloader
+from mcp_hub.cli.startup import (
+    add_config_arguments,
+    add_group_argument,
+    add_selection_arguments,
+    hide_secrets_of,
+    load_with_files,
+    make_hub,
+    read_selection,
+    recording,
+    run_loop,
+)
+from mcp_hub.config import LoadedConfig
+from mcp_hub.config.builtin_servers import refuse_over_network
+from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Hub
-from mcp_hub.hub.status import Status
-from mcp_hub.observability.records import Records
-from mcp_hub.observability.stalls import Stalls
-from mcp_hub.protocol import heap
+from mcp_hub.hub.engine import Engine
+from mcp_hub.hub.hub_status import Status
+from mcp_hub.observability.records import RecordWriter
+from mcp_hub.observability.stalls import StallMonitor
+from mcp_hub.protocol import frames
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.verifier import Verifier
+
+
+class Signals:
+    """Handles the signals of a running hub.
+
+    The first SIGTERM or SIGINT sets `stop`. The second ends the process at once, and the reaper ends its children.
+    SIGHUP sets `again`, so that the configuration is loaded again. If its terminal is gone, SIGHUP sets `stop`.
+    """
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.again = asyncio.Event()
+        self._in_terminal = _has_terminal()
+        self._catch("SIGTERM", self._end)
+        self._catch("SIGINT", self._end)
+        self._catch("SIGHUP", self._hang_up)
+
+    def _catch(self, name: str, caught: Callable[[], None]) -> None:
+        number = getattr(signal, name, None)
+        if number is None:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            loop.add_signal_handler(number, caught)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(caught))
+
+    def _end(self) -> None:
+        if self.stop.is_set():
+            os._exit(130)
+        self.stop.set()
+
+    def _hang_up(self) -> None:
+        if self._in_terminal and not _has_terminal():
+            self._end()
+        else:
+            self.again.set()
+
+
+def _has_terminal() -> bool:
+    """Returns whether the process has a controlling terminal. Under a service manager or an editor it has none."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | getattr(os, "O_NOCTTY", 0)))
+    except OSError:
+        return False
+    return True
+
 
 TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
@@ -53,8 +108,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until the client leaves or a signal comes."""
-    heap.own()
+    """Serves until the client disconnects or a signal comes."""
+    frames.own_heap()
     network = options.sse or options.http
     if network:
         loaded = load_with_files(options)
@@ -63,9 +118,9 @@ def run(options: argparse.Namespace) -> int:
     if options.host is not None or options.port is not None or options.public_host:
         text = "--host, --port and --public-host need --sse or --http; without one of them the hub serves over stdio"
         raise ConfigError(text)
-    from mcp_hub.transport.streams import claim
+    from mcp_hub.transport.standard_streams import claim
 
-    stdin, stdout = claim()  # before anything can print
+    stdin, stdout = claim()  # before anything can print to stdout
     return run_loop(_stdio(options, load_with_files(options), stdin, stdout))
 
 
@@ -87,7 +142,7 @@ def _listen(config: Config, options: argparse.Namespace) -> Listen:
 
 
 def _public_hosts(names: list[str]) -> tuple[str, ...]:
-    from mcp_hub.config.listen_fields import public_host
+    from mcp_hub.config.listen import public_host
 
     try:
         return tuple(public_host(name) for name in names)
@@ -95,29 +150,28 @@ def _public_hosts(names: list[str]) -> tuple[str, ...]:
         raise ConfigError(f"--public-host: {error}") from None
 
 
-async def _stdio(options: argparse.Namespace, loaded: Loaded, stdin: int, stdout: int) -> int:
+async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, stdout: int) -> int:
     from mcp_hub.downstream.stdio import serve_stdio
 
     signals = Signals()
     config = loaded.config
-    # Whoever gets both on one pipe would take a record for a message.
+    # On one pipe a client would take records for messages.
     apart = not os.path.samestat(os.fstat(stdout), os.fstat(2))
     with recording(config, on_stderr=apart) as records:
         async with (
-            make_hub(config, chosen(options, config), records, groups=options.group, one_client=True) as hub,
+            make_hub(config, read_selection(options, config), records, groups=options.group, one_client=True) as hub,
             _required(hub, signals.stop, records) as missing,
-            _attended(options, loaded, hub, signals, records),
+            _supervised(options, loaded, hub, signals, records),
         ):
             await serve_stdio(Dispatcher(hub), stdin, stdout, signals.stop)
     return FAILED if missing else OK
 
 
-async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) -> int:
-    from mcp_hub.downstream.app import App
-    from mcp_hub.downstream.network import serve_network
+async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Config) -> int:
+    from mcp_hub.downstream.admission import check_listener
+    from mcp_hub.downstream.app import App, serve_network
     from mcp_hub.downstream.quotas import Quotas
-    from mcp_hub.downstream.security import check_listener
-    from mcp_hub.downstream.tls import tls_context
+    from mcp_hub.transport.http1.listening_sockets import tls_context
 
     listen = config.listen
     objection = check_listener(listen)
@@ -125,20 +179,20 @@ async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) 
         raise ConfigError(objection)
     refuse_over_network(config)
     if listen.tls is not None:
-        tls_context(listen.tls)  # what is wrong with it is better said before servers are started
+        tls_context(listen.tls)  # errors are reported before servers are started
     verifier = await _verifier(config)
     signals = Signals()
     announcements: set[asyncio.Task[None]] = set()
     with recording(config, on_stderr=True) as records:
         async with (
-            make_hub(config, chosen(options, config), records, groups=options.group) as hub,
+            make_hub(config, read_selection(options, config), records, groups=options.group) as hub,
             _required(hub, signals.stop, records) as missing,
-            _attended(options, loaded, hub, signals, records) as (status, reloading),
+            _supervised(options, loaded, hub, signals, records) as (status, reloader),
         ):
             quotas = Quotas(listen)
             app = App(Dispatcher(hub, quotas), listen, sse=options.sse, verifier=verifier, quotas=quotas)
             status.refusals = app.refusals.facts
-            reloading.listening = Listening(app, listen, lambda config: _listen(config, options))
+            reloader.listener = ListenerSettings(app, listen, lambda config: _listen(config, options))
 
             def ready(bases: list[str]) -> None:
                 status.serving = bases
@@ -154,7 +208,7 @@ async def _network(options: argparse.Namespace, loaded: Loaded, config: Config) 
 
 
 async def _verifier(config: Config) -> Verifier | None:
-    """Made before anybody is let in, by a thread: what it needs takes a second to import. Raises ConfigError."""
+    """Makes the token verifier in a thread, as its imports take a second. Raises ConfigError."""
     verify = config.listen.verify
     if verify is None:
         return None
@@ -166,27 +220,27 @@ async def _verifier(config: Config) -> Verifier | None:
 
 
 @contextlib.asynccontextmanager
-async def _attended(
-    options: argparse.Namespace, loaded: Loaded, hub: Hub, signals: Signals, records: Records
-) -> AsyncIterator[tuple[Status, Reloading]]:
-    """While the block runs, the hub follows its file and tells `mcp-hub status` how it is."""
-    from mcp_hub.hub.status_socket import telling
+async def _supervised(
+    options: argparse.Namespace, loaded: LoadedConfig, hub: Engine, signals: Signals, records: RecordWriter
+) -> AsyncIterator[tuple[Status, Reloader]]:
+    """Reloads the configuration and serves `mcp-hub status` while the block runs."""
+    from mcp_hub.hub.hub_status import status_server
 
-    status, stalls = Status(hub), Stalls()
-    reloading = Reloading(hub, loaded, lambda config: chosen(options, config), records.line, keep_secret)
+    status, stalls = Status(hub), StallMonitor()
+    reloader = Reloader(hub, loaded, lambda config: read_selection(options, config), records.line, hide_secrets_of)
 
     def facts() -> dict[str, Any]:
         stalled = {"longest_stall": round(stalls.longest, 3), "stalls": stalls.count}
-        status.more = {"loaded_at": reloading.loaded_at, "refused": reloading.refused, **stalled}
+        status.more = {"loaded_at": reloader.loaded_at, "refused": reloader.refused, **stalled}
         return status.facts()
 
-    async with reloading.running(signals.again), telling(facts), stalls.watched():
-        yield status, reloading
+    async with reloader.running(signals.again), status_server(facts), stalls.watched():
+        yield status, reloader
 
 
 @contextlib.asynccontextmanager
-async def _required(hub: Hub, stop: asyncio.Event, records: Records) -> AsyncIterator[list[str]]:
-    """Clients are answered at once, but a hub whose required servers turn out to be missing says so and ends."""
+async def _required(hub: Engine, stop: asyncio.Event, records: RecordWriter) -> AsyncIterator[list[str]]:
+    """Stops the hub if a required server fails. Clients are answered meanwhile."""
     missing: list[str] = []
 
     async def watch() -> None:
@@ -204,8 +258,8 @@ async def _required(hub: Hub, stop: asyncio.Event, records: Records) -> AsyncIte
         watching.cancel()
 
 
-async def _announce(hub: Hub, bases: list[str], listen: Listen, records: Records, *, sse: bool) -> None:
-    from mcp_hub.cli.announce import addresses_text, catalog_text
+async def _announce(hub: Engine, bases: list[str], listen: Listen, records: RecordWriter, *, sse: bool) -> None:
+    from mcp_hub.cli.report import addresses_text, catalog_text
 
     records.line(addresses_text(bases, sse=sse, with_token=listen.authenticates))
     await hub.settled_catalog()

@@ -1,4 +1,4 @@
-"""What every command does first: find and read the configuration, set up logging, make the hub."""
+"""What every command does first: read its options and the configuration, set up the log, make the hub."""
 
 from __future__ import annotations
 
@@ -8,64 +8,178 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Coroutine, Iterable, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from mcp_hub.cli.log import LogHandler
-from mcp_hub.config import Loaded, default_path, read_config
+from mcp_hub.config import LoadedConfig, default_path, read_config
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.hub.engine import Hub
-from mcp_hub.observability.records import Records
-from mcp_hub.policy.selection import EVERYTHING, Selection
-from mcp_hub.security.redaction import Redaction
-from mcp_hub.upstream.kept import KeptCatalogs, default_directory
+from mcp_hub.hub.engine import Engine
+from mcp_hub.observability.records import RecordWriter
+from mcp_hub.policy.selection import EVERYTHING, Selection, select
+from mcp_hub.security.redaction import Redactor
+from mcp_hub.text import printable
+from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+
+
+def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds `--profile`, `--tool-set` and `--tag`."""
+    parser.add_argument("--profile", metavar="NAME", help="only what this profile of the configuration has")
+    parser.add_argument(
+        "--tool-set", metavar="NAME", action="append", default=[], help="only the tools of this set (may be repeated)"
+    )
+    parser.add_argument(
+        "--tag",
+        metavar="TAG",
+        action="append",
+        default=[],
+        help="only tools with this tag (repeated: any of them)",
+    )
+
+
+def add_group_argument(parser: argparse.ArgumentParser, text: str) -> None:
+    """Adds `--group`, whose meaning differs by command."""
+    parser.add_argument("--group", metavar="NAME", action="append", default=[], help=text)
+
+
+def read_selection(options: argparse.Namespace, config: Config) -> Selection:
+    """Returns the selection of the options. Raises ConfigError for unknown names."""
+    return select(config, options.profile, options.tool_set, options.tag)
+
+
+MAX_REPEATS: Final = 10
+"""Lines of one kind in `REPEAT_WINDOW` seconds; further ones are counted. A kind is a logger, a text before formatting
+and its first argument, which mostly is the name of a server."""
+REPEAT_WINDOW: Final = 1.0
+MAX_LINE: Final = 4000
+MAX_KINDS: Final = 256
+_MAX_TRACEBACK: Final = 200
+
+_Kind = tuple[str, int, str, str]
+
+
+class RepeatFilter:
+    """Limits repeated log lines: a few of each kind are shown, the others are counted."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kinds: dict[_Kind, tuple[float, int]] = {}
+        """Kind -> (start of its window, lines since)."""
+
+    def admits(self, record: logging.LogRecord) -> bool:
+        """Returns whether a record is shown."""
+        first = record.args[0] if isinstance(record.args, tuple) and record.args else ""
+        kind = (record.name, record.levelno, str(record.msg)[:MAX_LINE], first[:200] if isinstance(first, str) else "")
+        if kind not in self._kinds and len(self._kinds) >= MAX_KINDS:
+            kind = ("", record.levelno, "", "")  # further kinds share one
+        began, number = self._kinds.get(kind, (self._clock(), 0))
+        self._kinds[kind] = began, number + 1
+        return number < MAX_REPEATS
+
+    def summaries(self, *, all: bool = False) -> list[tuple[int, str]]:
+        """Returns (level, text) on the lines that were not shown, for each kind whose window has ended."""
+        now, said = self._clock(), []
+        for kind, (began, number) in list(self._kinds.items()):
+            if all or now - began >= REPEAT_WINDOW:
+                del self._kinds[kind]
+                if number > MAX_REPEATS:
+                    about = f"{kind[3]}: " if kind[3] else ""
+                    said.append((kind[1], f"{about}{number - MAX_REPEATS:,} more lines like this: {kind[2]}"))
+        return said
+
+
+class LogHandler(logging.Handler):
+    """The log on stderr: one line per record, without secrets and control characters, of bounded length.
+
+    It writes through `records` once they are set, which never blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.redaction = Redactor()
+        self.records: RecordWriter | None = None
+        self._repeats = RepeatFilter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one line, and the traceback if there is one."""
+        try:
+            self._say(self._repeats.summaries())
+            if self._repeats.admits(record):
+                self._line(self._safe(record.levelno, record.getMessage()) + self._traceback(record))
+        except Exception as error:
+            self._line(f"mcp-hub: error: a line of the log could not be written ({type(error).__name__})")
+
+    def finish(self) -> None:
+        """Writes the pending counts, and writes to stderr directly from now on."""
+        self._say(self._repeats.summaries(all=True))
+        self.records = None
+
+    def _say(self, said: list[tuple[int, str]]) -> None:
+        for level, text in said:
+            self._line(self._safe(level, text))
+
+    def _safe(self, level: int, text: str) -> str:
+        name = logging.getLevelName(level).lower()
+        return f"mcp-hub: {name}: {printable(self.redaction.text(text[: 4 * MAX_LINE]), MAX_LINE)}"
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        if not record.exc_info:
+            return ""
+        lines = logging.Formatter().formatException(record.exc_info).splitlines()[-_MAX_TRACEBACK:]
+        return "".join(f"\n{printable(self.redaction.text(line[: 4 * MAX_LINE]), MAX_LINE)}" for line in lines)
+
+    def _line(self, text: str) -> None:
+        if self.records is not None:
+            self.records.line(text)
+        elif sys.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):
+                print(text, file=sys.stderr, flush=True)
+
 
 T = TypeVar("T")
 
 
 _handler = LogHandler()
-"""The one the process has."""
-_known: set[str] = set()
+"""The log handler of the process."""
+_known_secrets: set[str] = set()
 MAX_SECRETS = 10_000
-"""Secrets of all configurations that were loaded."""
+"""Secrets of all loaded configurations that are kept for the log."""
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--config` and `-v`, the same for every command."""
+    """Adds `--config` and `-v`."""
     text = "configuration file (default: $MCP_HUB_CONFIG, ./servers.yaml, or the user's configuration directory)"
     parser.add_argument("--config", metavar="FILE", type=Path, help=text)
     parser.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: everything")
 
 
 def set_up_logging(verbose: int, *, quiet: bool) -> None:
-    """Log to stderr: warnings (`quiet`: only errors), with -v what happens, with -vv everything."""
+    """Logs to stderr: warnings (with `quiet` only errors), with -v information, with -vv everything."""
     logger = logging.getLogger("mcp_hub")
     logger.handlers[:] = [_handler]
     logger.propagate = False
     if not logging.root.handlers:
-        logging.root.addHandler(_handler)  # for warnings of libraries, which may quote what they were given
+        logging.root.addHandler(_handler)  # for warnings of libraries, which may quote secrets
     least = logging.ERROR if quiet else logging.WARNING
     logger.setLevel({0: least, 1: logging.INFO}.get(verbose, logging.DEBUG))
 
 
 def load(options: argparse.Namespace, *, quiet: bool = False, advice: bool = False) -> Config:
-    """The configuration the options name. Raises ConfigError; warnings go to stderr, and `advice` too if wanted.
+    """Reads the configuration of the options, and prints its warnings to stderr. Raises ConfigError.
 
-    Whoever wants advice is told of files that are left out as of errors.
-
-    `quiet` is for commands that print themselves what else would be logged of servers.
+    `quiet` logs only errors, for commands that print the state of servers themselves. `advice` also prints advice, and
+    files that are left out as errors.
     """
     return load_with_files(options, quiet=quiet, advice=advice).config
 
 
-def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice: bool = False) -> Loaded:
-    """Like `load`, with the files that were read."""
+def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice: bool = False) -> LoadedConfig:
+    """Does the same as `load`, and returns also the files that were read."""
     set_up_logging(options.verbose, quiet=quiet)
     path = options.config or default_path(Path.cwd(), os.environ)
     loaded = read_config(path, os.environ)
-    keep_secret(loaded.config)
+    hide_secrets_of(loaded.config)
     for warning in (*loaded.warnings, *map(str, loaded.duplicates), *(loaded.advice if advice else ())):
         print(f"warning: {warning}", file=sys.stderr)
     for line in loaded.left_out:
@@ -73,24 +187,24 @@ def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice:
     return loaded
 
 
-def keep_secret(config: Config) -> None:
-    """The log hides the secrets of this configuration too, besides those it knows."""
-    _known.update(secrets_of(config))
-    while len(_known) > MAX_SECRETS:
-        _known.pop()
-    _handler.redaction = Redaction({*_known, *secrets_of(config)})
+def hide_secrets_of(config: Config) -> None:
+    """Makes the log hide the secrets of this configuration, and of those before."""
+    _known_secrets.update(secrets_of(config))
+    while len(_known_secrets) > MAX_SECRETS:
+        _known_secrets.pop()
+    _handler.redaction = Redactor({*_known_secrets, *secrets_of(config)})
 
 
 @contextlib.contextmanager
-def recording(config: Config, *, on_stderr: bool) -> Iterator[Records]:
-    """Where the log and, if the configuration wants them, the records of calls go while the block runs.
+def recording(config: Config, *, on_stderr: bool) -> Iterator[RecordWriter]:
+    """Opens the records of calls while the block runs, and writes the log through them.
 
-    Records go to the file that is configured and, with `on_stderr`, to stderr.
+    RecordWriter go to the configured file and, with `on_stderr`, to stderr, unless the configuration switches them off.
     """
     calls = config.call_log
-    keep_secret(config)
+    hide_secrets_of(config)
     file = calls.file if calls.enabled else None
-    with Records(file, on_stderr and calls.enabled and calls.stderr) as records:
+    with RecordWriter(file, on_stderr and calls.enabled and calls.stderr) as records:
         _handler.records = records
         try:
             yield records
@@ -101,22 +215,22 @@ def recording(config: Config, *, on_stderr: bool) -> Iterator[Records]:
 def make_hub(
     config: Config,
     selection: Selection = EVERYTHING,
-    records: Records | None = None,
+    records: RecordWriter | None = None,
     *,
     groups: Iterable[str] = (),
     one_client: bool = False,
-) -> Hub:
-    """A hub that keeps its catalogs where the configuration says, and records its calls in `records`.
+) -> Engine:
+    """Makes a hub with the catalog cache of the configuration, which records its calls in `records`.
 
     `groups` are switched on.
     """
-    kept = KeptCatalogs(config.cache_dir or default_directory())
+    kept = CatalogCache(config.cache_dir or default_directory())
     record = records.write if records is not None and config.call_log.enabled else None
-    return Hub(config, kept=kept, selection=selection, record=record, groups=groups, one_client=one_client)
+    return Engine(config, kept=kept, selection=selection, record=record, groups=groups, one_client=one_client)
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run on uvloop where there is one."""
+    """Runs a coroutine, on uvloop except on Windows."""
     if sys.platform != "win32":
         import uvloop
 

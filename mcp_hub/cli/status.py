@@ -1,4 +1,4 @@
-"""`mcp-hub status`: how the hubs that run now are, and each of their servers."""
+"""`mcp-hub status`: show the state of all running_hubs hubs and of their servers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mcp_hub.cli import FAILED, OK
-from mcp_hub.cli.output import json_text
+from mcp_hub.cli import FAILED, OK, json_text
 from mcp_hub.text import printable
 
 Json = dict[str, Any]
@@ -23,18 +22,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exit 1 if no hub runs."""
-    from mcp_hub.hub.status_socket import running
+    """Returns 1 if no hub is running_hubs."""
+    from mcp_hub.hub.hub_status import running_hubs
 
     if sys.platform == "win32":
         print("mcp-hub status needs Unix sockets, which Python does not have on Windows", file=sys.stderr)
         return FAILED
     wanted = str(Path.cwd() / options.config) if options.config is not None else None
-    hubs = [facts for facts in running() if wanted is None or facts.get("config") == wanted]
+    hubs = [facts for facts in running_hubs() if wanted is None or facts.get("config") == wanted]
     if options.json:
         print(json_text(hubs))
     elif not hubs:
-        print("no hub is running" + (f" with {printable(wanted)}" if wanted is not None else ""))
+        print("no hub is running_hubs" + (f" with {printable(wanted)}" if wanted is not None else ""))
     else:
         for number, facts in enumerate(hubs):
             print(*[""] * (number > 0), sep="\n", end="\n" if number else "")
@@ -49,7 +48,7 @@ def _print_hub(facts: Json) -> None:
     tools = facts["exposed"]["tools"]
     print(f"hub {facts['pid']}, version {facts['version']}, up {_span(facts['seconds'])}: {tools} tools exposed")
     print(f"  configuration {printable(str(facts['config']))}, generation {facts['generation']}")
-    print(f"  serving {', '.join(map(printable, facts['serving']))}; {facts['calls']} calls running")
+    print(f"  serving {', '.join(map(printable, facts['serving']))}; {facts['calls']} calls running_hubs")
     counted = facts.get("metrics", {}).get("calls", [])
     if total := sum(one["count"] for one in counted):
         print(f"  {total} calls ended, {sum(one['count'] for one in counted if one['code'] != 'ok')} of them not ok")

@@ -1,23 +1,29 @@
-"""`mcp-hub tools`: what the hub exposes."""
+"""`mcp-hub tools`: list the tools that the hub exposes, or names that were found twice."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mcp_hub.catalog.catalog import Catalog
-from mcp_hub.cli import OK
-from mcp_hub.cli.duplicates import duplicates, lines
-from mcp_hub.cli.output import json_text
-from mcp_hub.cli.progress import outcomes
-from mcp_hub.cli.selecting import add_group_argument, add_selection_arguments, chosen
-from mcp_hub.cli.startup import add_config_arguments, load_with_files, make_hub, run_loop
-from mcp_hub.config import Loaded
+from mcp_hub.cli import OK, json_text
+from mcp_hub.cli.report import connect_all
+from mcp_hub.cli.startup import (
+    add_config_arguments,
+    add_group_argument,
+    add_selection_arguments,
+    load_with_files,
+    make_hub,
+    read_selection,
+    run_loop,
+)
+from mcp_hub.config import LoadedConfig
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Hub
+from mcp_hub.hub.engine import Engine
 from mcp_hub.library import formats
 from mcp_hub.library.formats import FORMATS, Format
 from mcp_hub.policy.selection import Selection
@@ -44,34 +50,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List the tools as they are now, of a server that is not there those that were kept; stderr says which."""
+    """Lists the current tools. Servers that are not available are named on stderr, and their cached tools listed."""
     loaded = load_with_files(options, quiet=True)
     config = loaded.config
     if options.duplicates:
-        return run_loop(_duplicates(loaded, chosen(options, config), as_json=options.json or options.format == "json"))
+        return run_loop(
+            _list_duplicates(loaded, read_selection(options, config), as_json=options.json or options.format == "json")
+        )
     known = [group.name for group in config.groups]
     for name in options.group:
         if name not in (BASIC, *known):
             raise ConfigError(f"there is no group {name!r}; there are: {', '.join((BASIC, *known))} (setting: groups)")
     format: Format | None = "json" if options.json else options.format
-    return run_loop(_tools(config, chosen(options, config), options.group, format))
+    return run_loop(_tools(config, read_selection(options, config), options.group, format))
 
 
-async def _duplicates(loaded: Loaded, selection: Selection, *, as_json: bool) -> int:
+async def _list_duplicates(loaded: LoadedConfig, selection: Selection, *, as_json: bool) -> int:
     async with make_hub(loaded.config, selection) as hub:
-        await outcomes(hub)
-        rows = duplicates(loaded, hub)
+        await connect_all(hub)
+        rows = _find_duplicates(loaded, hub)
     if as_json:
         print(json_text(rows))
     else:
-        for line in lines(rows) or ["no name was found twice"]:
+        for line in _lines_of(rows) or ["no name was found twice"]:
             print(printable(line, 2000))
     return OK
 
 
 async def _tools(config: Config, selection: Selection, groups: list[str], format: Format | None) -> int:
     async with make_hub(config, selection) as hub:
-        await outcomes(hub)
+        await connect_all(hub)
         catalog = hub.catalog if groups else hub.catalogs.of(None)
         entries = [
             _card(hub, catalog, name) for name in catalog.names(TOOLS) if not groups or _is_in(hub, name, groups)
@@ -96,14 +104,14 @@ async def _tools(config: Config, selection: Selection, groups: list[str], format
     return OK
 
 
-def _card(hub: Hub, catalog: Catalog, name: str) -> dict[str, Any] | None:
-    """A tool as it is listed, and what it is: `native`, `mcp` or `builtin`."""
+def _card(hub: Engine, catalog: Catalog, name: str) -> dict[str, Any] | None:
+    """Returns a tool as it is listed, with its source: `native`, `mcp` or `builtin`."""
     entry, route = catalog.entry(TOOLS, name), catalog.resolve(TOOLS, name)
     upstream = hub.upstreams.get(route.upstream) if route is not None else None
     return entry and {**entry, "source": upstream.server.origin if upstream is not None else "builtin"}
 
 
-def _is_in(hub: Hub, name: str, groups: list[str]) -> bool:
+def _is_in(hub: Engine, name: str, groups: list[str]) -> bool:
     route = hub.catalog.resolve(TOOLS, name)
     of = hub.groups.now.members.groups(route) if route is not None else ()
     return not set(groups).isdisjoint(of or (BASIC,))
@@ -119,3 +127,35 @@ def _formatted(tools: list[dict[str, Any]], format: Format) -> str:
 def _first_line(tool: dict[str, Any]) -> str:
     text = str(tool.get("description") or tool.get("title") or "").strip()
     return printable(text.splitlines()[0], 100) if text else ""
+
+
+_Row = dict[str, str]
+"""The keys are `what` (tool, server, tool set, ...), `name`, and the places `kept` and `dropped`."""
+
+
+def _find_duplicates(loaded: LoadedConfig, hub: Engine) -> list[_Row]:
+    """Returns names that were found twice: in folders, in files of local tools, and in the merged lists."""
+    return [*_of_folders(loaded), *_of_files(hub), *_of_lists(hub)]
+
+
+def _of_folders(loaded: LoadedConfig) -> Iterator[_Row]:
+    for one in loaded.duplicates:
+        yield {"what": one.what, "name": one.name, "kept": one.kept, "dropped": one.dropped}
+
+
+def _of_files(hub: Engine) -> Iterator[_Row]:
+    for upstream in hub.upstreams.values():
+        for one in upstream.lists.duplicates:
+            yield {"what": "tool", **one}
+
+
+def _of_lists(hub: Engine) -> Iterator[_Row]:
+    for finding in hub.catalog.findings:
+        if finding.kept is not None:
+            kept = f"server {finding.kept.upstream}"
+            yield {"what": finding.kind, "name": finding.name, "kept": kept, "dropped": f"server {finding.upstream}"}
+
+
+def _lines_of(rows: Sequence[_Row]) -> list[str]:
+    """Returns a line for each duplicate."""
+    return [f"{row['what']} {row['name']}: kept {row['kept']}; dropped {row['dropped']}" for row in rows]

@@ -1,6 +1,6 @@
-"""What a configuration file says: `read_config` turns a file of any dialect into the frozen models."""
+"""Configuration: `read_config` reads a file of any dialect into frozen models."""
 
-from mcp_hub.config.load import Loaded, config_of, default_path, load_config, read_config
+from mcp_hub.config.load import LoadedConfig, config_of, default_path, load_config, read_config
 from mcp_hub.config.models import Config, Deadlines, EraPin, Listen, OnConflict, Server, SessionMode, Transport
 
 __all__ = [
@@ -8,7 +8,7 @@ __all__ = [
     "Deadlines",
     "EraPin",
     "Listen",
-    "Loaded",
+    "LoadedConfig",
     "OnConflict",
     "Server",
     "SessionMode",

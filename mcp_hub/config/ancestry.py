@@ -1,37 +1,40 @@
-"""Which hubs a hub runs behind and which run behind it: no hub serves itself, and a row of hubs has an end.
+"""Keeps a hub from serving itself, and bounds how many hubs stand in a row.
 
-There are two ways to another hub, and each has a mark. A hub that is started by another inherits `VARIABLE`, with a
-digest of the configuration of every hub above it. A hub that is connected to tells other hubs, in the `_meta` of its
-handshake and of its lists, which hubs its lists come from (`Behind`).
+An entry whose command starts the same hub is found by its words (`is_this_hub`). What the words do not show (a script,
+a shell, another hub between) is found at run time, by two marks. A hub that is started by another inherits `VARIABLE`,
+with a digest of the configuration of every hub above it. A hub that is connected to tells other hubs, in the `_meta` of
+its handshake and of its lists, which hubs its lists come from (`Behind`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 
-from mcp_hub.errors import INVALID_REQUEST, LeftOut, ProtocolError, UpstreamAnswered
+from mcp_hub.config.commands import program_name
+from mcp_hub.config.models import Server
+from mcp_hub.errors import INVALID_REQUEST, ConfigError, LeftOut, ProtocolError, UpstreamAnswered
 from mcp_hub.text import printable
 
 NAME: Final = "mcp-hub"
-"""How a hub names itself to its servers and its clients."""
+"""The name of a hub in its `clientInfo` and `serverInfo`."""
 VARIABLE: Final = "MCP_HUB_ABOVE"
 """`SALT:DIGEST,DIGEST`, outermost hub first, in the environment of every child of a hub."""
 HUB_KEY: Final = "mcp-hub/hub"
-"""Member of the `_meta` of what a hub answers to another hub, and of the data of the error by which it refuses to."""
+"""Member of `_meta` in answers of a hub to another hub, and of the data of the error by which it refuses one."""
 ITSELF: Final = "is this hub itself; it is left out"
-MAX_HUB_DEPTH: Final = 4
-"""Hubs in a row, the first and the last included. More than two are rare; a loop has no end."""
 MAX_HUBS: Final = 256
-"""Hubs behind one hub. A hub that tells of more is left out, as its own id may be among those it did not tell."""
+"""Hubs behind one hub. A hub with more is left out, as its list of ids is cut and may lack this one's."""
 MAX_NOTES: Final = 8
 MAX_NOTE: Final = 300
 """Characters."""
@@ -40,19 +43,19 @@ _ABOVE: Final = re.compile(r"([0-9a-f]{32}):([0-9a-f]{16}(?:,[0-9a-f]{16}){0,63}
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
-class Behind(msgspec.Struct, frozen=True):
-    """What a hub tells of itself to another hub; of any other server nothing is known."""
+class HubPath(msgspec.Struct, frozen=True):
+    """The hubs behind a server, as a hub announces them to another hub; empty for any other server."""
 
     hubs: tuple[str, ...] = ()
-    """Its id, then those of all hubs that its lists come from."""
+    """The hub's id, then those of all hubs that its lists come from."""
     depth: int = 0
-    """How many hubs stand in a row, itself included."""
+    """How many hubs stand in a row, this one included."""
     notes: tuple[str, ...] = ()
-    """What it and the hubs behind it have left out to keep the row within its bounds, a text each."""
+    """What it and the hubs behind it have left out to keep the row within bounds, a text for each."""
 
     @classmethod
     def read(cls, answer: Any) -> Self:
-        """What the answer to a handshake or a list says. Whatever is not as a hub writes it is ignored."""
+        """Reads the path in the answer to a handshake or a list. What no hub would write is ignored."""
         meta = answer.get("_meta") if isinstance(answer, dict) else None
         said = meta.get(HUB_KEY) if isinstance(meta, dict) else None
         hubs = said.get("hubs") if isinstance(said, dict) else None
@@ -72,21 +75,21 @@ class Ancestry(msgspec.Struct, frozen=True):
     """The place of one hub in a row of hubs."""
 
     above: tuple[str, ...]
-    """Digests of the configurations of the hubs above it, outermost first."""
+    """Digests of the configurations of the hubs above, outermost first."""
     own: str
-    """That of its own configuration."""
+    """The digest of the hub's own configuration."""
     salt: str
-    """The key of the digests: they say nothing to whoever does not know the paths anyway."""
+    """The key of the digests, which reveal nothing to whoever does not know the paths."""
     limit: int
     """Hubs that may stand in a row."""
     identity: Callable[[], str]
-    """Its id. Two hubs of one user and one machine with the same configuration have the same."""
+    """Returns its id. Hubs of one user on one machine with the same configuration have the same id."""
 
     @classmethod
     def of(cls, path: Path | None, environ: Mapping[str, str], limit: int, key: Callable[[], bytes | None]) -> Self:
-        """That of a hub with the configuration at `path`, None for one made in code, started with `environ`.
+        """Returns the ancestry of a hub that is started with `environ`. `path` is its file, None if made in code.
 
-        `key()` is a secret of the user's; None where none can be kept. It is asked for when another hub is met.
+        `key()` returns a secret of the user, None where none can be kept. It is called when another hub is met.
         """
         written = _ABOVE.fullmatch(environ.get(VARIABLE, ""))
         salt = written[1] if written is not None else secrets.token_hex(16)
@@ -104,7 +107,7 @@ class Ancestry(msgspec.Struct, frozen=True):
 
     @property
     def for_children(self) -> str:
-        """The value of `VARIABLE` in the environment of its children."""
+        """The value of `VARIABLE` for its children."""
         return f"{self.salt}:{','.join([*self.above, self.own][-64:])}"
 
     @property
@@ -118,11 +121,10 @@ class Ancestry(msgspec.Struct, frozen=True):
         return self.own in self.above
 
     def refusal(self, client_info: Any) -> ProtocolError | None:
-        """Why a client that connects to it by its standard streams is not served; None if it is.
+        """Returns why a client over stdio is not served; None if it is.
 
-        Behind a hub with the same configuration it is a loop only if its client is a hub. Any other client was itself
-        started by a tool of that hub, an agent in a shell for example, and wants to be served; such rows are bounded
-        by their depth.
+        Behind a hub with the same configuration, serving is a loop only if the client is a hub. Any other client was
+        started by a tool of that hub, such as an agent in a shell, and is served; depth bounds such rows.
         """
         if self.too_deep:
             place = {"code": "too_deep", "hubs": len(self.above) + 1, "limit": self.limit}
@@ -133,8 +135,8 @@ class Ancestry(msgspec.Struct, frozen=True):
             return ProtocolError(INVALID_REQUEST, text, {HUB_KEY: {"code": "itself", "between": between}})
         return None
 
-    def admit(self, behind: Behind) -> None:
-        """Raises LeftOut for a server that is this hub itself, leads back to it, or makes the row too long."""
+    def admit(self, behind: HubPath) -> None:
+        """Raises LeftOut if a server is this hub itself, leads back to it, or makes the row too long."""
         if not behind.hubs:
             return
         if behind.hubs[0] == self.identity():
@@ -146,8 +148,8 @@ class Ancestry(msgspec.Struct, frozen=True):
         if (hubs := len(self.above) + 1 + behind.depth) > self.limit:
             raise LeftOut(f"would make {hubs} hubs in a row, more than max_hub_depth: {self.limit}; it is left out")
 
-    def told(self, behind: Iterable[Behind], notes: Iterable[str]) -> dict[str, Any]:
-        """What other hubs are told of it. `behind` are those of the servers that its lists come from."""
+    def describe(self, behind: Iterable[HubPath], notes: Iterable[str]) -> dict[str, Any]:
+        """Returns what the hub announces to others. `behind` are the paths of the servers that its lists come from."""
         shown = list(behind)
         hubs = dict.fromkeys([self.identity(), *(id for one in shown for id in one.hubs)])
         said: dict[str, Any] = {
@@ -160,13 +162,13 @@ class Ancestry(msgspec.Struct, frozen=True):
 
 
 def is_hub(client_info: Any) -> bool:
-    """Whether a client is a hub, also one that a proxy has put its own name behind (`mcp-hub (via mcp-remote)`)."""
+    """Returns whether a client is a hub, also behind a proxy that adds its name (`mcp-hub (via mcp-remote)`)."""
     name = client_info.get("name") if isinstance(client_info, dict) else None
     return isinstance(name, str) and name.partition(" ")[0] == NAME
 
 
-def refused_by(error: UpstreamAnswered) -> LeftOut | None:
-    """Why a hub that was connected to must not be served, if that is what its answer says."""
+def refusal_in(error: UpstreamAnswered) -> LeftOut | None:
+    """Returns why a hub must be left out if its error says so; None for any other error."""
     said = error.data.get(HUB_KEY) if isinstance(error.data, dict) else None
     if not isinstance(said, dict):
         return None
@@ -182,7 +184,68 @@ def _too_deep(place: Mapping[str, Any]) -> str:
 
 
 def _digest(key: bytes, path: Path) -> str:
-    # Containers may share their users' files and paths, and are told apart by their names.
+    # Containers may share users, files and paths; their host names differ.
     node = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
     said = os.fsencode(f"{node}\0{path.resolve()}")
     return hmac.new(key, said, hashlib.sha256).hexdigest()[:32]
+
+
+_COMMANDS: Final = frozenset({"mcp-hub", "mcp-hub-gateway"})
+"""The command, and the name of its distribution, which `uvx` and `pipx run` accept as the command."""
+_MODULE: Final = "mcp_hub"
+_SERVE: Final = "serve"
+_CONFIG_OPTION: Final = "--config"
+_REQUIREMENT: Final = re.compile(r"[\[=@<>~!].*")
+"""Extras and version behind the name of a package."""
+
+DefaultPath = Callable[[Path, Mapping[str, str]], Path]
+"""Returns the default configuration of a hub by its working directory and its environment."""
+
+
+def is_this_hub(server: Server, path: Path, environ: Mapping[str, str], default_path: DefaultPath) -> bool:
+    """Returns whether an enabled entry of the file at `path` starts `mcp-hub serve` with the same file."""
+    if not server.enabled or not server.command:
+        return False
+    options = _options_of_serve((server.command, *server.args), environ)
+    if options is None:
+        return False
+    directory = server.cwd or Path.cwd()
+    named = _config_option(options)
+    with contextlib.suppress(ConfigError, OSError, RuntimeError, ValueError):
+        if named is None:
+            from mcp_hub.config.commands import child_environment
+
+            other = default_path(directory, child_environment(server, environ, Path.home()))
+        else:
+            other = directory / Path(named).expanduser()
+        return other.samefile(path)
+    return False
+
+
+def _options_of_serve(words: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Returns the words behind `mcp-hub ... serve` in a command line, whatever launches it; None without it."""
+    if _SERVE not in words:
+        return None
+    for index, word in enumerate(words):
+        module = word == _MODULE and index > 0 and words[index - 1] == "-m"
+        if module or word == f"-m{_MODULE}" or _is_command(word, environ, first=index == 0):
+            rest = words[index + 1 :]
+            return rest[rest.index(_SERVE) + 1 :] if _SERVE in rest else None
+    return None
+
+
+def _is_command(word: str, environ: Mapping[str, str], *, first: bool) -> bool:
+    if _REQUIREMENT.sub("", program_name(word)) in _COMMANDS:
+        return True
+    found = shutil.which(word, path=environ.get("PATH")) if first else None
+    return found is not None and program_name(str(Path(found).resolve())) in _COMMANDS
+
+
+def _config_option(options: tuple[str, ...]) -> str | None:
+    """Returns the value of the last `--config` or an abbreviation of it; None if there is none."""
+    found = None
+    for index, word in enumerate(options):
+        name, equals, value = word.partition("=")
+        if name.startswith("--c") and _CONFIG_OPTION.startswith(name):
+            found = value if equals else next(iter(options[index + 1 :]), "")
+    return found

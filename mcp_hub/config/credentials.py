@@ -1,20 +1,164 @@
-"""The headers and the environment of one entry, from all the keys that add to them."""
+"""What one entry proves its identity with: its headers, its environment, and its OAuth settings."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final, Literal, get_args
+from urllib.parse import urlsplit
 
-from mcp_hub.config.dotenv import read_dotenv
-from mcp_hub.config.fields import Fields
-from mcp_hub.config.findings import KeyPath, dotted
-from mcp_hub.config.ownership import refuse_foreign
-from mcp_hub.config.secret_str import SecretStr
-from mcp_hub.config.variables import Unresolved
+from msgspec import Meta
+
+from mcp_hub.config.field_types import SecretStr, ValidationError
+from mcp_hub.config.fields import Fields, FieldValue
+from mcp_hub.config.findings import Findings, KeyPath, dotted, only_known
+from mcp_hub.config.frozen import Frozen
+from mcp_hub.config.variables import UnresolvedVariable, read_dotenv
 from mcp_hub.errors import ConfigError
+from mcp_hub.security.ownership import refuse_foreign
 from mcp_hub.text import printable
+
+Grant = Literal["authorization_code", "client_credentials"]
+ClientAuth = Literal["none", "client_secret_post", "client_secret_basic"]
+SigningAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+TokenStore = Literal["file", "keyring"]
+
+
+class OAuthSettings(Frozen):
+    """How the hub gets tokens for one server. What is not set is found by discovery and registration."""
+
+    grant: Grant = "authorization_code"
+    """`authorization_code`: a user signs in with `mcp-hub login`. `client_credentials`: the hub signs in as itself."""
+    client_id: str | None = None
+    """None: by a client-id metadata document or dynamic registration."""
+    client_secret: SecretStr | None = None
+    token_endpoint_auth_method: ClientAuth | None = None
+    """None: the method that the authorization server prefers."""
+    private_key: SecretStr | None = None
+    """PEM; with it the hub signs an assertion instead of sending a secret (client credentials only)."""
+    signing_algorithm: SigningAlgorithm = "RS256"
+    scopes: tuple[str, ...] = ()
+    """Empty: the scopes that the server asks for."""
+    issuer: str | None = None
+    """The authorization server that `client_id` belongs to; its secret is sent to no other."""
+    redirect_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    """The port on 127.0.0.1 that a sign-in is redirected to; None: any."""
+    client_metadata_url: str | None = None
+    """The HTTPS URL of the hub's client-id metadata document."""
+
+    def __post_init__(self) -> None:
+        if self.grant == "client_credentials":
+            if self.client_id is None or (self.client_secret is None) == (self.private_key is None):
+                raise ValueError("client_credentials needs a client_id and either a client_secret or a private_key")
+            if self.redirect_port is not None or self.client_metadata_url is not None:
+                raise ValueError("redirect_port and client_metadata_url are for the grant authorization_code")
+        elif self.private_key is not None:
+            raise ValueError("a private_key is for the grant client_credentials")
+        elif self.client_secret is not None and self.client_id is None:
+            raise ValueError("a client_secret belongs to a client_id")
+        if self.client_id is not None and self.client_metadata_url is not None:
+            raise ValueError("client_id and client_metadata_url are two ways to say the same; keep one")
+
+
+def is_loopback(host: str | None) -> bool:
+    """Returns whether a name or literal address is this machine's own. Names are not resolved."""
+    if host is None:
+        return False
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost" or host.lower().rstrip(".").endswith(".localhost")
+
+
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""RFC 6749, 3.3."""
+_OAUTH_ALIASES: Final = {"clientId": "client_id", "clientSecret": "client_secret", "scope": "scopes"}
+"""Spellings of other hosts."""
+
+
+def read_oauth(fields: Fields, findings: Findings) -> OAuthSettings | None:
+    """Reads `auth: oauth` or a mapping below `auth`; None for anything else, which is a bearer token or nothing."""
+    given = fields.values.get("auth")
+    if given is None or not (given.value == "oauth" or isinstance(given.value, dict)):
+        return None
+    url = fields.text("url")
+    if url is None:
+        fields.error(given.at, "is for an entry with a 'url'")
+        return None
+    if not _is_private_channel(url):
+        fields.error(given.at, "needs a url with https:// (or one on this machine): tokens could be read on the way")
+    values: Mapping[str, Any] = {} if given.value == "oauth" else given.value
+    values = {_OAUTH_ALIASES.get(key, key): value for key, value in values.items()}
+    if values.get("type", "oauth") != "oauth":
+        fields.error((*given.at, "type"), "must be oauth")
+    known = only_known(values, ("type", *OAuthSettings.model_fields), given.at, findings)
+    inner = fields.inner({name: FieldValue(item, (*given.at, name)) for name, item in known.items()})
+    read: dict[str, Any] = {
+        "grant": inner.choice("grant", {word: word for word in get_args(Grant)}),
+        "client_id": inner.text("client_id"),
+        "client_secret": _secret(inner, "client_secret"),
+        "token_endpoint_auth_method": inner.choice(
+            "token_endpoint_auth_method", {word: word for word in get_args(ClientAuth)}
+        ),
+        "private_key": _secret(inner, "private_key"),
+        "signing_algorithm": inner.choice("signing_algorithm", {word: word for word in get_args(SigningAlgorithm)}),
+        "scopes": inner.parsed("scopes", _scopes),
+        "issuer": inner.parsed("issuer", _address),
+        "redirect_port": inner.parsed("redirect_port", _port),
+        "client_metadata_url": inner.parsed("client_metadata_url", _document),
+    }
+    try:
+        return OAuthSettings(**{name: item for name, item in read.items() if item is not None})
+    except ValidationError as error:
+        for _, text in error.errors:
+            fields.error(given.at, text)
+        return None
+
+
+def _secret(fields: Fields, name: str) -> SecretStr | None:
+    text = fields.text(name)
+    return None if text is None else SecretStr(text.strip())
+
+
+def _is_private_channel(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "https" or is_loopback(parts.hostname)
+    except ValueError:
+        return True  # the error is reported where the url is read
+
+
+def _scopes(value: Any) -> tuple[str, ...]:
+    words = value.split() if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) and _SCOPE.fullmatch(word) for word in words):
+        raise ValueError("must be a list of scopes, or a text with spaces between them")
+    return tuple(dict.fromkeys(words))
+
+
+def _port(value: Any) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
+        raise ValueError("must be a port, a whole number from 1 to 65535")
+    return value
+
+
+def _address(value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable() or not value.startswith(("https://", "http://")):
+        raise ValueError("must be the https:// address of an authorization server")
+    return value
+
+
+def _document(value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable() or not value.startswith("https://"):
+        raise ValueError("must be an https:// address with a path")
+    if urlsplit(value).path in ("", "/"):
+        raise ValueError("must be an https:// address with a path")
+    return value
+
 
 MAX_ENV_FILE: Final = 1024 * 1024
 
@@ -25,9 +169,9 @@ _BEARER: Final = "Bearer"
 
 
 def read_headers(fields: Fields, reasons: dict[KeyPath, str]) -> dict[str, SecretStr]:
-    """`headers`, `api_key`, `auth` and Codex's `bearer_token_env_var` and `env_http_headers` as one set.
+    """Reads all headers: `headers`, `api_key`, `auth`, and Codex's `bearer_token_env_var` and `env_http_headers`.
 
-    What has no value is added to `reasons`: place -> reason.
+    Variables without a value are added to `reasons`: place -> reason.
     """
     headers = _Headers(fields)
     for name, given in (fields.mapping("headers") or {}).items():
@@ -35,37 +179,40 @@ def read_headers(fields: Fields, reasons: dict[KeyPath, str]) -> dict[str, Secre
     for name, given in (fields.mapping("env_http_headers") or {}).items():
         headers.add(name, _of_variable(fields, fields.scalar(given.value, given.at), given.at, reasons), given.at)
     if (variable := fields.text("bearer_token_env_var")) is not None:
-        at = fields.given["bearer_token_env_var"].at
+        at = fields.values["bearer_token_env_var"].at
         token = _of_variable(fields, variable, at, reasons)
         headers.add("Authorization", None if token is None else f"{_BEARER} {token.strip()}", at)
     if (key := fields.text("api_key")) is not None:
-        at = fields.given["api_key"].at
-        header, scheme = _place_of_key(fields.text("api_key_header"))
+        at = fields.values["api_key"].at
+        header, scheme = _header_and_scheme(fields.text("api_key_header"))
         headers.add(header, f"{scheme} {key.strip()}" if scheme else key, at)
     elif "api_key_header" in fields:
-        fields.error(fields.given["api_key_header"].at, "says where an 'api_key' goes, but there is none")
+        fields.error(fields.values["api_key_header"].at, "is for an 'api_key', but there is none")
     _read_auth(fields, headers)
     return headers.found
 
 
 def read_env(fields: Fields, reasons: dict[KeyPath, str]) -> dict[str, SecretStr]:
-    """`env` over `env_file` over Codex's `env_vars`. What has no value is added to `reasons`: place -> reason."""
+    """Reads the environment: `env` over `env_file` over Codex's `env_vars`.
+
+    Variables without a value are added to `reasons`: place -> reason.
+    """
     found: dict[str, SecretStr] = {}
-    for name in _passed_on(fields):
-        # As in Codex: a name to pass on if it is there, not one that must be.
+    for name in _forwarded_names(fields):
+        # As in Codex, a variable that is not set is skipped.
         if name in fields.scope.environ:
             found[name] = SecretStr(fields.scope.environ[name])
     if (path := fields.path("env_file")) is not None:
-        at = fields.given["env_file"].at
+        at = fields.values["env_file"].at
         try:
             found.update((name, SecretStr(value)) for name, value in _env_file(path, fields).items())
-        except Unresolved as reason:
+        except UnresolvedVariable as reason:
             reasons.setdefault(at, f"{printable(path.name)} {reason}")
     for name, given in (fields.mapping("env", pairs=True) or {}).items():
         if not name or "=" in name or "\0" in name or not name.isprintable():
-            fields.error(given.at, "is not a name an environment variable can have")
+            fields.error(given.at, "is not a valid name of an environment variable")
         elif given.value is not None and (text := fields.scalar(given.value, given.at)) is not None:
-            _warn_of_bare(fields, text, given.at)
+            _warn_of_bare_variable(fields, text, given.at)
             found[name] = SecretStr(text)
         elif given.value is None:
             fields.error(given.at, 'has no value; write "" for an empty one, ${NAME} to pass the hub\'s own on')
@@ -73,7 +220,7 @@ def read_env(fields: Fields, reasons: dict[KeyPath, str]) -> dict[str, SecretStr
 
 
 class _Headers:
-    """Header names are equal whatever their case; two values for one would be sent as two headers."""
+    """Collects headers, and refuses two of one name, whatever its case, as both would be sent."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
@@ -82,12 +229,12 @@ class _Headers:
 
     def add(self, name: str, value: str | None, at: KeyPath) -> None:
         if not _HEADER_NAME.fullmatch(name):
-            self._fields.error(at, "is not a name a header can have")
+            self._fields.error(at, "is not a valid name of a header")
         elif self._taken.setdefault(name.lower(), at) is not at:
             self._fields.error(at, f"the header is already given by {dotted(self._taken[name.lower()])}")
         elif value is not None:
-            _warn_of_bare(self._fields, value, at)
-            # A secret read from a file or pasted into a variable often has a line end.
+            _warn_of_bare_variable(self._fields, value, at)
+            # A secret from a file or a variable often ends in a line break.
             value = value.strip()
             if _HEADER_VALUE.fullmatch(value):
                 self.found[name] = SecretStr(value)
@@ -95,16 +242,16 @@ class _Headers:
                 self._fields.error(at, "holds a line break or a control character")
 
 
-def _place_of_key(header: str | None) -> tuple[str, str]:
-    """Name and scheme: `Authorization` and `Bearer` unless told; `X-Api-Key` takes the bare key."""
+def _header_and_scheme(header: str | None) -> tuple[str, str]:
+    """Returns (name, scheme) of `api_key_header`, such as `X-Api-Key`; by default `Authorization` and `Bearer`."""
     name, _, scheme = (header or "Authorization").partition(":")
     name, scheme = name.strip(), scheme.strip()
     return name, scheme or (_BEARER if name.lower() == "authorization" else "")
 
 
 def _read_auth(fields: Fields, headers: _Headers) -> None:
-    """FastMCP's `auth`: a bearer token; how to sign in, `oauth.py` reads."""
-    given = fields.given.get("auth")
+    """Reads FastMCP's `auth` where it is a bearer token. `read_oauth` reads its other forms."""
+    given = fields.values.get("auth")
     if given is None or given.value in (None, False, "none"):
         return
     if given.value == "oauth" or isinstance(given.value, dict):
@@ -119,14 +266,14 @@ def _of_variable(fields: Fields, name: str | None, at: KeyPath, reasons: dict[Ke
         return None
     value = fields.scope.environ.get(name)
     if value is None:
-        # Somebody may have put the secret itself where its variable's name belongs.
+        # The secret itself may stand where the name of its variable belongs.
         shown = name if re.fullmatch(r"[A-Z][A-Z0-9_]*", name) else "named there"
         reasons.setdefault(at, f"the environment variable {shown} is not set")
     return value
 
 
-def _passed_on(fields: Fields) -> list[str]:
-    given = fields.given.get("env_vars")
+def _forwarded_names(fields: Fields) -> list[str]:
+    given = fields.values.get("env_vars")
     if given is None or given.value is None:
         return []
     if not isinstance(given.value, list):
@@ -140,26 +287,26 @@ def _env_file(path: Path, fields: Fields) -> dict[str, str]:
     fields.scope.read.add(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise Unresolved("is not a file")
+            raise UnresolvedVariable("is not a file")
         with path.open("rb") as file:
             for text in refuse_foreign(path, file.fileno(), "what a server is started with"):
-                fields.warning(fields.given["env_file"].at, text)
+                fields.warning(fields.values["env_file"].at, text)
             content = file.read(MAX_ENV_FILE + 1)
         if len(content) > MAX_ENV_FILE:
-            raise Unresolved("is too large")
+            raise UnresolvedVariable("is too large")
         values = read_dotenv(content.decode("utf-8-sig"), fields.scope)
     except UnicodeDecodeError:
-        raise Unresolved("is not UTF-8 text") from None
+        raise UnresolvedVariable("is not UTF-8 text") from None
     except ConfigError as error:
-        raise Unresolved(f"is refused: {printable(str(error), 500)}") from None
+        raise UnresolvedVariable(f"is refused: {printable(str(error), 500)}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
-        raise Unresolved(f"cannot be read: {reason}") from None
+        raise UnresolvedVariable(f"cannot be read: {reason}") from None
     if any("\0" in value for value in values.values()):
-        raise Unresolved("holds a NUL character")
+        raise UnresolvedVariable("holds a NUL character")
     return values
 
 
-def _warn_of_bare(fields: Fields, text: str, at: KeyPath) -> None:
+def _warn_of_bare_variable(fields: Fields, text: str, at: KeyPath) -> None:
     if _BARE_VARIABLE.fullmatch(text.removeprefix(f"{_BEARER} ")):
         fields.warning(at, "a bare $NAME is passed on as it is; write ${NAME} for the variable's value")

@@ -1,16 +1,157 @@
-"""Where the entries are in a file, and whose dialect the file speaks."""
+"""The dialects of configuration files: the keys of each, where the entries are, and in what unit a timeout is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
-from mcp_hub.config.findings import Findings, KeyPath, dotted, nearest
-from mcp_hub.config.keys import HARMLESS_ROOTS, ROOT_KEYS, ROOTS, is_remark
+from mcp_hub.config.findings import Findings, KeyPath, dotted, is_remark, nearest
+
+FILE_NAMES: Final = ("servers.yaml", "servers.yml", "servers.json", "servers.toml")
+"""Names of configuration files that are found without `--config`."""
+ROOTS: Final = ("servers", "mcpServers", "mcp_servers", "mcp", "context_servers")
+
+ALIASES: Final = {
+    "command": "command", "cmd": "command",
+    "args": "args",
+    "env": "env", "environment": "env",
+    "env_file": "env_file", "envFile": "env_file",
+    "env_vars": "env_vars",
+    "cwd": "cwd", "working_dir": "cwd", "working_directory": "cwd", "workingDirectory": "cwd",
+    "url": "url", "httpUrl": "url", "serverUrl": "url", "mcp_server_url": "url",
+    "headers": "headers", "http_headers": "headers", "static_headers": "headers",
+    "env_http_headers": "env_http_headers",
+    "api_key": "api_key", "mcp_api_key": "api_key", "apiKey": "api_key",
+    "api_key_header": "api_key_header", "mcp_api_key_header": "api_key_header",
+    "bearer_token_env_var": "bearer_token_env_var",
+    "auth": "auth",
+    "transport": "transport", "type": "transport", "transportType": "transport", "protocol": "transport",
+    "namespace": "namespace",
+    "enabled": "enabled", "isActive": "enabled",
+    "disabled": "disabled",
+    "required": "required",
+    "lazy": "lazy",
+    "session": "session",
+    "max_sessions": "max_sessions",
+    "allow": "allow",
+    "era": "era",
+    "keep_catalog": "keep_catalog",
+    "max_frame": "max_frame",
+    "tools_dir": "tools_dir",
+    "builtin": "builtin",
+    "profile": "profile", "headless": "headless", "executable": "executable", "idle": "idle",
+    "policy": "policy", "roots": "roots", "allow_over_network": "allow_over_network",
+    "tags": "tags",
+    "preset": "preset", "presets": "preset", "preset_kwargs": "preset", "preset_kwargs_mapping": "preset",
+    "toolDescriptionOverrides": "descriptions",
+    "validate_arguments": "validate_arguments",
+    "max_result_bytes": "max_result_bytes",
+    "postprocess": "postprocess", "postprocess_func": "postprocess",
+    "retry": "retry",
+    "breaker": "breaker",
+    "limits": "limits",
+    "health": "health",
+    "labels": "labels",
+    "pins": "pins",
+    "screen": "screen",
+}  # fmt: skip
+"""Key as written -> key as the hub reads it."""
+
+DEADLINES: Final = ("connect", "list", "write", "call", "idle")
+TIMEOUTS: Final = {
+    "timeout": ("call", None),
+    "tool_timeout_sec": ("call", 1.0),
+    "requestTimeout": ("call", 0.001),
+    "startup_timeout_sec": ("connect", 1.0),
+    "startup_timeout_ms": ("connect", 0.001),
+    "connectionTimeout": ("connect", 0.001),
+    "idle_timeout": ("idle", 1.0),
+}
+"""Key as written -> (deadline, seconds in its unit; None if the unit depends on the dialect)."""
+
+DEFAULTS: Final = frozenset({
+    "required", "lazy", "session", "max_sessions", "era", "keep_catalog", "max_frame", "deadlines", *TIMEOUTS,
+    "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits", "idle", "health",
+})  # fmt: skip
+"""Keys that `defaults` may set for all entries. Not env and headers, as a secret belongs to one entry."""
+
+TRANSPORTS: Final[Mapping[str, Literal["stdio", "http", "sse", "auto"]]] = {
+    "stdio": "stdio", "local": "stdio",
+    "http": "http", "streamable-http": "http", "streamable_http": "http", "streamablehttp": "http",
+    "sse": "sse",
+    "auto": "auto", "remote": "auto",
+}  # fmt: skip
+"""In lower case. `remote` (opencode) only means that there is a URL."""
+FOREIGN_TRANSPORTS: Final = frozenset({"ws", "wss", "websocket", "sdk", "builtin", "inmemory", "platform", "openapi"})
+
+SESSIONS: Final[Mapping[str, Literal["shared", "client", "call"]]] = {
+    "shared": "shared", "persistent": "shared",
+    "client": "client",
+    "call": "call", "per_call": "call",
+}  # fmt: skip
+
+FILTERS: Final = {
+    **dict.fromkeys((
+        "enable_tools", "enable_funcs", "includeTools", "include_tools", "enabledTools", "enabled_tools",
+        "allowedTools", "allowed_tools",
+    ), "tools.allow"),
+    **dict.fromkeys((
+        "disable_tools", "disable_funcs", "excludeTools", "exclude_tools", "disabledTools", "disabled_tools",
+        "disallowedTools", "disallowed_tools", "tool_blacklist", "blacklist",
+    ), "tools.deny"),
+    **dict.fromkeys(("enable_resources", "enabledResources"), "resources.allow"),
+    **dict.fromkeys(("disable_resources", "disabledResources"), "resources.deny"),
+    **dict.fromkeys(("enable_prompts", "enabledPrompts"), "prompts.allow"),
+    **dict.fromkeys(("disable_prompts", "disabledPrompts"), "prompts.deny"),
+    **dict.fromkeys(("include_tags", "includeTags"), "tools.allow_tags"),
+    **dict.fromkeys(("exclude_tags", "excludeTags"), "tools.deny_tags"),
+}  # fmt: skip
+"""Key as written -> what it filters and how. A list under `tools` is a filter too, a mapping has rules for tools."""
+
+RESTRICTIONS: Final = {
+    "sandboxEnabled": "the sandbox of VS Code",
+    "quarantined": "the quarantine of mcpproxy",
+    "isolation": "the isolation of mcpproxy",
+}
+"""Restrictions of other hosts (true, or a mapping with `enabled: true`) that the hub cannot keep."""
+
+WITHOUT_EFFECT: Final = {
+    "oauth": "write 'auth: oauth', or 'auth' with client_id, scopes and so on, and run: mcp-hub login SERVER",
+    "authProviderType": "write 'auth: oauth' and run: mcp-hub login SERVER",
+    "headersHelper": "nothing is executed to make headers; use headers with ${VAR} or ${keyring:SERVICE/USERNAME}",
+    "inheritParentEnv": "a server gets a small environment only; name what it needs under env",
+    "extra_headers": "headers of a caller are never passed on",
+}
+"""Known keys that have no effect here but that users rely on: each is a warning."""
+
+HARMLESS: Final = frozenset({
+    "$schema", "name", "id", "title", "displayName", "description", "icon", "icons", "iconUrl", "version", "gallery",
+    "dev", "inputs", "source", "settings", "metadata", "group", "category", "notes", "comment", "registry",
+    "trust", "autoApprove", "alwaysAllow", "auto_approve", "approval_mode", "default_tools_approval_mode", "alwaysLoad",
+    "keep_alive", "keepAlive", "sse_read_timeout", "restartOnExit", "maxRestarts", "restartDelay", "watchPaths",
+    "envFilter", "sandbox", "created", "updated", "targetAudience", "targetServiceAccount", "scopes",
+    "oauth_resource", "oauth_scopes", "supports_parallel_tool_calls", "authentication", "mcp_info", "instructions",
+    "start_on_launch", "remote_configuration", "chatEnabled", "isBuiltin", "discovery",
+})  # fmt: skip
+"""Known keys of other hosts for their windows, their questions to the user or their bookkeeping."""
+
+ENTRY_KEYS: Final = frozenset(
+    {"deadlines", "tools", *TIMEOUTS, *ALIASES, *FILTERS, *RESTRICTIONS, *WITHOUT_EFFECT, *HARMLESS}
+)
+
+ROOT_KEYS: Final = frozenset({
+    "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "token_store", "token_dir", "listen", "unread",
+    "defaults", "serverDefaults",
+    "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
+    "profiles", "skills", "pins", "screen", "flows", "groups", "group_scope", "meta_tools", "state_file",
+    "tracing", "output_strategy", "max_hub_depth",
+})  # fmt: skip
+HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
+
 
 _GEMINI_ENTRY: Final = frozenset({"httpUrl", "includeTools", "excludeTools", "trust"})
 _GEMINI_FOLDERS: Final = frozenset({".gemini", ".qwen"})
@@ -18,11 +159,11 @@ _GEMINI_POLICY: Final = frozenset({"allowed", "excluded", "serverCommand"})
 _ENTRY_MARKS: Final = frozenset({"command", "url", "httpUrl", "serverUrl", "type", "tools_dir"})
 
 _SECONDS_AT_MOST: Final = 3600
-"""Clients that count seconds end at an hour; a larger plain number in their shape of file is milliseconds."""
+"""Clients that count seconds allow at most an hour; a larger plain number in such a file is milliseconds."""
 
 
 class RawEntry(msgspec.Struct, frozen=True):
-    """One entry as it stands in the file."""
+    """One entry as it is written in the file."""
 
     id: str
     values: Mapping[str, Any]
@@ -30,31 +171,31 @@ class RawEntry(msgspec.Struct, frozen=True):
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """What the meaning of an entry depends on beside itself."""
+    """The properties of a file that the meaning of its entries depends on."""
 
     root: str
     gemini: bool = False
-    """`url` without a type is SSE, `timeout` is milliseconds."""
+    """Whether the file is Gemini's: `url` without a type is SSE, `timeout` is milliseconds."""
     off: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Entries that a rule elsewhere in the file holds back: id -> reason."""
+    """Entries that a rule elsewhere in the file disables: id -> reason."""
     refused: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Tools that a rule elsewhere in the file refuses: id -> patterns."""
+    """Tools that a rule elsewhere in the file denies: id -> patterns."""
 
     @property
     def timeout_of_list(self) -> bool:
-        """opencode's `timeout` is the one for fetching the tools."""
+        """Whether `timeout` is the one for listing tools, as in opencode."""
         return self.root == "mcp"
 
     @property
     def counts_milliseconds(self) -> bool:
-        """Gemini and opencode do, always."""
+        """Whether plain timeouts are always milliseconds, as in Gemini and opencode."""
         return self.gemini or self.root == "mcp"
 
     def timeout_unit(self, value: object) -> float:
-        """Seconds in one unit of a plain `timeout`.
+        """Returns the seconds in one unit of a plain `timeout`.
 
         Gemini and opencode count milliseconds. Below `mcpServers` and `context_servers` clients disagree: Cline, Roo
-        and this hub count seconds, Claude Code, Amazon Q and 1MCP milliseconds, and only the size tells them apart.
+        and this hub count seconds, Claude Code, Amazon Q and 1MCP milliseconds. Only the size tells them apart.
         """
         if isinstance(value, bool) or not isinstance(value, int | float):
             return 1.0
@@ -66,16 +207,16 @@ class Dialect(msgspec.Struct, frozen=True):
 
 
 def find_entries(tree: Any, path: Path, findings: Findings) -> tuple[Dialect, list[RawEntry]]:
-    """The dialect and the entries of a document, in their order. What is in the way becomes an error."""
+    """Returns the dialect and the entries of a document in their order. Errors go to the findings."""
     if isinstance(tree, list):
-        return Dialect("servers"), _entries(tree, (), findings)
+        return Dialect("servers"), _list_entries(tree, (), findings)
     if not isinstance(tree, dict):
         findings.error((), "the file must hold keys and values, with 'servers' at the top")
         return Dialect("servers"), []
     roots = [root for root in ROOTS if root in tree]
     policy: Mapping[str, Any] = {}
     if "mcp" in roots and len(roots) > 1 and isinstance(tree["mcp"], dict) and tree["mcp"].keys() <= _GEMINI_POLICY:
-        # Gemini's settings: the servers are below mcpServers, and `mcp` says which of them may be used.
+        # In Gemini's settings the servers are below mcpServers, and `mcp` says which of them may be used.
         roots.remove("mcp")
         policy = tree["mcp"]
     if len(roots) > 1:
@@ -83,7 +224,7 @@ def find_entries(tree: Any, path: Path, findings: Findings) -> tuple[Dialect, li
         findings.error((roots[1],), f"the servers of a file are below one key, but {named} are both there; keep one")
         return Dialect(roots[0]), []
     if not roots and "tools_dir" not in tree:
-        findings.error((), _no_root(tree))
+        findings.error((), _missing_root_text(tree))
         return Dialect("servers"), []
     _check_root_keys(tree, roots, findings)
     if not roots:
@@ -94,7 +235,7 @@ def find_entries(tree: Any, path: Path, findings: Findings) -> tuple[Dialect, li
     if root == "mcp" and _holds_servers(listed):
         # The settings of VS Code itself.
         root, at, listed = "servers", ("mcp", "servers"), listed["servers"]
-    entries = _entries(listed, at, findings)
+    entries = _list_entries(listed, at, findings)
     if listed is None and "tools_dir" not in tree:
         findings.warning(at, "holds no entry")
     gemini = root == "mcpServers" and (
@@ -103,8 +244,8 @@ def find_entries(tree: Any, path: Path, findings: Findings) -> tuple[Dialect, li
         or any(_GEMINI_ENTRY & entry.values.keys() for entry in entries)
     )
     names = [entry.id for entry in entries]
-    refused = _refused_tools(tree, names) if root == "mcp" else {}
-    return Dialect(root, gemini, _held_back(policy, names), refused), entries
+    refused = _opencode_denied_tools(tree, names) if root == "mcp" else {}
+    return Dialect(root, gemini, _gemini_disabled(policy, names), refused), entries
 
 
 def _holds_servers(value: Any) -> bool:
@@ -112,7 +253,7 @@ def _holds_servers(value: Any) -> bool:
     return isinstance(inner, dict) and not any(isinstance(inner.get(mark), str | list) for mark in _ENTRY_MARKS)
 
 
-def _entries(listed: Any, at: KeyPath, findings: Findings) -> list[RawEntry]:
+def _list_entries(listed: Any, at: KeyPath, findings: Findings) -> list[RawEntry]:
     if listed is None:
         return []
     if isinstance(listed, dict):
@@ -136,12 +277,12 @@ def _entries(listed: Any, at: KeyPath, findings: Findings) -> list[RawEntry]:
         elif name in entries:
             findings.error(place, f"the name is already taken by {dotted(entries[name].at)}")
         else:
-            entries[name] = RawEntry(name, _unfolded(values), place)
+            entries[name] = RawEntry(name, _unfold_params(values), place)
     return list(entries.values())
 
 
-def _unfolded(values: dict[str, Any]) -> dict[str, Any]:
-    """MiroFlow keeps a server below `params`: the keys of an entry, or a URL."""
+def _unfold_params(values: dict[str, Any]) -> dict[str, Any]:
+    """Moves the keys below `params` up. MiroFlow writes the keys of an entry, or a URL, there."""
     params = values.get("params")
     if isinstance(params, str):
         return {**{key: value for key, value in values.items() if key != "params"}, "url": params}
@@ -151,7 +292,7 @@ def _unfolded(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_root_keys(tree: Mapping[str, Any], roots: list[str], findings: Findings) -> None:
-    """Warns about what looks like ours. A file of another host is full of keys that are not the hub's business."""
+    """Warns about unknown root keys. In a file of another host only those count that resemble a key of the hub."""
     known = ROOT_KEYS | HARMLESS_ROOTS | set(ROOTS)
     ours = roots in ([], ["servers"])
     for key in tree:
@@ -159,7 +300,7 @@ def _check_root_keys(tree: Mapping[str, Any], roots: list[str], findings: Findin
             findings.unknown((key,), ROOT_KEYS | set(roots or ROOTS))
 
 
-def _no_root(tree: Mapping[str, Any]) -> str:
+def _missing_root_text(tree: Mapping[str, Any]) -> str:
     wanted = "there are no servers in this file; it needs one of these keys at the top: " + ", ".join(ROOTS)
     for key, value in tree.items():
         if near := nearest(key, ROOTS):
@@ -169,8 +310,8 @@ def _no_root(tree: Mapping[str, Any]) -> str:
     return wanted
 
 
-def _held_back(policy: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """Gemini: `mcp.excluded` and `mcp.allowed` name servers."""
+def _gemini_disabled(policy: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Returns the servers that Gemini's `mcp.excluded` and `mcp.allowed` disable: id -> reason."""
     allowed, excluded = policy.get("allowed"), policy.get("excluded")
     off = {name: "mcp.excluded names it" for name in names if isinstance(excluded, list) and name in excluded}
     if isinstance(allowed, list):
@@ -178,10 +319,10 @@ def _held_back(policy: Mapping[str, Any], names: Iterable[str]) -> dict[str, str
     return off
 
 
-def _refused_tools(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """opencode: `tools: {"NAME_*": false}` and `permission: {"NAME_*": deny}` refuse tools of servers.
+def _opencode_denied_tools(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Returns the tools that opencode's `tools: {"NAME_*": false}` and `permission: {"NAME_*": deny}` deny.
 
-    What a later rule allows again stays refused, unless it is the whole server: fewer tools than meant, never more.
+    What a later rule allows again stays denied, unless that is the whole server: never more tools than meant.
     """
     refused: dict[str, tuple[str, ...]] = {}
     for key in ("tools", "permission"):

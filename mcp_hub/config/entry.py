@@ -1,4 +1,4 @@
-"""One entry of a file, in whatever dialect, as a Server."""
+"""Reads one entry of a file, in any dialect, as a Server."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from mcp_hub.config.builtin_fields import BUILTINS, read_builtin
-from mcp_hub.config.canonical import canonical, restriction
-from mcp_hub.config.checks import ValidationError
-from mcp_hub.config.credentials import read_env, read_headers
-from mcp_hub.config.dialect import Dialect, RawEntry
+from mcp_hub.config.builtin_servers import BUILTINS, read_builtin
+from mcp_hub.config.commands import find_unpinned_packages, unwrap_command
+from mcp_hub.config.credentials import read_env, read_headers, read_oauth
+from mcp_hub.config.dialect import DEADLINES, FOREIGN_TRANSPORTS, SESSIONS, TRANSPORTS, Dialect, RawEntry
+from mcp_hub.config.entry_rules import Filter, Validation, read_rules
 from mcp_hub.config.extras import OF_BUILTINS, Extra, missing
-from mcp_hub.config.fields import Fields, Given
+from mcp_hub.config.field_types import ValidationError, parse_size
+from mcp_hub.config.fields import Fields, FieldValue, canonical_values, restriction
 from mcp_hub.config.findings import Findings, KeyPath
-from mcp_hub.config.keys import DEADLINES, FOREIGN_TRANSPORTS, SESSIONS, TRANSPORTS
-from mcp_hub.config.launchers import unpinned, unwrapped
 from mcp_hub.config.models import (
     CONNECT_DEADLINE_OF_INSTALLERS,
     INSTALLERS,
@@ -30,66 +29,62 @@ from mcp_hub.config.models import (
     SessionMode,
     Transport,
 )
-from mcp_hub.config.oauth_fields import read_oauth
-from mcp_hub.config.ownership import refuse_foreign_directory
-from mcp_hub.config.plain_secrets import ADVICE, plain_secrets
-from mcp_hub.config.quantities import parse_size
-from mcp_hub.config.rule_fields import read_rules
-from mcp_hub.config.rules import Filter, Validation
-from mcp_hub.config.variables import Scope, expand_tree, told
+from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, find_plain_secrets
+from mcp_hub.config.variables import VariableScope, expand_tree, explain_unresolved
 from mcp_hub.errors import ConfigError
-from mcp_hub.protocol.asking import CAPABILITY
+from mcp_hub.protocol.server_requests import CAPABILITY
+from mcp_hub.security.ownership import refuse_foreign_directory
 from mcp_hub.text import printable
 
 BROWSERS_AT_ONCE: Final = 8
-"""Sessions of a browser that may be open for different callers at the same time."""
+"""Callers that may have a session of a browser at the same time."""
 _BROWSERS: Final = re.compile(r"playwright[/-]mcp|mcp/playwright|chrome-devtools-mcp|puppeteer", re.IGNORECASE)
-"""Packages and images whose callers must not see each other's pages and cookies."""
+"""Packages and images of browsers, whose callers must not see each other's pages and cookies."""
 _UNPINNED: Final = "whoever publishes the next one decides what runs here; write NAME@X.Y.Z (Python: NAME==X.Y.Z)"
 _ERAS: Final = {era: era for era in get_args(EraPin)}
 _VALIDATIONS: Final[Mapping[str | bool, Validation]] = {
     **{word: word for word in get_args(Validation)},
-    False: "off",  # YAML 1.1 reads `off` so
+    False: "off",  # YAML 1.1 reads `off` as false
 }
 
 
-class Reading(msgspec.Struct, frozen=True):
-    """What the entries of one file have in common."""
+class EntryContext(msgspec.Struct, frozen=True):
+    """What all entries of one file are read with."""
 
     dialect: Dialect
-    scope: Scope
+    scope: VariableScope
     written: Mapping[KeyPath, str]
     findings: Findings
-    defaults: Mapping[str, Given]
+    defaults: Mapping[str, FieldValue]
 
 
-def read_entry(raw: RawEntry, reading: Reading) -> Server | None:
-    """The Server of `raw`; None, with errors in the findings, when it cannot be one.
+def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
+    """Returns the Server of an entry; None, with errors in the findings, if it is not valid.
 
-    An entry with a variable without a value, with a restriction the hub cannot keep, or of a kind it does not know
-    comes back switched off, with the reason. An entry the user switched off never has errors, only warnings.
+    An entry is returned switched off, with the reason, if a variable has no value, if the hub cannot keep one of its
+    restrictions, or if its kind is unknown. An entry that the user has switched off has no errors, only warnings.
     """
     findings = reading.findings.part()
-    given, unresolved = _given(raw, reading, findings)
+    given, unresolved = _expanded_values(raw, reading, findings)
     fields = Fields(given, findings, reading.scope, reading.written, unresolved)
     on = fields.flag("enabled") is not False and fields.flag("disabled") is not True
     reason = reading.dialect.off.get(raw.id) or restriction(raw.values)
     server = None
     if (foreign := _foreign_kind(raw, given)) is not None:
-        server = _parked(raw.id, foreign if on else None)
+        server = _disabled_entry(raw.id, foreign if on else None)
     else:
-        values = _values(raw, fields, reading.dialect, findings, unresolved)
+        values = _server_fields(raw, fields, reading.dialect, findings, unresolved)
         values |= read_rules(fields, findings, raw.at)
         values["oauth"] = read_oauth(fields, findings)
         _add_refused(values, reading.dialect.refused.get(raw.id, ()))
-        reason = reason or told(unresolved, raw.at) or (_lacking(values) if on else None)
+        reason = reason or explain_unresolved(unresolved, raw.at) or (_missing_extra(values) if on else None)
         if not findings.errors:
-            server = _built(raw, values, on, reason, findings)
+            server = _make_server(raw, values, on, reason, findings)
     if server is None and not on:
-        # Parked entries are often half-finished, or for another program.
-        server = _parked(raw.id, None)
+        # Disabled entries are often unfinished, or for another program.
+        server = _disabled_entry(raw.id, None)
     if server is not None and server.enabled:
-        for package in unpinned(server.command or "", server.args):
+        for package in find_unpinned_packages(server.command or "", server.args):
             findings.advise(raw.at, f"{printable(package, 100)!r} is not pinned to one version: {_UNPINNED}")
     reading.findings.add(findings, errors_as_warnings=not on)
     if server is not None and server.disabled_reason is not None:
@@ -97,11 +92,13 @@ def read_entry(raw: RawEntry, reading: Reading) -> Server | None:
     return server
 
 
-def _given(raw: RawEntry, reading: Reading, findings: Findings) -> tuple[dict[str, Given], dict[KeyPath, str]]:
-    """The keys of the entry over the file's defaults, expanded, and {place: reason} of what has no value."""
-    given = {**reading.defaults, **canonical(raw.values, raw.at, reading.dialect, findings)}
-    for at in plain_secrets(given, reading.scope):
-        findings.advise(at, ADVICE)
+def _expanded_values(
+    raw: RawEntry, reading: EntryContext, findings: Findings
+) -> tuple[dict[str, FieldValue], dict[KeyPath, str]]:
+    """Returns the expanded keys of the entry over the defaults, and {place: reason} of variables without a value."""
+    given = {**reading.defaults, **canonical_values(raw.values, raw.at, reading.dialect, findings)}
+    for at in find_plain_secrets(given, reading.scope):
+        findings.advise(at, PLAIN_SECRET_ADVICE)
     unresolved: dict[KeyPath, str] = {}
     for name, item in given.items():
         value, missing = expand_tree(item.value, reading.scope, item.at)
@@ -109,16 +106,16 @@ def _given(raw: RawEntry, reading: Reading, findings: Findings) -> tuple[dict[st
         unresolved.update(missing)
     command = given.get("command")
     if command is not None and isinstance(command.value, dict):
-        # Zed, formerly.
+        # An older form of Zed.
         del given["command"]
         for key, name in (("path", "command"), ("args", "args"), ("env", "env")):
             if key in command.value:
-                given[name] = Given(command.value[key], (*command.at, key))
+                given[name] = FieldValue(command.value[key], (*command.at, key))
     return given, unresolved
 
 
-def _foreign_kind(raw: RawEntry, given: Mapping[str, Given]) -> str | None:
-    """Why an entry is of a kind that only its own host can start."""
+def _foreign_kind(raw: RawEntry, given: Mapping[str, FieldValue]) -> str | None:
+    """Returns why only its own host can start an entry; None if the hub can."""
     kind = given["transport"].value if "transport" in given else None
     if isinstance(kind, str) and kind.lower() in FOREIGN_TRANSPORTS:
         return f"the transport '{kind.lower()}' is not supported"
@@ -127,10 +124,10 @@ def _foreign_kind(raw: RawEntry, given: Mapping[str, Given]) -> str | None:
     return None
 
 
-def _values(
+def _server_fields(
     raw: RawEntry, fields: Fields, dialect: Dialect, findings: Findings, unresolved: dict[KeyPath, str]
 ) -> dict[str, Any]:
-    """The fields of the Server. What is wrong is in the findings, what has no value in `unresolved`."""
+    """Reads the fields of the Server. Errors go to the findings, variables without a value to `unresolved`."""
     command, args = _command(fields)
     url, tools_dir = fields.text("url"), fields.path("tools_dir")
     builtin = fields.choice("builtin", BUILTINS)
@@ -153,7 +150,7 @@ def _values(
         "browser": browser,
         "namespace": _namespace(raw.id, fields),
         "session": _session(fields, browser=browser),
-        "deadlines": _deadlines(fields, installs=_installs(command, args)),
+        "deadlines": _deadlines(fields, installs=_is_installer(command, args)),
         **read_builtin(fields, builtin, raw.at, findings, unresolved),
     }
     optional = {
@@ -162,7 +159,7 @@ def _values(
         "keep_catalog": fields.flag("keep_catalog"),
         "era": fields.choice("era", _ERAS),
         "max_frame": fields.parsed("max_frame", parse_size),
-        "max_sessions": fields.parsed("max_sessions", count) or (BROWSERS_AT_ONCE if browser else None),
+        "max_sessions": fields.parsed("max_sessions", parse_count) or (BROWSERS_AT_ONCE if browser else None),
         "allow": _allow(fields),
         "idle": fields.seconds("idle"),
         "validate_arguments": fields.choice("validate_arguments", _VALIDATIONS),
@@ -170,25 +167,27 @@ def _values(
     }
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not tools_dir.is_dir():
-        unresolved.setdefault(fields.given["tools_dir"].at, f"there is no directory {printable(str(tools_dir))}")
+        unresolved.setdefault(fields.values["tools_dir"].at, f"there is no directory {printable(str(tools_dir))}")
     elif tools_dir is not None:
-        check_tools_dir(tools_dir, fields.given["tools_dir"].at, findings)
+        check_tools_dir(tools_dir, fields.values["tools_dir"].at, findings)
     return values | {name: value for name, value in optional.items() if value is not None}
 
 
-def _built(raw: RawEntry, values: dict[str, Any], on: bool, reason: str | None, findings: Findings) -> Server | None:
+def _make_server(
+    raw: RawEntry, values: dict[str, Any], on: bool, reason: str | None, findings: Findings
+) -> Server | None:
     reason = reason if on else None
     try:
         return Server(**values, enabled=on and reason is None, disabled_reason=reason)
     except ValidationError as error:
         if reason is not None:
-            return _parked(raw.id, reason)
+            return _disabled_entry(raw.id, reason)
         for at, text in error.errors:
             findings.error((*raw.at, *at), text)
         return None
 
 
-def _lacking(values: Mapping[str, Any]) -> str | None:
+def _missing_extra(values: Mapping[str, Any]) -> str | None:
     """Returns why the entry cannot be served where an extra that it needs is not installed, else None."""
     extra: Extra | None = OF_BUILTINS.get(values["builtin"] or "")
     if extra is None and values["oauth"] is not None:
@@ -197,20 +196,20 @@ def _lacking(values: Mapping[str, Any]) -> str | None:
 
 
 def _add_refused(values: dict[str, Any], patterns: tuple[str, ...]) -> None:
-    """Tools that a rule elsewhere in the file refuses."""
+    """Adds the tools that a rule elsewhere in the file denies."""
     if patterns:
         before = values["filters"].get("tools", Filter())
         values["filters"]["tools"] = before.model_copy(update={"deny": (*before.deny, *patterns)})
 
 
-def _parked(id: str, reason: str | None) -> Server:
-    """An entry that is off and of which no more can be said."""
+def _disabled_entry(id: str, reason: str | None) -> Server:
+    """Returns a disabled entry that is not read further."""
     return Server(id=id, transport="stdio", command="", namespace=id, enabled=False, disabled_reason=reason)
 
 
 def _command(fields: Fields) -> tuple[str | None, tuple[str, ...]]:
-    """`command` and `args`; opencode has both in one list."""
-    given = fields.given.get("command")
+    """Reads `command` and `args`; opencode has both in one list."""
+    given = fields.values.get("command")
     if given is None or not isinstance(given.value, list):
         command, args = fields.text("command"), fields.texts("args")
     elif not given.value:
@@ -220,20 +219,20 @@ def _command(fields: Fields) -> tuple[str | None, tuple[str, ...]]:
         words = fields.texts("command")
         command, args = (words[0] if words else None), (*words[1:], *fields.texts("args"))
     if command is not None and not command.strip():
-        fields.error(fields.given["command"].at, "must not be empty")
+        fields.error(fields.values["command"].at, "must not be empty")
     if command is not None and command.startswith(("~/", "~\\")):
         command = str(fields.scope.path(command))
     return command, args
 
 
 def _transport(fields: Fields, dialect: Dialect, url: str | None) -> Transport | None:
-    """What the entry says; else by its target: a `/sse` path is SSE, another URL is tried."""
+    """Reads the transport. Without one a command means stdio, a path `/sse` SSE, any other URL `auto`."""
     inferred: Transport = "stdio" if url is None else "auto"
-    if url is not None and fields.given["url"].at[-1] == "httpUrl":
+    if url is not None and fields.values["url"].at[-1] == "httpUrl":
         inferred = "http"
     elif url is not None and (dialect.gemini or _path_of(url).rstrip("/").endswith("/sse")):
         inferred = "sse"
-    given = fields.given.get("transport")
+    given = fields.values.get("transport")
     if given is None or given.value is None:
         return inferred
     named = TRANSPORTS.get(given.value.lower()) if isinstance(given.value, str) else None
@@ -245,25 +244,25 @@ def _transport(fields: Fields, dialect: Dialect, url: str | None) -> Transport |
 
 
 def _check_target(at: KeyPath, fields: Fields, url: str | None, transport: Transport | None) -> None:
-    named = [name for name in TARGETS if name in fields and fields.given[name].value is not None]
+    named = [name for name in TARGETS if name in fields and fields.values[name].value is not None]
     if len(named) != 1:
-        found = " and ".join(f"'{fields.given[name].at[-1]}'" for name in named) if named else "none of them"
+        found = " and ".join(f"'{fields.values[name].at[-1]}'" for name in named) if named else "none of them"
         *others, last = (f"'{name}'" for name in TARGETS)
         fields.error(at, f"needs exactly one of {', '.join(others)} and {last}, but has {found}")
         return
     if transport is not None and (transport == "stdio") != (named[0] != "url") and "transport" in fields:
         needed = "'command'" if transport == "stdio" else "'url'"
-        fields.error(fields.given["transport"].at, f"says '{transport}', which needs a {needed}")
+        fields.error(fields.values["transport"].at, f"says '{transport}', which needs a {needed}")
     if named[0] != "url" and (key := next((key for key in ("api_key", "bearer_token_env_var") if key in fields), None)):
-        fields.error(fields.given[key].at, "is for an entry with a 'url'; a command gets its key by 'env'")
+        fields.error(fields.values[key].at, "is for an entry with a 'url'; a command gets its key by 'env'")
     if url is not None and not _is_http(url):
-        fields.error(fields.given["url"].at, "must be a URL that begins with http:// or https:// and names a host")
+        fields.error(fields.values["url"].at, "must be a URL that begins with http:// or https:// and names a host")
 
 
 def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        # Reading the port is what checks it.
+        # Reading the port checks it.
         return (
             parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and url.isprintable()
         )
@@ -286,7 +285,9 @@ def _namespace(id: str, fields: Fields) -> str:
 def _session(fields: Fields, *, browser: bool) -> SessionMode:
     chosen = fields.choice("session", SESSIONS)
     if browser and chosen == "call":
-        fields.error(fields.given["session"].at, "cannot be 'call' for a browser, which would open anew for every call")
+        fields.error(
+            fields.values["session"].at, "cannot be 'call' for a browser, which would open anew for every call"
+        )
     if chosen is not None:
         return chosen
     return "client" if browser else "shared"
@@ -298,20 +299,20 @@ def _allow(fields: Fields) -> tuple[str, ...] | None:
     words = fields.texts("allow")
     for word in words:
         if word not in CAPABILITY.values():
-            fields.error(fields.given["allow"].at, f"must be a list of {', '.join(CAPABILITY.values())}")
+            fields.error(fields.values["allow"].at, f"must be a list of {', '.join(CAPABILITY.values())}")
     return words
 
 
-def count(value: Any) -> int:
+def parse_count(value: Any) -> int:
     """Reads a whole number of 1 or more. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("must be a whole number of 1 or more")
     return value
 
 
-def _installs(command: str | None, args: tuple[str, ...]) -> bool:
-    """Whether the first start may have to download a package."""
-    return unwrapped(command or "", args)[0] in INSTALLERS
+def _is_installer(command: str | None, args: tuple[str, ...]) -> bool:
+    """Returns whether the first start may have to download a package."""
+    return unwrap_command(command or "", args)[0] in INSTALLERS
 
 
 def _deadlines(fields: Fields, *, installs: bool) -> Deadlines:
@@ -321,7 +322,7 @@ def _deadlines(fields: Fields, *, installs: bool) -> Deadlines:
 
 
 def check_tools_dir(directory: Path, at: KeyPath, findings: Findings) -> None:
-    """An error of the file where somebody else can put functions there; each file is looked at when it is imported."""
+    """Adds an error if other users can write to a directory of tools. Its files are checked when they are imported."""
     try:
         for text in refuse_foreign_directory(directory):
             findings.warning(at, printable(text, 500))
@@ -329,8 +330,8 @@ def check_tools_dir(directory: Path, at: KeyPath, findings: Findings) -> None:
         findings.error(at, printable(str(error), 500))
 
 
-def local_tools(directory: Path, id: str) -> Server:
-    """The entry that the root key `tools_dir` stands for."""
+def local_tools_server(directory: Path, id: str) -> Server:
+    """Returns the Server that the root key `tools_dir` stands for."""
     missing = None if directory.is_dir() else f"there is no directory {printable(str(directory))}"
     return Server(
         id=id, transport="stdio", tools_dir=directory, namespace=id, enabled=missing is None, disabled_reason=missing

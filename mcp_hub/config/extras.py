@@ -1,4 +1,4 @@
-"""The extras of the distribution: what needs which, whether it is installed, and the command that installs it."""
+"""The extras of the distribution: what needs them, whether they are installed, and the command that installs them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PACKAGES: Final[Mapping[Extra, tuple[str, ...]]] = {
     "keyring": ("keyring",),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
-"""What is imported of each extra."""
+"""Extra -> the packages of it that are imported."""
 OF_BUILTINS: Final[Mapping[str, Extra]] = {"web": "web", "native": "web", "browser": "browser"}
-"""The extra that a built-in server needs; the others need none."""
+"""Built-in server -> the extra that it needs. The others need none."""
 
 
 def missing(extra: Extra) -> str | None:
-    """Returns what to tell the user where an extra is not installed, else None. Imports nothing of it."""
+    """Returns what to tell the user if an extra is not installed, else None. It imports nothing of the extra."""
     if all(_is_there(package) for package in _PACKAGES[extra]):
         return None
     return f"it needs the extra '{extra}', which is not installed; run: pip install '{DISTRIBUTION}[{extra}]'"
@@ -34,5 +34,5 @@ def _is_there(package: str) -> bool:
         spec = find_spec(package)
     except (ImportError, ValueError):
         return False
-    # A directory of that name in the working directory is a package without a file, and not the one that is meant.
+    # A directory of that name in the working directory is a package without a file, not the package of the extra.
     return spec is not None and spec.origin is not None

@@ -1,4 +1,4 @@
-"""The keys of one mapping, read one by one: what does not fit becomes a finding, never an exception."""
+"""Reads the keys of one mapping, whatever its dialect. What does not fit becomes a finding, never an exception."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from mcp_hub.config.findings import Findings, KeyPath
-from mcp_hub.config.quantities import parse_duration
-from mcp_hub.config.variables import Scope
+from mcp_hub.config.dialect import (
+    ALIASES,
+    DEADLINES,
+    DEFAULTS,
+    ENTRY_KEYS,
+    FILTERS,
+    RESTRICTIONS,
+    TIMEOUTS,
+    TRANSPORTS,
+    WITHOUT_EFFECT,
+    Dialect,
+)
+from mcp_hub.config.field_types import parse_duration
+from mcp_hub.config.findings import Findings, KeyPath, is_remark, only_known
+from mcp_hub.config.variables import VariableScope
 
 T = TypeVar("T")
 
@@ -20,41 +32,42 @@ _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 
 
-class Given(msgspec.Struct, frozen=True):
-    """A value and where it stands."""
+class FieldValue(msgspec.Struct, frozen=True):
+    """A value and its place in the file."""
 
     value: Any
     at: KeyPath
     unit: float = 1.0
-    """Seconds in one, of a plain number that is a duration."""
+    """Seconds in one unit, if the value is a plain number and a duration."""
 
 
 class Fields:
-    """Typed access to `given`. Every method returns None, or something empty, for what is absent or wrong.
+    """Typed access to the keys of one mapping. Methods return None, or an empty value, for what is absent or wrong.
 
-    No message quotes a value. Places in `unresolved` are excused: they hold a variable without a value.
+    What is wrong is added to the findings, which never quote a value. Places in `unresolved`, whose variables have no
+    value, are no errors.
     """
 
     def __init__(
         self,
-        given: Mapping[str, Given],
+        values: Mapping[str, FieldValue],
         findings: Findings,
-        scope: Scope,
+        scope: VariableScope,
         written: Mapping[KeyPath, str],
         unresolved: Iterable[KeyPath] = (),
     ) -> None:
-        self.given = given
+        self.values = values
         self.scope = scope
         self._findings = findings
         self._written = written
         self._unresolved = tuple(unresolved)
 
     def __contains__(self, name: str) -> bool:
-        return name in self.given
+        return name in self.values
 
-    def inner(self, given: Mapping[str, Given]) -> Fields:
-        """The same reading of other keys."""
-        return Fields(given, self._findings, self.scope, self._written, self._unresolved)
+    def inner(self, values: Mapping[str, FieldValue]) -> Fields:
+        """Returns Fields for other keys, with the same findings and scope."""
+        return Fields(values, self._findings, self.scope, self._written, self._unresolved)
 
     def error(self, at: KeyPath, text: str) -> None:
         if not any(place[: len(at)] == at for place in self._unresolved):
@@ -72,7 +85,7 @@ class Fields:
         return self._usable(given.value, given.at)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts; numbers and booleans in it become texts."""
+        """Reads a list of texts. Numbers and booleans in it become texts."""
         if (given := self._get(name)) is None:
             return ()
         if not isinstance(given.value, list):
@@ -102,7 +115,7 @@ class Fields:
         return None
 
     def parsed(self, name: str, parse: Callable[[Any], T]) -> T | None:
-        """What `parse` makes of the value; its ValueError is the finding."""
+        """Returns what `parse` makes of the value. Its ValueError becomes the finding."""
         if (given := self._get(name)) is None:
             return None
         try:
@@ -112,7 +125,7 @@ class Fields:
             return None
 
     def seconds(self, name: str) -> float | None:
-        unit = self.given[name].unit if name in self.given else 1.0
+        unit = self.values[name].unit if name in self.values else 1.0
 
         def parse(value: Any) -> float:
             return parse_duration(value) * (unit if isinstance(value, int | float) else 1.0)
@@ -124,35 +137,35 @@ class Fields:
         if text is None:
             return None
         if not text:
-            self.error(self.given[name].at, "must not be empty")
+            self.error(self.values[name].at, "must not be empty")
             return None
         return self.scope.path(text)
 
-    def mapping(self, name: str, *, pairs: bool = False) -> dict[str, Given] | None:
-        """The mapping's values with their places. `pairs`: a list of `NAME=value` counts as one (1MCP)."""
+    def mapping(self, name: str, *, pairs: bool = False) -> dict[str, FieldValue] | None:
+        """Reads a mapping of names to values. With `pairs` a list of `NAME=value` counts too (1MCP)."""
         if (given := self._get(name)) is None:
             return None
         if isinstance(given.value, dict):
-            return {key: Given(value, (*given.at, key)) for key, value in given.value.items()}
+            return {key: FieldValue(value, (*given.at, key)) for key, value in given.value.items()}
         if not pairs or not isinstance(given.value, list):
             self.error(given.at, "must be a mapping of names to values")
             return None
-        found: dict[str, Given] = {}
+        found: dict[str, FieldValue] = {}
         for index, item in enumerate(given.value):
             key, equals, value = item.partition("=") if isinstance(item, str) else ("", "", "")
             if not equals:
                 self.error((*given.at, index), "must be a text NAME=value")
             else:
-                found[key] = Given(value, (*given.at, index))
+                found[key] = FieldValue(value, (*given.at, index))
         return found
 
     def scalar(self, value: Any, at: KeyPath) -> str | None:
-        """A text, number or boolean as the text it was written as."""
+        """Returns a text, number or boolean as the text that was written."""
         if isinstance(value, str):
             return self._usable(value, at)
         if isinstance(value, bool):
             written = self._written.get(at, "")
-            # YAML reads `no` and `on` as booleans; whoever wrote them meant the words.
+            # YAML reads the words `no` and `on` as booleans.
             return written if written.lower() not in ("", "true", "false") else str(value).lower()
         if (isinstance(value, int) and value.bit_length() <= 64) or (isinstance(value, float) and math.isfinite(value)):
             return self._written.get(at) or str(value)
@@ -161,12 +174,12 @@ class Fields:
         self.error(at, "must be a text")
         return None
 
-    def _get(self, name: str) -> Given | None:
-        given = self.given.get(name)
+    def _get(self, name: str) -> FieldValue | None:
+        given = self.values.get(name)
         return None if given is None or given.value is None else given
 
     def _usable(self, text: str, at: KeyPath) -> str | None:
-        """The system refuses a NUL in what a process is started with, and what no encoding can hold."""
+        """Returns the text; None for a NUL and for what cannot be encoded, which no process can be started with."""
         try:
             text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
@@ -176,3 +189,92 @@ class Fields:
             self.error(at, "holds a NUL character")
             return None
         return text
+
+
+def canonical_values(
+    values: Mapping[str, Any], at: KeyPath, dialect: Dialect, findings: Findings
+) -> dict[str, FieldValue]:
+    """Returns `values` by canonical key; deadlines of every spelling as `deadlines.call` and so on.
+
+    An unknown key is a warning, two keys that contradict each other are an error.
+    """
+    found: dict[str, FieldValue] = {}
+    for key, value in values.items():
+        place = (*at, key)
+        if key == "deadlines":
+            for name, given in _read_deadlines(value, place, findings).items():
+                _add_value(found, name, given, findings)
+        elif key in TIMEOUTS:
+            _add_value(found, *_timeout(key, value, place, dialect, findings), findings)
+        elif key in FILTERS:
+            _add_value(found, f"filters.{FILTERS[key]}", FieldValue(value, place), findings)
+        elif key == "tools":
+            _add_value(
+                found, "tools" if isinstance(value, dict) else "filters.tools.allow", FieldValue(value, place), findings
+            )
+        elif key in ALIASES:
+            _add_value(found, ALIASES[key], FieldValue(value, place), findings)
+        elif key in WITHOUT_EFFECT:
+            if value:
+                findings.warning(place, f"has no effect: {WITHOUT_EFFECT[key]}")
+        elif key not in ENTRY_KEYS and not is_remark(key):
+            findings.unknown(place, {"deadlines", "timeout", "tools", *ALIASES, *FILTERS})
+    return found
+
+
+def read_defaults(root: Mapping[str, Any], dialect: Dialect, findings: Findings) -> dict[str, FieldValue]:
+    """Returns the values of `defaults` (1MCP: `serverDefaults`) by canonical key."""
+    found: dict[str, FieldValue] = {}
+    for key in ("serverDefaults", "defaults"):
+        values = root.get(key)
+        if isinstance(values, dict):
+            found |= canonical_values(only_known(values, DEFAULTS, (key,), findings), (key,), dialect, findings)
+        elif values is not None:
+            findings.error((key,), "must be a mapping of keys to values")
+    return found
+
+
+def restriction(values: Mapping[str, Any]) -> str | None:
+    """Returns why the entry must stay off, if it has a restriction that the hub cannot keep.
+
+    Serving it anyway would silently widen what can be reached.
+    """
+    for key, what in RESTRICTIONS.items():
+        value = values.get(key)
+        if value is True or (isinstance(value, dict) and value.get("enabled") is True):
+            return f"{what} ('{key}') cannot be kept by the hub"
+    return None
+
+
+def _read_deadlines(value: Any, at: KeyPath, findings: Findings) -> dict[str, FieldValue]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        findings.error(at, f"must be a mapping with {', '.join(DEADLINES)}")
+        return {}
+    known = only_known(value, DEADLINES, at, findings)
+    return {f"deadlines.{name}": FieldValue(inner, (*at, name)) for name, inner in known.items()}
+
+
+def _timeout(key: str, value: Any, at: KeyPath, dialect: Dialect, findings: Findings) -> tuple[str, FieldValue]:
+    deadline, unit = TIMEOUTS[key]
+    if unit is None:
+        unit = dialect.timeout_unit(value)
+        deadline = "list" if dialect.timeout_of_list else deadline
+        if unit != 1.0 and not dialect.counts_milliseconds:
+            findings.warning(at, "is read as milliseconds; write it with its unit, such as '90s' or '2h'")
+    return f"deadlines.{deadline}", FieldValue(value, at, unit)
+
+
+def _add_value(found: dict[str, FieldValue], name: str, given: FieldValue, findings: Findings) -> None:
+    before = found.setdefault(name, given)
+    if before.value is None:
+        found[name] = given
+    elif given.value is not None and before is not given and _comparable(name, before) != _comparable(name, given):
+        findings.error(given.at, f"says the same thing as '{before.at[-1]}' in another way; keep one of them")
+
+
+def _comparable(name: str, given: FieldValue) -> Any:
+    if name == "transport" and isinstance(given.value, str):
+        return TRANSPORTS.get(given.value.lower(), given.value)
+    return given.value

@@ -1,11 +1,11 @@
-"""What is wrong or odd in a configuration file: every finding on a line of its own, with its place."""
+"""Findings: the errors, warnings and advice about a configuration file, each with its place."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -13,14 +13,14 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
 
 KeyPath = tuple[str | int, ...]
-"""The keys and list positions that lead from the top of the document to a value."""
+"""The keys and list positions that lead from the top of a document to a value."""
 
 _PLAIN_KEY: Final = re.compile(r"[^\s.:\[\]'\"]+")
-_CLOSE_ENOUGH: Final = 0.7
+_MIN_SIMILARITY: Final = 0.7
 
 
 def dotted(at: KeyPath) -> str:
-    """`servers.github.args[2]`; a key that would be misread is quoted."""
+    """Returns a place as `servers.github.args[2]`. A key that would be misread is quoted."""
     text = ""
     for part in at:
         if isinstance(part, int):
@@ -32,31 +32,31 @@ def dotted(at: KeyPath) -> str:
 
 
 def nearest(key: str, known: Iterable[str]) -> str | None:
-    """The known key that `key` is most likely a misspelling of."""
+    """Returns the known key that `key` is most likely a misspelling of; None if there is none."""
     folded = {name.lower(): name for name in sorted(known)}
-    found = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=_CLOSE_ENOUGH)
+    found = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=_MIN_SIMILARITY)
     return folded[found[0]] if found else None
 
 
-class Finding(msgspec.Struct, frozen=True):
+class FileFinding(msgspec.Struct, frozen=True):
     line: int | None
     text: str
 
 
 class Findings:
-    """Errors and warnings of one file, in the order of its lines when told.
+    """Collects the errors, warnings and advice about one file, and returns them in the order of its lines.
 
-    No text given to it may contain a value that could be a secret.
+    No text that is added may contain a value that could be a secret.
     """
 
     def __init__(self, file: str, line_of: Callable[[KeyPath], int | None]) -> None:
         self._file = file
         self._line_of = line_of
-        self.errors: list[Finding] = []
-        self.warnings: list[Finding] = []
-        self.advice: list[Finding] = []
-        """What works, and could be safer; for who asks."""
-        self._misspelt: list[Finding] = []
+        self.errors: list[FileFinding] = []
+        self.warnings: list[FileFinding] = []
+        self.advice: list[FileFinding] = []
+        """What works and could be safer. Shown by `check`."""
+        self._misspelt: list[FileFinding] = []
 
     def error(self, at: KeyPath, text: str) -> None:
         self.errors.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
@@ -68,7 +68,7 @@ class Findings:
         self.advice.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
 
     def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
-        """The key at `at` means nothing here."""
+        """Warns that the key at `at` is unknown, and names the known one that it resembles."""
         near = nearest(str(at[-1]), known)
         meant = f"; did you mean '{near}'?" if near else " and is ignored"
         finding = self._finding(at, f"{dotted(at)} is not known{meant}")
@@ -77,7 +77,7 @@ class Findings:
             self._misspelt.append(finding)
 
     def part(self) -> Findings:
-        """An empty collection of the same file, to be added by `add` once its weight is known."""
+        """Returns empty findings of the same file. `add` adds them later, as errors or as warnings."""
         return Findings(self._file, self._line_of)
 
     def add(self, part: Findings, *, errors_as_warnings: bool = False) -> None:
@@ -86,29 +86,43 @@ class Findings:
         self.advice.extend(part.advice)
         self._misspelt.extend(part._misspelt)
 
-    def told(self) -> tuple[str, ...]:
-        """The warnings as lines of text."""
+    def warning_lines(self) -> tuple[str, ...]:
+        """Returns the warnings as lines of text."""
         return self._lines(self.warnings)
 
-    def advised(self) -> tuple[str, ...]:
-        """The advice as lines of text."""
+    def advice_lines(self) -> tuple[str, ...]:
+        """Returns the advice as lines of text."""
         return self._lines(self.advice)
 
-    def wrong(self) -> tuple[str, ...]:
-        """The errors as lines of text, with the misspelt keys that may be their cause."""
+    def error_lines(self) -> tuple[str, ...]:
+        """Returns the errors as lines of text, with the misspelt keys that may be their cause."""
         return self._lines(self.errors + self._misspelt) if self.errors else ()
 
     def raise_errors(self, also: Iterable[str] = ()) -> None:
-        """ConfigError with all errors, if there are any, and the lines `also`, which may be their cause."""
+        """Raises ConfigError with all errors if there are any, and with the lines `also`, which may be their cause."""
         if self.errors:
-            raise ConfigError("\n".join([*self.wrong(), *also]))
+            raise ConfigError("\n".join([*self.error_lines(), *also]))
 
-    def _finding(self, at: KeyPath, text: str) -> Finding:
-        return Finding(self._line_of(at), text)
+    def _finding(self, at: KeyPath, text: str) -> FileFinding:
+        return FileFinding(self._line_of(at), text)
 
-    def _lines(self, findings: list[Finding]) -> tuple[str, ...]:
+    def _lines(self, findings: list[FileFinding]) -> tuple[str, ...]:
         ordered = sorted(findings, key=lambda finding: finding.line or 0)
         return tuple(dict.fromkeys(f"{self._where(finding.line)}: {finding.text}" for finding in ordered))
 
     def _where(self, line: int | None) -> str:
         return self._file if line is None else f"{self._file}:{line}"
+
+
+def only_known(values: Mapping[str, Any], known: Iterable[str], at: KeyPath, findings: Findings) -> dict[str, Any]:
+    """Returns `values` without the keys that are not `known`, and warns of each of those."""
+    names = set(known)
+    for key in values:
+        if key not in names and not is_remark(key):
+            findings.unknown((*at, key), names)
+    return {key: value for key, value in values.items() if key in names}
+
+
+def is_remark(key: str) -> bool:
+    """Returns whether a key is one for comments in JSON, or for anchors in YAML."""
+    return key.startswith(("_", "//", "#", "x-", "$comment"))

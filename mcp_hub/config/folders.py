@@ -1,6 +1,6 @@
-"""What lies in the folders beside a configuration: `native`, `builtin` and `mcp` of `tools_dir`, `configs/tool_sets`.
+"""Reads the folders beside a configuration: tools and servers in files of their own, tool sets, skills.
 
-A file that is broken is told of and left out; the others count.
+A broken file is reported and left out; the others count.
 """
 
 from __future__ import annotations
@@ -12,47 +12,142 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.config.beside import MCP, NATIVE, SKILLS, Duplicate, Found
-from mcp_hub.config.canonical import read_defaults
-from mcp_hub.config.dialect import Dialect, RawEntry, find_entries
-from mcp_hub.config.document import Document, read_document
-from mcp_hub.config.entry import Reading, read_entry
+from mcp_hub.config.config_files import ConfigDocument, folder_files, read_document
+from mcp_hub.config.dialect import FILE_NAMES, HARMLESS_ROOTS, ROOT_KEYS, ROOTS, Dialect, RawEntry, find_entries
+from mcp_hub.config.entry import EntryContext, check_tools_dir, local_tools_server, read_entry
+from mcp_hub.config.entry_rules import ToolRules
 from mcp_hub.config.extras import OF_BUILTINS, missing
-from mcp_hub.config.file_stamps import folder_files
-from mcp_hub.config.findings import Finding, Findings, KeyPath
-from mcp_hub.config.keys import HARMLESS_ROOTS, ROOT_KEYS, ROOTS
+from mcp_hub.config.field_types import SecretStr
+from mcp_hub.config.fields import Fields, read_defaults
+from mcp_hub.config.findings import FileFinding, Findings, KeyPath
+from mcp_hub.config.frozen import read_model
 from mcp_hub.config.models import Server
-from mcp_hub.config.rule_fields import read_model
-from mcp_hub.config.rules import ToolRules, ToolSet
-from mcp_hub.config.secret_str import SecretStr
+from mcp_hub.config.root_rules import ToolSetSettings
 from mcp_hub.config.skill import SKILL_FILE, Skill, read_skill
-from mcp_hub.config.variables import Scope
+from mcp_hub.config.variables import VariableScope
 from mcp_hub.errors import ConfigError
+from mcp_hub.security.ownership import refuse_foreign_directory
 from mcp_hub.text import printable
 
+TOOLS: Final = "tools"
+"""The default directory of tools, beside a file with one of `FILE_NAMES`."""
+NATIVE: Final = "native"
+"""The name of a folder, and of the server that its tools become."""
+BUILTIN: Final = "builtin"
+MCP: Final = "mcp"
+TOOL_SETS: Final = Path("configs", "tool_sets")
+LOCAL: Final = "local"
+"""The name of the server that the root key `tools_dir` stands for."""
+SKILLS: Final = "skills"
+"""The name of a root key, and of the server that it stands for."""
 MAX_SKILLS: Final = 200
 MAX_NATIVE: Final = 512 * 1024
-"""Characters of all native tools together: they travel in the environment of a process, which is bounded."""
+"""Characters of all native tools together. They are passed in the environment of a process, which is bounded."""
 _BARE: Final = frozenset({"command", "cmd", "url", "httpUrl", "serverUrl", "mcp_server_url"})
-"""A mapping with one of these at its top is an entry itself."""
+"""A mapping with one of these keys at its top is an entry itself."""
 
 
-class FolderReading:
-    """Reads them for the configuration at `path`; what comes of it is put into `found`."""
+class Duplicate(msgspec.Struct, frozen=True):
+    """A name that was found twice; the first is kept. `what` is `tool`, `server`, `tool set` or `skill`."""
 
-    def __init__(self, path: Path, scope: Scope, found: Found) -> None:
+    what: str
+    name: str
+    kept: str
+    dropped: str
+    """`kept` and `dropped` are the places of the two."""
+
+    def __str__(self) -> str:
+        return f"{self.dropped}: the {self.what} {printable(self.name, 100)!r} is left out: {self.kept} has it already"
+
+
+class FolderContents(msgspec.Struct):
+    """What was found in the folders."""
+
+    servers: list[Server] = msgspec.field(default_factory=list)
+    """The servers of files of their own."""
+    native: Server | None = None
+    tool_sets: list[ToolSetSettings] = msgspec.field(default_factory=list)
+    left_out: list[str] = msgspec.field(default_factory=list)
+    """The errors of files that were left out, a line each."""
+    warnings: list[str] = msgspec.field(default_factory=list)
+    advice: list[str] = msgspec.field(default_factory=list)
+    duplicates: list[Duplicate] = msgspec.field(default_factory=list)
+    folders: list[Path] = msgspec.field(default_factory=list)
+    """The folders whose files belong to the configuration."""
+
+
+class FolderReader:
+    """Reads the folders beside the configuration at `path`, whose own entries win where names are equal."""
+
+    def __init__(self, path: Path, scope: VariableScope) -> None:
         self._path = path
         self._scope = scope
-        self.found = found
+        self.found = FolderContents()
 
-    def tools(self, directory: Path, ids: Mapping[str, str], namespace: str) -> None:
-        """`native` and `mcp` of a directory of tools. `ids` are the servers there are, each with where it stands."""
+    def servers(self, fields: Fields, ids: set[str], findings: Findings) -> list[Server]:
+        """Returns the servers of the folders: native and local tools, others, skills. `ids` are those of the file."""
+        tools_dir = fields.path("tools_dir")
+        local = None
+        if tools_dir is not None and LOCAL in ids:
+            findings.error(("tools_dir",), f"stands for an entry '{LOCAL}', but there is one of that name already")
+            return []
+        if tools_dir is not None:
+            local = local_tools_server(tools_dir, LOCAL)
+            if local.disabled_reason is not None:
+                findings.warning(("tools_dir",), f"is switched off: {local.disabled_reason}")
+            else:
+                check_tools_dir(tools_dir, ("tools_dir",), findings)
+        elif "tools_dir" not in fields and self._path.name in FILE_NAMES and not self._scope.literal:
+            # Python files in `tools` itself do not count, as a directory of this name is likely to hold something else.
+            tools_dir = self._path.parent / TOOLS
+            if LOCAL not in ids and any((tools_dir / BUILTIN).glob("*.py")):
+                try:
+                    self.found.warnings += refuse_foreign_directory(tools_dir / BUILTIN)
+                    local = local_tools_server(tools_dir / BUILTIN, LOCAL)
+                except ConfigError as error:
+                    self.found.left_out.append(printable(str(error), 500))
+        if tools_dir is not None:
+            there = {id: self._path.name for id in ids} | ({} if local is None else {LOCAL: "tools_dir"})
+            self.found.folders += [tools_dir / name for name in (NATIVE, BUILTIN, MCP)]
+            if any((tools_dir / name).is_dir() for name in (NATIVE, MCP)):
+                self._read_tools(tools_dir, there, LOCAL)
+        servers = [one for one in (self.found.native, local, *self.found.servers) if one is not None]
+        skills = self._skills(fields, ids | {server.id for server in servers}, findings)
+        return servers if skills is None else [*servers, skills]
+
+    def _skills(self, fields: Fields, ids: set[str], findings: Findings) -> Server | None:
+        """Returns the server of the skills below the root key `skills`; None without one."""
+        given = fields.values.get(SKILLS)
+        if given is None or given.value is None:
+            return None
+        if SKILLS in ids:
+            findings.error((SKILLS,), f"stands for an entry '{SKILLS}', but there is one of that name already")
+            return None
+        listed = given.value if isinstance(given.value, list) else [given.value]
+        if not all(isinstance(one, str) and one for one in listed):
+            findings.error((SKILLS,), "must be a list of directories with a SKILL.md each")
+            return None
+        places = [((SKILLS, index), self._scope.path(one)) for index, one in enumerate(listed)]
+        return self._read_skills(places, findings)
+
+    def tool_sets(self, own: Mapping[str, ToolSetSettings]) -> Sequence[ToolSetSettings]:
+        """Returns the tool sets of files of their own. `own` are those of the configuration itself, by name."""
+        if self._scope.literal:
+            return ()  # a configuration of a program does not depend on its directory
+        folder = self._path.parent / TOOL_SETS
+        self.found.folders.append(folder)
+        if folder.is_dir():
+            self._read_tool_sets(folder, {name: self._path.name for name in own})
+        return self.found.tool_sets
+
+    def _read_tools(self, directory: Path, ids: Mapping[str, str], namespace: str) -> None:
+        """Reads `native` and `mcp` of a directory of tools. `ids` maps the existing servers to their places."""
         taken = dict(ids)
         self._native(directory / NATIVE, taken, namespace)
         self._mcp(directory / MCP, taken)
 
-    def tool_sets(self, directory: Path, names: Mapping[str, str]) -> None:
-        """Every file a tool set: name, description, tools. `names` are those of the configuration itself."""
+    def _read_tool_sets(self, directory: Path, names: Mapping[str, str]) -> None:
+        """Reads every file as a tool set. `names` maps the tool sets of the configuration itself to their places."""
         taken = dict(names)
         for document, findings, _ in self._documents(directory):
             values = document.tree
@@ -61,15 +156,15 @@ class FolderReading:
             if not isinstance(values, dict):
                 findings.error((), "must be a mapping with name, description and tools")
             elif isinstance(name := values.get("name", document.path.stem), str) and name:
-                one = read_model(ToolSet, {**values, "name": name}, (), findings)
+                one = read_model(ToolSetSettings, {**values, "name": name}, (), findings)
                 if one is not None and not findings.errors and self._free("tool set", name, taken, document.path):
                     self.found.tool_sets.append(one)
             else:
                 findings.error(("name",), "must be a text")
             self._tell(findings)
 
-    def skills(self, given: Sequence[tuple[KeyPath, Path]], findings: Findings) -> Server | None:
-        """The server of the skills in these directories, each one or a directory of some."""
+    def _read_skills(self, given: Sequence[tuple[KeyPath, Path]], findings: Findings) -> Server | None:
+        """Returns the server of the skills in these directories, each of which is a skill or has some."""
         taken: dict[str, str] = {}
         skills: list[Skill] = []
         for at, directory in given:
@@ -88,8 +183,8 @@ class FolderReading:
                 if self._free("skill", skill.name, taken, path):
                     skills.append(skill)
             if len(skills) > MAX_SKILLS:
-                part.error(at, f"makes more than {MAX_SKILLS} skills; the others are left out")
-            self.found.left_out += part.wrong()
+                part.error(at, f"has more than {MAX_SKILLS} skills; the others are left out")
+            self.found.left_out += part.error_lines()
         skills = skills[:MAX_SKILLS]
         if not skills:
             return None
@@ -99,13 +194,13 @@ class FolderReading:
         names: dict[str, str] = {}
         tools, rules, secrets = [], dict[str, ToolRules](), list[str]()
         for document, findings, scope in self._documents(folder):
-            from mcp_hub.config.native import read_native  # only where there are any
+            from mcp_hub.config.native_reader import read_native
 
             read = [
                 read_native(values, at, stem, scope, document.written, findings)
                 for at, stem, values in _native_tools(document, findings)
             ]
-            # A file counts as a whole: half of what it says may not be what was meant.
+            # A file counts as a whole or not at all.
             for one in () if findings.errors else read:
                 if one is None or not self._free("tool", one.name, names, document.path) or one.tool is None:
                     continue
@@ -140,33 +235,33 @@ class FolderReading:
 
     def _mcp(self, folder: Path, taken: dict[str, str]) -> None:
         for document, findings, scope in self._documents(folder):
-            dialect, entries = _entries(document, findings)
+            dialect, entries = _find_file_entries(document, findings)
             scope = msgspec.structs.replace(
                 scope, file_braces=dialect.root == "mcp", os_environ=dialect.root == "mcp_servers"
             )
             root = document.tree if isinstance(document.tree, dict) else {}
             defaults = read_defaults(root, dialect, findings)
-            reading = Reading(dialect, scope, document.written, findings, defaults)
+            reading = EntryContext(dialect, scope, document.written, findings, defaults)
             servers = [server for entry in entries if (server := read_entry(entry, reading)) is not None]
             if not findings.errors:
                 self.found.servers += [one for one in servers if self._free("server", one.id, taken, document.path)]
             self._tell(findings)
 
-    def _documents(self, folder: Path) -> Iterator[tuple[Document, Findings, Scope]]:
+    def _documents(self, folder: Path) -> Iterator[tuple[ConfigDocument, Findings, VariableScope]]:
         for path in folder_files(folder):
             self._scope.read.add(path)
             name = self._name(path)
             try:
                 document = read_document(path)
             except ConfigError as error:
-                own = f"{path.name}:"  # which its messages begin with
+                own = f"{path.name}:"  # the beginning of its messages
                 lines = str(error).splitlines()
                 self.found.left_out += [
                     f"{name}:{line.removeprefix(own)}" if line.startswith(own) else line for line in lines
                 ]
                 continue
             findings = Findings(name, document.line_of)
-            findings.errors.extend(Finding(line, text) for line, text in document.faults)
+            findings.errors.extend(FileFinding(line, text) for line, text in document.faults)
             self.found.warnings += document.warnings
             yield document, findings, msgspec.structs.replace(self._scope, directory=path.parent, literal=False)
 
@@ -179,20 +274,20 @@ class FolderReading:
         return True
 
     def _tell(self, findings: Findings) -> None:
-        self.found.left_out += findings.wrong()
-        self.found.warnings += findings.told()
-        self.found.advice += findings.advised()
+        self.found.left_out += findings.error_lines()
+        self.found.warnings += findings.warning_lines()
+        self.found.advice += findings.advice_lines()
 
     def _name(self, path: Path) -> str:
-        """As its user would write it: relative to the configuration where it lies below."""
+        """Returns a path as its user would write it: relative to the configuration if it is below its directory."""
         try:
             return printable(path.relative_to(self._path.parent).as_posix(), 300)
         except ValueError:
             return printable(str(path), 300)
 
 
-def _native_tools(document: Document, findings: Findings) -> Iterator[tuple[Any, str, Mapping[str, Any]]]:
-    """(place, name unless it says one, mapping) of each: a file is one tool, or has some below `tools`."""
+def _native_tools(document: ConfigDocument, findings: Findings) -> Iterator[tuple[Any, str, Mapping[str, Any]]]:
+    """Yields (place, default name, mapping) of each tool: a file is one tool, or has some below `tools`."""
     tree = document.tree
     listed = tree.get("tools") if isinstance(tree, dict) else tree
     shared = {key: value for key, value in tree.items() if key != "tools"} if isinstance(tree, dict) else {}
@@ -215,8 +310,8 @@ def _native_tools(document: Document, findings: Findings) -> Iterator[tuple[Any,
         findings.error((), "must be a mapping with name, description, api_url and parameters")
 
 
-def _entries(document: Document, findings: Findings) -> tuple[Dialect, list[RawEntry]]:
-    """The entries of a file of any dialect; a file may also be one entry."""
+def _find_file_entries(document: ConfigDocument, findings: Findings) -> tuple[Dialect, list[RawEntry]]:
+    """Returns the dialect and the entries of a file, which may also be one entry itself."""
     tree = document.tree
     roots = isinstance(tree, dict) and any(root in tree for root in ROOTS)
     if isinstance(tree, dict) and not roots and _BARE & tree.keys():
@@ -227,6 +322,6 @@ def _entries(document: Document, findings: Findings) -> tuple[Dialect, list[RawE
         return Dialect("servers"), []
     if isinstance(tree, dict):
         for key in sorted(tree.keys() & (ROOT_KEYS - {"defaults", "serverDefaults"} - HARMLESS_ROOTS)):
-            # Unheard, it would let through what its author meant to refuse.
-            findings.error((key,), "counts in the configuration itself only; move it there")
+            # Ignoring the key could allow what its author meant to refuse.
+            findings.error((key,), "is only allowed in the configuration itself; move it there")
     return find_entries(tree, document.path, findings)

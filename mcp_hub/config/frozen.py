@@ -1,40 +1,40 @@
-"""What all models of the configuration are: checked when they are made, and never changed."""
+"""The base of all models of the configuration: checked when they are made, and immutable."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import msgspec
 
-from mcp_hub.config.checks import Check, ValidationError, check_of
-from mcp_hub.config.findings import KeyPath
+from mcp_hub.config.field_types import Check, ValidationError, check_of, is_list
+from mcp_hub.config.findings import Findings, KeyPath, only_known
 
 
 class FrozenMeta(msgspec.StructMeta):
-    """Makes the classes; and the objects, from values that fit."""
+    """Makes model classes, and checks the values of their objects."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any) -> FrozenMeta:
-        # The dict holds what was said; it counts neither for equality nor for the hash.
+        # The dict has the names of the fields that were given. Equality and hash ignore it.
         made: FrozenMeta = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, dict=True)
         return made
 
-    if not TYPE_CHECKING:  # it would take the place of the fields where types are checked
+    if not TYPE_CHECKING:  # type checkers would take its signature for that of every model
 
         def __call__(cls, /, **given: Any) -> Any:
             return cls.made_of(given)
 
     @property
     def model_fields(cls) -> Mapping[str, msgspec.structs.FieldInfo]:
-        """The fields by name, in the order they are written in."""
+        """The fields by name, in the order of the class."""
         return _fields(cls)
 
     def made_of(cls, given: Mapping[str, Any]) -> Any:
-        """An object of what is given and of defaults. Raises ValidationError with all that does not fit."""
+        """Makes an object of the given values and defaults. Raises ValidationError with all that does not fit."""
         values: dict[str, Any] = {}
         errors: list[tuple[KeyPath, str]] = []
-        # Where nothing is said, nothing has to be known of the types: most defaults are made so.
+        # An object of defaults alone needs no checks, and most objects are that.
         checks = _checks(cls) if given or _needs_values(cls) else {}
         for name, (check, required) in checks.items():
             if name in given:
@@ -51,29 +51,33 @@ class FrozenMeta(msgspec.StructMeta):
             return cls._made(values)
         except ValidationError:
             raise
-        except ValueError as error:  # of __post_init__, which looks at the fields together
+        except ValueError as error:  # of __post_init__, which checks fields together
             raise ValidationError([((), str(error))]) from None
 
     def _made(cls, values: Mapping[str, Any]) -> Any:
         made = super().__call__(**values)
-        made.__dict__["said"] = frozenset(values)
+        made.__dict__["set_fields"] = frozenset(values)
         return made
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Frozen(msgspec.Struct, metaclass=FrozenMeta, frozen=True):
-    """A model that never changes and never quotes its input.
+    """An immutable model. Its errors never quote a value.
 
-    It is made of values as they are written, in a file or in Python, and raises ValidationError where they do not fit.
-    A model that has to look at several fields together does so in `__post_init__`, whose ValueError becomes that.
+    It is made of values as they are written, in a file or in Python, and raises ValidationError if they do not fit.
+    `__post_init__` checks fields together; its ValueError becomes a ValidationError.
     """
 
     NOT_SHOWN: ClassVar[frozenset[str]] = frozenset()
-    """Fields whose values may be secrets."""
+    """Fields that `repr` leaves out, as they may hold secrets."""
+    OFF: ClassVar[Mapping[str, Any] | None] = None
+    """The values that `off` stands for in a file; None where `off` means nothing."""
+    NUMBER: ClassVar[str | None] = None
+    """The field that a plain number in a file stands for."""
 
     @classmethod
     def model_validate(cls, value: Any) -> Self:
-        """The model that `value` is or, a mapping, describes. Raises ValidationError."""
+        """Returns the model itself, or makes one of a mapping. Raises ValidationError."""
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
@@ -83,23 +87,23 @@ class Frozen(msgspec.Struct, metaclass=FrozenMeta, frozen=True):
 
     @property
     def model_fields_set(self) -> frozenset[str]:
-        """The fields that were said, not those that have their default."""
-        said: frozenset[str] = self.__dict__["said"]
-        return said
+        """The names of the fields that were given, without those that have their default."""
+        names: frozenset[str] = self.__dict__["set_fields"]
+        return names
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
-        """The same but for `update`, which is not checked. Raises TypeError for what is no field."""
+        """Returns a copy with `update`, which is not checked. Raises TypeError for unknown fields."""
         copied: Self = super().__copy__()  # type: ignore[misc]  # it is there, written in C
         changes = dict(update or {})
         for name, value in changes.items():
             if name not in self.__struct_fields__:
                 raise TypeError(f"{type(self).__name__} has no field {name!r}")
             msgspec.structs.force_setattr(copied, name, value)
-        copied.__dict__["said"] = self.model_fields_set | changes.keys()
+        copied.__dict__["set_fields"] = self.model_fields_set | changes.keys()
         return copied
 
     def model_dump(self, *, exclude: Mapping[str, Any] | Set[str] = frozenset()) -> dict[str, Any]:
-        """The fields as a dict, models in them as well. `exclude`: names, or {name: what of the model there}."""
+        """Returns the fields as a dict, also of inner models. `exclude`: names, or {name: names of the inner model}."""
         found: dict[str, Any] = {}
         for name in self.__struct_fields__:
             inner = exclude.get(name) if isinstance(exclude, Mapping) else name in exclude or None
@@ -112,10 +116,8 @@ class Frozen(msgspec.Struct, metaclass=FrozenMeta, frozen=True):
         return self.model_copy()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        return [(name, getattr(self, name)) for name in self.__struct_fields__ if name not in self.NOT_SHOWN]
+        shown = [f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in self.NOT_SHOWN]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def _dumped(value: Any, exclude: Mapping[str, Any] | Set[str] = frozenset()) -> Any:
@@ -139,5 +141,37 @@ def _fields(cls: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
 
 @cache
 def _checks(cls: type[msgspec.Struct]) -> dict[str, tuple[Check, bool]]:
-    """Made when the first object of a class is: most files need few of them."""
+    """Returns {field: (check, required)}. It is made with the first object, as most files need few classes."""
     return {name: (check_of(field.type), field.required) for name, field in _fields(cls).items()}
+
+
+M = TypeVar("M", bound=Frozen)
+
+
+def read_model(model: type[M], value: Any, at: KeyPath, findings: Findings) -> M | None:
+    """Reads a model from what a file has at `at`; None, with errors in the findings, where it does not fit.
+
+    `off` and `false` stand for the model's `OFF`, a plain number for its field `NUMBER`, `true` for its defaults.
+    """
+    if (value is False or value == "off") and model.OFF is not None:
+        value = dict(model.OFF)
+    elif isinstance(value, int) and not isinstance(value, bool) and model.NUMBER is not None:
+        value = {model.NUMBER: value}
+    elif value is True and model.OFF is not None:
+        value = {}
+    if not isinstance(value, dict):
+        shorthand = " or 'off'" if model.OFF is not None else ""
+        findings.error(at, f"must be a mapping with {', '.join(model.model_fields)}{shorthand}")
+        return None
+    known = only_known(value, model.model_fields, at, findings)
+    try:
+        return model.model_validate({key: _as_list(model, key, one) for key, one in known.items() if one is not None})
+    except ValidationError as error:
+        for inner, text in error.errors:
+            findings.error((*at, *inner), text)
+        return None
+
+
+def _as_list(model: type[Frozen], key: str, value: Any) -> Any:
+    """Returns a list of one text where the field is a list and one text was written."""
+    return [value] if isinstance(value, str) and is_list(model.model_fields[key].type) else value

@@ -1,4 +1,4 @@
-"""The network side as frozen models: where the hub listens, who comes in, and how much each may do.
+"""The network side as frozen models, and its reader: where the hub listens, who is let in, what each may use.
 
 All durations are seconds, all sizes bytes.
 """
@@ -7,33 +7,34 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
-from mcp_hub.config.checks import After, Before
-from mcp_hub.config.frozen import Frozen
-from mcp_hub.config.quantities import Duration, Size
-from mcp_hub.config.secret_str import SecretStr
+from mcp_hub.config.field_types import After, Before, Duration, SecretStr, Size, parse_size
+from mcp_hub.config.fields import Fields, FieldValue
+from mcp_hub.config.findings import Findings, KeyPath, only_known
+from mcp_hub.config.frozen import Frozen, read_model
 
 TOKEN_HOLDER = "token"
-"""Principal of whoever knows `listen.token`."""
+"""The principal of callers with `listen.token`."""
 MAX_VERIFIED_SECONDS = 3600.0
-"""The longest a verified token is believed without asking again: a revoked one is good for no longer."""
+"""Seconds that a verified token is accepted without asking again, and so the longest that a revoked one works."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 Algorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448"
 ]
-"""Those with a public key: who can check a token must not be able to make one."""
+"""Only algorithms with a public key: whoever can verify a token must not be able to make one."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine only. Other names are not looked up: they are not."""
+    """Returns whether `host` is this machine only. Names other than localhost are not resolved, and are not."""
     if host.lower() == "localhost":
         return True
     try:
@@ -42,7 +43,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _web_address(value: str) -> str:
+def _check_web_address(value: str) -> str:
     try:
         parts = urlsplit(value)
         host, _ = parts.hostname, parts.port
@@ -57,62 +58,62 @@ def _web_address(value: str) -> str:
     return value
 
 
-def _words(value: Any) -> Any:
+def _split_words(value: Any) -> Any:
     return value.split() if isinstance(value, str) else value
 
 
-def _texts(value: Any) -> Any:
+def _as_texts(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-WebAddress = Annotated[str, After(_web_address)]
-"""https, or http to this machine."""
-Texts = Annotated[tuple[str, ...], Before(_texts)]
-Scopes = Annotated[tuple[Annotated[str, Meta(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")], ...], Before(_words)]
+WebAddress = Annotated[str, After(_check_web_address)]
+"""A URL with https, or with http to this machine."""
+Texts = Annotated[tuple[str, ...], Before(_as_texts)]
+Scopes = Annotated[tuple[Annotated[str, Meta(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")], ...], Before(_split_words)]
 
 
 class CallerLimits(Frozen):
-    """What one principal may have; beyond it the answer is `overloaded`, or 429 where there is no call yet."""
+    """The limits of one principal. Beyond them the answer is `overloaded`, or 429 where there is no call yet."""
 
     sessions: Annotated[int, Meta(ge=1)] = 2000
     """Sessions of the handshake era and SSE streams, together."""
     calls: Annotated[int, Meta(ge=1)] = 1024
-    """Requests at once."""
+    """Concurrent requests."""
     rate: Annotated[float, Meta(gt=0)] | None = None
     """Calls per second."""
     burst: Annotated[int, Meta(ge=1)] | None = None
-    """Calls that may come at once; None: as many as come in a second."""
+    """Calls in a burst; None: as many as in a second."""
 
 
-class Unread(Frozen):
-    """How much may wait for clients to read it; one result always passes to a caller for whom nothing waits."""
+class UnreadLimits(Frozen):
+    """Bytes that may wait to be read by clients. A caller for whom nothing waits always gets one result."""
 
     caller: Size = 128 * 1024 * 1024
-    """Bytes for one caller: twice the largest result (`max_frame`)."""
+    """For one caller: twice the largest result (`max_frame`)."""
     total: Size = 256 * 1024 * 1024
-    """Bytes for all callers together; never less than for one."""
+    """For all callers together; never less than for one."""
 
 
 class NamedPrincipal(Frozen):
-    """Somebody who is known by a token of his own."""
+    """A principal with a token of its own."""
 
     token: SecretStr
     profile: str | None = None
-    """All that this principal sees and reaches; None: all that is served."""
+    """The profile that it is bound to; None: it sees all that is served."""
     limits: CallerLimits | None = None
     """In place of `listen.limits`."""
 
 
 class Jwt(Frozen):
-    """Tokens that are signed by their issuer."""
+    """Tokens that their issuer has signed (JWT)."""
 
     issuer: WebAddress
     audience: Annotated[Texts, Meta(min_length=1)]
-    """One of these must be in `aud`: a token for another server is not for this one."""
+    """One of these must be in `aud`, so that tokens for other servers are refused."""
     jwks_uri: WebAddress | None = None
     public_key: str | None = None
     """PEM."""
-    algorithms: Annotated[tuple[Algorithm, ...], Before(_texts), Meta(min_length=1)] = ("RS256",)
+    algorithms: Annotated[tuple[Algorithm, ...], Before(_as_texts), Meta(min_length=1)] = ("RS256",)
     required_scopes: Scopes = ()
 
     def __post_init__(self) -> None:
@@ -125,32 +126,32 @@ class Jwt(Frozen):
 
 
 class Introspection(Frozen):
-    """Tokens that only their issuer can read (RFC 7662)."""
+    """Tokens that their issuer verifies (RFC 7662)."""
 
     issuer: WebAddress
     endpoint: WebAddress
     client_id: str
     client_secret: SecretStr
     method: Literal["basic", "post"] = "basic"
-    """How the hub says who it is."""
+    """How the hub authenticates to the issuer."""
     audience: Texts = ()
-    """One of these must be in `aud`; () leaves that to the issuer."""
+    """One of these must be in `aud`; () leaves the audience to the issuer."""
     required_scopes: Scopes = ()
 
 
-class Verify(Frozen):
-    """Tokens that others issue: one of `jwt` and `introspection`."""
+class TokenVerification(Frozen):
+    """Verification of tokens that others issue: one of `jwt` and `introspection`."""
 
     jwt: Jwt | None = None
     introspection: Introspection | None = None
     profile: str | None = None
-    """Of whoever comes in this way."""
+    """The profile of callers with such a token."""
     profile_claim: str | None = None
-    """The claim that names the profile; without it in the token, `profile`, and without that nobody is let in."""
+    """The claim that names the profile. A token without it gets `profile`; without that it is refused."""
     resource: WebAddress | None = None
-    """The URL of the hub as its clients know it, for the metadata; None: made from `public_host` or `host`."""
+    """The URL of the hub for its clients, used in the metadata; None: made from `public_host` or `host`."""
     cache: Annotated[Duration, Meta(le=MAX_VERIFIED_SECONDS)] = 60.0
-    """How long a verified token is believed, at most until it expires."""
+    """Seconds that a verified token is accepted without asking again, at most until it expires."""
 
     def __post_init__(self) -> None:
         if (self.jwt is None) == (self.introspection is None):
@@ -158,20 +159,20 @@ class Verify(Frozen):
 
     @property
     def issued(self) -> Jwt | Introspection:
-        """What is said of the tokens."""
+        """The settings of whichever of the two is given."""
         found = self.jwt or self.introspection
         assert found is not None
         return found
 
 
 class Tls(Frozen):
-    """Certificate (with its chain) and private key, PEM files."""
+    """PEM files of the certificate, with its chain, and of the private key."""
 
     cert: Path
     key: Path
 
 
-def _names(principals: dict[str, NamedPrincipal]) -> dict[str, NamedPrincipal]:
+def _check_names(principals: dict[str, NamedPrincipal]) -> dict[str, NamedPrincipal]:
     if not all(_NAME.fullmatch(name) for name in principals):
         raise ValueError("a principal's name has letters, digits, '.', '_', '@' and '-', at most 64 of them")
     if TOKEN_HOLDER in principals:
@@ -179,12 +180,12 @@ def _names(principals: dict[str, NamedPrincipal]) -> dict[str, NamedPrincipal]:
     return principals
 
 
-def _networks(proxies: tuple[str, ...]) -> tuple[str, ...]:
+def _check_networks(proxies: tuple[str, ...]) -> tuple[str, ...]:
     for proxy in proxies:
         try:
             ipaddress.ip_network(proxy, strict=False)
         except ValueError:
-            raise ValueError(f"{proxy!r} is no address or network, such as 10.0.0.5 or 10.0.0.0/24") from None
+            raise ValueError(f"{proxy!r} is not an address or network, such as 10.0.0.5 or 10.0.0.0/24") from None
     return proxies
 
 
@@ -194,33 +195,124 @@ class Listen(Frozen):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8808
     token: SecretStr | None = None
-    """Bearer token of everybody who has no other. At least 32 bytes."""
-    principals: Annotated[dict[str, NamedPrincipal], After(_names)] = msgspec.field(default_factory=dict)
+    """The bearer token of all callers without another one. At least 32 bytes."""
+    principals: Annotated[dict[str, NamedPrincipal], After(_check_names)] = msgspec.field(default_factory=dict)
     """By name."""
-    verify: Verify | None = None
+    verify: TokenVerification | None = None
     tls: Tls | None = None
     public_host: tuple[str, ...] = ()
-    """Names, `name` or `name:port`, under which a reverse proxy makes the listener known; it needs a token then."""
+    """Names, as `name` or `name:port`, of the hub behind a reverse proxy. They require authentication."""
     allowed_hosts: tuple[str, ...] = ()
-    """More values of `Host` to accept, `name` or `name:port`; loopback names are always accepted on loopback."""
+    """Further accepted values of `Host`, as `name` or `name:port`. On loopback its names are always accepted."""
     allowed_origins: tuple[str, ...] = ()
-    """More values of `Origin` to accept, `scheme://host[:port]`."""
-    trusted_proxies: Annotated[tuple[str, ...], After(_networks)] = ()
-    """Addresses or networks of reverse proxies whose word on where requests come from is believed, for records."""
+    """Further accepted values of `Origin`, as `scheme://host[:port]`."""
+    trusted_proxies: Annotated[tuple[str, ...], After(_check_networks)] = ()
+    """Addresses or networks of reverse proxies whose forwarded addresses are used in records."""
     max_body: Size = 4 * 1024 * 1024
     limits: CallerLimits = CallerLimits()
-    """Of each principal."""
+    """The limits of each principal without its own."""
 
     @property
     def authenticates(self) -> bool:
-        """Whether nobody comes in without saying who it is."""
+        """Whether every caller must authenticate."""
         return self.token is not None or bool(self.principals) or self.verify is not None
 
     @property
     def profiles(self) -> dict[tuple[str, ...], str]:
-        """The profiles that are named here, by the path of the key that names them."""
+        """The profiles that principals are bound to, by the path of the key that names them."""
         named: dict[tuple[str, ...], str | None] = {
             ("principals", name, "profile"): one.profile for name, one in self.principals.items()
         }
         named["verify", "profile"] = self.verify.profile if self.verify is not None else None
         return {key: profile for key, profile in named.items() if profile is not None}
+
+
+_HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
+
+
+def read_listen(fields: Fields, findings: Findings) -> Listen | None:
+    """Reads `listen`; None, with errors in the findings if it is not valid, where there is none."""
+    given = fields.values.get("listen")
+    if given is None or given.value is None:
+        return None
+    value = given.value
+    if isinstance(value, str):
+        # `HOST:PORT`, as in mcpproxy and many others.
+        host, _, port = value.rpartition(":")
+        value = {"port": port} | ({"host": host.strip("[]")} if host else {})
+    if not isinstance(value, dict):
+        fields.error(given.at, "must be a mapping with " + ", ".join(Listen.model_fields))
+        return None
+    known = only_known(value, Listen.model_fields, given.at, findings)
+    inner = fields.inner({name: FieldValue(item, (*given.at, name)) for name, item in known.items()})
+    token = inner.text("token")
+    if token is not None and not token.strip():
+        fields.error((*given.at, "token"), "must not be empty")
+    values: dict[str, Any] = {
+        "host": inner.text("host"),
+        "port": inner.parsed("port", _port),
+        "token": None if token is None else SecretStr(token.strip()),
+        "principals": _principals(inner, findings),
+        "public_host": inner.parsed("public_host", _public_hosts),
+        "allowed_hosts": inner.texts("allowed_hosts"),
+        "allowed_origins": inner.texts("allowed_origins"),
+        "trusted_proxies": inner.texts("trusted_proxies"),
+        "max_body": inner.parsed("max_body", parse_size),
+    }
+    for name, model in (("verify", TokenVerification), ("limits", CallerLimits)):
+        if known.get(name) is not None:
+            values[name] = read_model(model, known[name], (*given.at, name), findings)
+    if known.get("tls") is not None:
+        values["tls"] = _tls(inner, known["tls"], (*given.at, "tls"), findings)
+    values = {name: item for name, item in values.items() if item is not None}
+    return read_model(Listen, values, given.at, findings)
+
+
+def _principals(fields: Fields, findings: Findings) -> dict[str, NamedPrincipal]:
+    found = {}
+    for name, given in (fields.mapping("principals") or {}).items():
+        value = {"token": given.value} if isinstance(given.value, str) else given.value
+        if isinstance(value, dict) and isinstance(value.get("token"), str):
+            value = {**value, "token": value["token"].strip()}
+        one = read_model(NamedPrincipal, value, given.at, findings)
+        if one is not None:
+            found[name] = one
+    return found
+
+
+def _tls(fields: Fields, value: Any, at: KeyPath, findings: Findings) -> Tls | None:
+    if isinstance(value, Mapping):
+        value = {key: fields.scope.path(item) if isinstance(item, str) else item for key, item in value.items()}
+    return read_model(Tls, value, at, findings)
+
+
+def check_profiles(listen: Listen, profiles: Mapping[str, Any], findings: Findings) -> None:
+    """Adds an error for every profile that is named and does not exist."""
+    for key, profile in listen.profiles.items():
+        if profile not in profiles:
+            there = ", ".join(profiles) or "none"
+            findings.error(("listen", *key), f"there is no profile {profile!r} in this file (there is: {there})")
+    if listen.verify is not None and listen.verify.profile_claim is not None and not profiles:
+        findings.error(("listen", "verify", "profile_claim"), "there are no 'profiles' in this file that it could name")
+
+
+def _public_hosts(value: Any) -> tuple[str, ...]:
+    names = value if isinstance(value, list) else [value]
+    return tuple(public_host(name) for name in names)
+
+
+def public_host(value: Any) -> str:
+    """Returns the name of a `public_host` in lower case. Raises ValueError for what is not `host` or `host:port`."""
+    if not isinstance(value, str) or not _HOST_AND_PORT.fullmatch(value):
+        raise ValueError(
+            "must be the name of the hub for its clients, such as `hub.example` or `hub.example:8443`, not a URL"
+        )
+    return value.lower()
+
+
+def _port(value: Any) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 5:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65535:
+        raise ValueError("must be a port, a whole number from 0 to 65535")
+    return value

@@ -1,4 +1,4 @@
-"""From a file to a Config: the whole way, with everything that is wrong with the file said at once."""
+"""Reads a configuration file into a Config, and reports all of its errors at once."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from mcp_hub.config.ancestry import ITSELF
-from mcp_hub.config.beside import Beside, Duplicate
-from mcp_hub.config.canonical import read_defaults
-from mcp_hub.config.checks import ValidationError
-from mcp_hub.config.dialect import find_entries
-from mcp_hub.config.document import HOW_TO_CREATE, Document, read_document
-from mcp_hub.config.entry import Reading, count, read_entry
+from mcp_hub.config.ancestry import ITSELF, is_this_hub
+from mcp_hub.config.config_files import HOW_TO_CREATE, ConfigDocument, read_document
+from mcp_hub.config.credentials import TokenStore
+from mcp_hub.config.dialect import FILE_NAMES, ROOT_KEYS, ROOTS, find_entries
+from mcp_hub.config.entry import EntryContext, parse_count, read_entry
 from mcp_hub.config.extras import missing
-from mcp_hub.config.fields import Fields, Given
-from mcp_hub.config.findings import Finding, Findings, KeyPath
-from mcp_hub.config.keys import FILE_NAMES, ROOT_KEYS, ROOTS
-from mcp_hub.config.listen_fields import check_profiles, read_listen
+from mcp_hub.config.field_types import ValidationError
+from mcp_hub.config.fields import Fields, FieldValue, read_defaults
+from mcp_hub.config.findings import FileFinding, Findings, KeyPath
+from mcp_hub.config.folders import Duplicate, FolderReader
+from mcp_hub.config.listen import check_profiles, read_listen
 from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
-from mcp_hub.config.oauth import TokenStore
-from mcp_hub.config.plain_secrets import ADVICE, is_plain_secret
 from mcp_hub.config.root_rules import read_root_rules
-from mcp_hub.config.this_hub import is_this_hub
-from mcp_hub.config.variables import Scope, expand_tree
+from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, is_plain_secret
+from mcp_hub.config.variables import VariableScope, expand_tree
 from mcp_hub.errors import ConfigError
 
 log = logging.getLogger("mcp_hub.config")
@@ -44,63 +41,65 @@ _ON_CONFLICT: Final[Mapping[str, OnConflict]] = {
 }
 
 
-class Loaded(msgspec.Struct, frozen=True):
-    """A configuration and what its user should hear about it, a line each."""
+class LoadedConfig(msgspec.Struct, frozen=True):
+    """A configuration, and the messages about it, a line each."""
 
     config: Config
     warnings: tuple[str, ...]
     read: frozenset[Path] = frozenset()
     """The files that its values came from, besides the file itself."""
     advice: tuple[str, ...] = ()
-    """What works and could be safer."""
+    """What works and could be safer. Shown by `check`."""
     left_out: tuple[str, ...] = ()
-    """What is wrong with files of tools and tool sets that count for nothing because of it."""
+    """The errors of files of tools and tool sets that were left out."""
     duplicates: tuple[Duplicate, ...] = ()
-    """Names that were found twice, the first of which are kept."""
+    """Names that were found twice. The first of each is kept."""
     folders: tuple[Path, ...] = ()
-    """Where files belong to the configuration as they come."""
+    """The folders whose files belong to the configuration."""
 
     @property
-    def told(self) -> tuple[str, ...]:
-        """All its user should hear about it while it is served."""
+    def messages(self) -> tuple[str, ...]:
+        """All messages for the user while it is served."""
         return (*self.warnings, *self.left_out, *map(str, self.duplicates))
 
 
 def load_config(path: Path | str, *, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Config:
-    """The configuration in the file at `path`; warnings go to the log `mcp_hub.config`. Raises ConfigError."""
+    """Reads the file at `path`, and logs warnings to `mcp_hub.config`. Raises ConfigError."""
     loaded = read_config(path, environ, home)
-    for warning in loaded.told:
+    for warning in loaded.messages:
         log.warning("%s", warning)
     return loaded.config
 
 
-def read_config(path: Path | str, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Loaded:
-    """The configuration in the file at `path`, and the warnings about it.
+def read_config(path: Path | str, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> LoadedConfig:
+    """Reads the file at `path`. No message quotes a value that may be a secret.
 
-    ConfigError has a line for every error of the file: `servers.yaml:12: servers.github.args: must be ...`. Neither
-    it nor a warning quotes a value that may be a secret.
+    Raises:
+        ConfigError: the file has errors. It has a line for each: `servers.yaml:12: servers.github.args: must be ...`.
     """
     return _read(read_document(Path.cwd() / path), environ, home)
 
 
 def config_of(tree: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, literal: bool = False) -> Config:
-    """What a file with this content would mean, relative to the working directory; it has no path.
+    """Reads a configuration of a program, as a file with this content in the working directory. It has no path.
 
-    `literal`: no variables are looked for. Warnings go to the log `mcp_hub.config`. Raises ConfigError.
+    `literal`: variables are not expanded. Warnings are logged to `mcp_hub.config`. Raises ConfigError.
     """
     given = dict(tree) if any(root in tree for root in ROOTS) else {"servers": {}, **tree}
-    document = Document(Path.cwd() / "configuration", given, {}, (), (), lambda at: None)
+    document = ConfigDocument(Path.cwd() / "configuration", given, {}, (), (), lambda at: None)
     loaded = _read(document, environ, None, literal=literal)
     for warning in loaded.warnings:
         log.warning("%s", warning)
     return loaded.config.model_copy(update={"path": None})
 
 
-def _read(document: Document, environ: Mapping[str, str], home: Path | None, *, literal: bool = False) -> Loaded:
+def _read(
+    document: ConfigDocument, environ: Mapping[str, str], home: Path | None, *, literal: bool = False
+) -> LoadedConfig:
     findings = Findings(document.path.name, document.line_of)
-    findings.errors.extend(Finding(line, text) for line, text in document.faults)
+    findings.errors.extend(FileFinding(line, text) for line, text in document.faults)
     dialect, entries = find_entries(document.tree, document.path, findings)
-    scope = Scope(
+    scope = VariableScope(
         environ=environ,
         home=Path.home() if home is None else home,
         directory=document.path.parent,
@@ -109,7 +108,7 @@ def _read(document: Document, environ: Mapping[str, str], home: Path | None, *, 
         literal=literal,
     )
     root = document.tree if isinstance(document.tree, dict) else {}
-    reading = Reading(dialect, scope, document.written, findings, read_defaults(root, dialect, findings))
+    reading = EntryContext(dialect, scope, document.written, findings, read_defaults(root, dialect, findings))
     servers = []
     for entry in entries:
         server = read_entry(entry, reading)
@@ -118,16 +117,16 @@ def _read(document: Document, environ: Mapping[str, str], home: Path | None, *, 
             server = server.model_copy(update={"enabled": False, "disabled_reason": ITSELF})
         if server is not None:
             servers.append(server)
-    beside = Beside(document.path, scope)
-    config = _config(root, document, scope, findings, servers, {entry.id for entry in entries}, beside)
-    found = beside.found
+    folders = FolderReader(document.path, scope)
+    config = _config(root, document, scope, findings, servers, {entry.id for entry in entries}, folders)
+    found = folders.found
     findings.raise_errors(found.left_out)
     assert config is not None
-    return Loaded(
+    return LoadedConfig(
         config,
-        (*document.warnings, *findings.told(), *found.warnings),
+        (*document.warnings, *findings.warning_lines(), *found.warnings),
         frozenset(scope.read),
-        (*findings.advised(), *found.advice),
+        (*findings.advice_lines(), *found.advice),
         tuple(found.left_out),
         tuple(found.duplicates),
         tuple(found.folders),
@@ -135,8 +134,11 @@ def _read(document: Document, environ: Mapping[str, str], home: Path | None, *, 
 
 
 def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
-    """The file to use when none is named: `$MCP_HUB_CONFIG`, else the first of servers.yaml|yml|json|toml in `cwd`,
-    else in the user's configuration directory. ConfigError, with all that were looked for, when there is none.
+    """Returns the default file: `$MCP_HUB_CONFIG`, else the first of servers.yaml|yml|json|toml in `cwd`, else in the
+    user's configuration directory.
+
+    Raises:
+        ConfigError: there is none. It lists all that were looked for.
     """
     cwd = Path.cwd() if cwd is None else cwd
     if named := environ.get(PATH_VARIABLE):
@@ -161,20 +163,20 @@ def _user_directory(environ: Mapping[str, str]) -> Path:
 
 def _config(
     root: Mapping[str, Any],
-    document: Document,
-    scope: Scope,
+    document: ConfigDocument,
+    scope: VariableScope,
     findings: Findings,
     servers: list[Server],
     ids: set[str],
-    beside: Beside,
+    folders: FolderReader,
 ) -> Config | None:
-    given: dict[str, Given] = {}
+    given: dict[str, FieldValue] = {}
     for key in ROOT_KEYS - {"defaults", "serverDefaults"}:
         if key in root:
-            given[key] = Given(_expanded(root[key], scope, (key,), findings), (key,))
+            given[key] = FieldValue(_expand(root[key], scope, (key,), findings), (key,))
     fields = Fields(given, findings, scope, document.written)
-    servers = [*servers, *beside.servers(fields, ids, findings)]
-    rules = read_root_rules(given, ids | {server.id for server in servers}, scope, findings, beside.tool_sets)
+    servers = [*servers, *folders.servers(fields, ids, findings)]
+    rules = read_root_rules(given, ids | {server.id for server in servers}, scope, findings, folders.tool_sets)
     listen = read_listen(fields, findings)
     token_store = fields.choice("token_store", {word: word for word in get_args(TokenStore)})
     if token_store == "keyring" and (lacking := missing("keyring")) is not None:
@@ -186,7 +188,7 @@ def _config(
         "on_conflict": fields.choice("on_conflict", _ON_CONFLICT),
         "list_wait": fields.seconds("list_wait"),
         "cache_dir": fields.path("cache_dir"),
-        "max_hub_depth": fields.parsed("max_hub_depth", count),
+        "max_hub_depth": fields.parsed("max_hub_depth", parse_count),
         "watch": fields.flag("watch"),
         "token_store": token_store,
         "token_dir": fields.path("token_dir"),
@@ -208,21 +210,21 @@ def _config(
         return None
 
 
-def _expanded(value: Any, scope: Scope, at: KeyPath, findings: Findings) -> Any:
-    """Outside of the entries there is nothing to switch off: a variable without a value is an error of the file."""
+def _expand(value: Any, scope: VariableScope, at: KeyPath, findings: Findings) -> Any:
+    """Expands a value of the root, where a variable without a value is an error, as no entry can be switched off."""
     expanded, reasons = expand_tree(value, scope, at)
     for place, reason in reasons.items():
         findings.error(place, reason)
     return expanded
 
 
-def _advise_of_tokens(root: Mapping[str, Any], scope: Scope, findings: Findings) -> None:
-    """Tokens of clients, and of a collector, that stand in the file itself."""
+def _advise_of_tokens(root: Mapping[str, Any], scope: VariableScope, findings: Findings) -> None:
+    """Advises against tokens of clients and of the collector in plain text."""
     tracing = root.get("tracing")
     headers = tracing.get("headers") if isinstance(tracing, dict) else None
     for name, value in headers.items() if isinstance(headers, dict) else ():
         if is_plain_secret(str(name), value, scope):
-            findings.advise(("tracing", "headers", name), ADVICE)
+            findings.advise(("tracing", "headers", name), PLAIN_SECRET_ADVICE)
     listen = root.get("listen")
     if not isinstance(listen, dict):
         return
@@ -232,4 +234,4 @@ def _advise_of_tokens(root: Mapping[str, Any], scope: Scope, findings: Findings)
         places += [(("listen", "principals", name), one) for name, one in principals.items()]
     for at, one in places:
         if isinstance(one, dict) and is_plain_secret("token", one.get("token"), scope):
-            findings.advise((*at, "token"), ADVICE)
+            findings.advise((*at, "token"), PLAIN_SECRET_ADVICE)

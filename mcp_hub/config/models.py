@@ -1,6 +1,6 @@
-"""The configuration as frozen models: what a file means once it is read.
+"""The configuration as frozen models: the whole of it, and each upstream server.
 
-`load.py` turns a file of any dialect into these; nothing else of the project parses configuration.
+`load.py` reads a file of any dialect into these; nothing else of the project parses configuration.
 All durations are seconds, all sizes bytes.
 """
 
@@ -13,61 +13,60 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from mcp_hub.config.ancestry import MAX_HUB_DEPTH
-from mcp_hub.config.frozen import Frozen
-from mcp_hub.config.listen import Listen, Unread
-from mcp_hub.config.oauth import OAuth, TokenStore
-from mcp_hub.config.quantities import Duration, Size
-from mcp_hub.config.rules import (
-    Breaker,
-    CallLog,
-    Fallback,
+from mcp_hub.config.credentials import OAuthSettings, TokenStore
+from mcp_hub.config.entry_rules import (
+    BreakerSettings,
     Filter,
-    Flows,
-    Guard,
-    Health,
+    HealthSettings,
     Label,
-    Limits,
-    OutputStrategy,
+    LimitSettings,
     PinMode,
-    Pins,
-    PostProcess,
-    Profile,
-    Retry,
-    Screen,
-    ToolGroup,
+    PostProcessStep,
+    RetrySettings,
+    ScreenSettings,
     ToolRules,
-    ToolSet,
-    Tracing,
     Validation,
-    Web,
 )
-from mcp_hub.config.secret_str import SecretStr
-from mcp_hub.security.raw_text_policy import RawTextPolicy
-from mcp_hub.security.virtual_paths import Mode
+from mcp_hub.config.field_types import Duration, SecretStr, Size
+from mcp_hub.config.frozen import Frozen
+from mcp_hub.config.listen import Listen, UnreadLimits
+from mcp_hub.config.root_rules import (
+    CallLogSettings,
+    FallbackSettings,
+    FlowSettings,
+    GuardSettings,
+    OutputStrategy,
+    PinSettings,
+    ProfileSettings,
+    ToolGroupSettings,
+    ToolSetSettings,
+    TracingSettings,
+    WebSettings,
+)
+from mcp_hub.security.file_access import RawTextPolicy, RootMode
 
 __all__ = ["Config", "Deadlines", "Listen", "Server"]
 
 Transport = Literal["stdio", "http", "sse", "auto"]
-"""How an upstream is reached. `auto`: a URL without a type; streamable HTTP first, SSE when that answers 4xx."""
+"""How an upstream is reached. `auto`: by streamable HTTP, and by SSE if that answers 4xx."""
 
 SessionMode = Literal["shared", "client", "call"]
 Builtin = Literal["web", "browser", "code", "shell", "text_files", "files", "native", "skills"]
-OF_THIS_MACHINE: tuple[Builtin, ...] = ("code", "shell", "text_files", "files")
-"""Built-in servers that do to this machine what a caller says."""
-NO_ENTRY: tuple[Builtin, ...] = ("native", "skills")
-"""Those that no entry names: native tools are found in their folder, skills stand under their own key."""
+LOCAL_BUILTINS: tuple[Builtin, ...] = ("code", "shell", "text_files", "files")
+"""Built-in servers that give callers access to this machine."""
+IMPLICIT_BUILTINS: tuple[Builtin, ...] = ("native", "skills")
+"""Built-in servers without an entry: native tools are found in their folder, skills have their own root key."""
 Origin = Literal["native", "builtin", "mcp"]
-"""What a tool is: a REST endpoint, a function or server of the hub's own, or any MCP server's."""
+"""Where a tool comes from: a REST endpoint, a function or server of the hub, or any MCP server."""
 TARGETS = ("command", "url", "tools_dir", "builtin")
-"""What an entry can lead to; it has exactly one of these."""
+"""The targets of an entry, of which it has exactly one."""
 OnConflict = Literal["keep_first", "raise", "override", "rename", "prefix"]
 GroupScope = Literal["session", "hub"]
 EraPin = Literal["auto", "handshake", "modern"]
 
 CONNECT_DEADLINE = 30.0
 CONNECT_DEADLINE_OF_INSTALLERS = 120.0
-"""npx and its like download the package on the first start."""
+"""npx and others download the package on the first start."""
 INSTALLERS = frozenset({"npx", "uvx", "bunx", "pipx", "docker", "podman"})
 LIST_DEADLINE = 10.0
 WRITE_DEADLINE = 5.0
@@ -75,48 +74,50 @@ CALL_DEADLINE = 1200.0
 LIST_WAIT = 3.0
 """Some clients give up on `tools/list` after 5 s."""
 MAX_FRAME = 64 * 1024 * 1024
+MAX_HUB_DEPTH = 4
+"""Hubs in a row, the first and the last included. More than two are rare."""
 
 
 RULES_OF_LISTS = frozenset({
     "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits",
     "idle", "health", "pins", "screen", "labels",
 })  # fmt: skip
-"""What the hub does with the lists of a server, not what the server lists."""
-_OF_THE_HUB = frozenset(
+"""Fields that change what the hub does with a server's lists, not what the server lists."""
+_HUB_FIELDS = frozenset(
     {"namespace", "required", "lazy", "keep_catalog", "disabled_reason", "allow_over_network", "secrets"}
 )
-"""What else of an entry never reaches the server."""
+"""Further fields that never reach the server."""
 
 
 class Deadlines(Frozen):
-    """How long each kind of wait may take, in seconds."""
+    """Deadlines for each kind of wait, in seconds."""
 
     connect: Duration = CONNECT_DEADLINE
     """From the start of an upstream to its answered handshake."""
     list: Duration = LIST_DEADLINE
     """One page of one list."""
     write: Duration = WRITE_DEADLINE
-    """Until an upstream has taken one message off the pipe."""
+    """Until an upstream has read one message off the pipe."""
     call: Duration = CALL_DEADLINE
     """One call in total: waiting for the connection, the call itself, retries and fallback, everything."""
     idle: Duration | None = None
-    """One call without progress; every progress notification starts it anew. None: only `call` counts."""
+    """One call without a progress notification. None: only `call` counts."""
 
 
-class Root(Frozen):
-    """A directory that the file tools may use, and under which path their callers know it."""
+class FileRoot(Frozen):
+    """A directory that the file tools may use, and its path for their callers."""
 
     at: str
-    """With a slash at both ends."""
+    """The path for callers, with a slash at both ends."""
     path: Path
-    mode: Mode
+    mode: RootMode
 
 
 class Server(Frozen):
-    """One upstream."""
+    """One upstream server."""
 
     id: str
-    """The key of the entry in the file; unique."""
+    """The key of the entry in the file. It is unique."""
     transport: Transport
     command: str | None = None
     args: tuple[str, ...] = ()
@@ -124,76 +125,76 @@ class Server(Frozen):
     cwd: Path | None = None
     url: str | None = None
     headers: dict[str, SecretStr] = msgspec.field(default_factory=dict)
-    oauth: OAuth | None = None
-    """How the hub signs in; None: it does not."""
+    oauth: OAuthSettings | None = None
+    """How the hub signs in to the server; None: it does not."""
     tools_dir: Path | None = None
     """A directory of Python files whose `@mcp_hub.tool` functions are this upstream's tools."""
 
     functions: str | None = None
-    """Of a hub in a program of its user's: functions of that very program, under a name. Never in a file."""
+    """The name of a set of functions of the program that the hub runs in. Never in a file."""
 
     namespace: str
     """Prefix of the exposed names; `""` exposes the original names."""
     enabled: bool = True
     disabled_reason: str | None = None
-    """Why the hub itself switched the entry off, in words for the user (an unset variable, say)."""
+    """Why the hub has switched the entry off, as a text for the user, such as a variable that is not set."""
     required: bool = False
     lazy: bool = False
-    """Start at the first call, not with the hub."""
+    """Whether it is started by the first call and not with the hub."""
     session: SessionMode = "shared"
     allow: tuple[Literal["sampling", "elicitation", "roots"], ...] = ()
-    """What a server shared by several clients of a network may ask of the one whose call it is."""
+    """What a shared server may ask of the network client whose call it runs."""
     max_sessions: Annotated[int, Meta(ge=1)] = 64
-    """With `session: client`, callers that can have one at the same time; 8 for a browser."""
+    """With `session: client`: how many callers can have a session at the same time; 8 for a browser."""
     era: EraPin = "auto"
     keep_catalog: bool = True
     deadlines: Deadlines = Deadlines()
     max_frame: Size = MAX_FRAME
-    """Largest message accepted from this upstream."""
+    """The largest message that is accepted from this upstream."""
 
     builtin: Builtin | None = None
-    """An upstream the hub brings along."""
+    """The name of a built-in server."""
     native: SecretStr | None = None
-    """Of `builtin: native`: the REST endpoints it serves as tools, as JSON."""
+    """For `builtin: native`: the REST endpoints that it serves as tools, as JSON."""
     secrets: tuple[SecretStr, ...] = ()
-    """What else must not be shown: of the REST endpoints, and the presets a program has set for its tools."""
+    """Further secrets: those of REST endpoints, and the presets that a program has set for its tools."""
     skills: tuple[Any, ...] = ()
-    """Of `builtin: skills`, which needs no process: each a `Skill`, a class that only those with skills import."""
+    """For `builtin: skills`: objects of `Skill`, whose module is imported only if there are skills."""
     browser: bool = False
-    """Whether it is a browser: its callers are kept apart, and the guard reads all its arguments."""
+    """Whether it is a browser. Then callers have sessions of their own, and the guard reads all arguments."""
     profile: Path | None = None
-    """Of the built-in browser: where cookies and logins are kept; None: they end with the session."""
+    """For the built-in browser: the directory of cookies and logins; None: they end with the session."""
     headless: bool = True
     executable: Path | None = None
-    """Of the built-in browser: the Chromium to start; None: the one found."""
+    """For the built-in browser: the Chromium to start; None: the one that is found."""
     policy: RawTextPolicy | None = None
-    """Of `text_files`: what it may do; None: what the environment says."""
-    roots: tuple[Root, ...] = ()
-    """Of `files`."""
+    """For `text_files`: what it may do; None: what the environment variable says."""
+    roots: tuple[FileRoot, ...] = ()
+    """For `files`: its directories."""
     allow_over_network: bool = False
-    """Whether a built-in server of this machine may be there for a network as well."""
+    """Whether a built-in server with access to this machine may also be served over a network."""
     idle: Duration = 1800.0
-    """Of `session: client`: how long a caller's session is kept after its last call."""
+    """For `session: client`: how long a caller's session is kept after its last call."""
 
     tags: tuple[str, ...] = ()
     filters: dict[str, Filter] = msgspec.field(default_factory=dict)
-    """Name of a kind (`tools`, `resources`, `prompts`) -> what of it may be reached."""
+    """Kind (`tools`, `resources`, `prompts`) -> the names of it that may be used."""
     tools: dict[str, ToolRules] = msgspec.field(default_factory=dict)
-    """Pattern over original names -> what is special about these tools; all that match apply, the last word wins."""
+    """Pattern over original names -> rules for these tools. All that match apply; later ones override earlier ones."""
     validate_arguments: Validation | None = None
     """None: strict for local and built-in tools, lenient for all others."""
     max_result_bytes: Size | None = None
-    postprocess: tuple[PostProcess, ...] = ()
-    retry: Retry = Retry()
-    breaker: Breaker = Breaker()
-    limits: Limits = Limits()
-    health: Health = Health()
+    postprocess: tuple[PostProcessStep, ...] = ()
+    retry: RetrySettings = RetrySettings()
+    breaker: BreakerSettings = BreakerSettings()
+    limits: LimitSettings = LimitSettings()
+    health: HealthSettings = HealthSettings()
     labels: dict[Label, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Label -> patterns over the original names of what does this."""
+    """Label -> patterns over the original names of the tools that it applies to."""
     pins: PinMode | None = None
-    """None: as the root says."""
-    screen: Screen | None = None
-    """What it says counts in the place of what the root says."""
+    """None: the mode of the root."""
+    screen: ScreenSettings | None = None
+    """Its fields override those of the root."""
 
     def __post_init__(self) -> None:
         given = [name for name in (*TARGETS, "functions") if getattr(self, name) is not None]
@@ -206,7 +207,7 @@ class Server(Frozen):
 
     @property
     def origin(self) -> Origin:
-        """What its tools are."""
+        """Where its tools come from."""
         if self.native is not None:
             return "native"
         own = self.tools_dir is not None or self.builtin is not None or self.functions is not None
@@ -214,80 +215,80 @@ class Server(Frozen):
 
     @property
     def of_this_machine(self) -> bool:
-        """Whether nobody on a network may reach it."""
-        return self.builtin in OF_THIS_MACHINE and not self.allow_over_network
+        """Whether it gives callers access to this machine and must not be served over a network."""
+        return self.builtin in LOCAL_BUILTINS and not self.allow_over_network
 
     @property
     def connection(self) -> str:
-        """Everything a connection to the upstream is made from, secrets included: never to be shown or kept."""
-        excluded: dict[str, Any] = {name: True for name in RULES_OF_LISTS - {"idle"} | _OF_THE_HUB}
+        """All fields that a connection is made from, as JSON. It has secrets: do not show or store it."""
+        excluded: dict[str, Any] = {name: True for name in RULES_OF_LISTS - {"idle"} | _HUB_FIELDS}
         return self.described({**excluded, "deadlines": {"call", "idle"}})
 
     def described(self, exclude: Any) -> str:
-        """The entry as JSON, secrets included, without some of its fields."""
-        return json.dumps(self.model_dump(exclude=exclude), sort_keys=True, default=_plain)
+        """Returns the entry as JSON, secrets included, without some of its fields."""
+        return json.dumps(self.model_dump(exclude=exclude), sort_keys=True, default=_as_text)
 
 
-def _plain(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return str(value.get_secret_value()) if isinstance(value, SecretStr) else str(value)
 
 
 class Config(Frozen):
-    """One configuration file."""
+    """A whole configuration."""
 
     path: Path | None = None
     """Absolute path of the file, None for a configuration built in code."""
     servers: tuple[Server, ...] = ()
-    """In the order of the file, which decides who is first when names are equal."""
+    """In the order of the file, which decides where names are equal."""
     on_conflict: OnConflict = "keep_first"
     list_wait: Duration = LIST_WAIT
     """How long the first list waits for upstreams that are still connecting."""
     cache_dir: Path | None = None
-    """Where catalogs are kept; None: the user's cache directory."""
+    """The directory of the catalog cache; None: in the user's cache directory."""
     max_hub_depth: Annotated[int, Meta(ge=1)] = MAX_HUB_DEPTH
     """How many hubs may stand in a row, this one included."""
     watch: bool = True
-    """Whether a running hub loads the file again when it, or what it is made of, has changed."""
+    """Whether a running hub loads the file again when it or another file of the configuration has changed."""
     token_store: TokenStore = "file"
     """Where the tokens of a sign-in are kept."""
     token_dir: Path | None = None
     """Their directory; None: in the user's data directory."""
     listen: Listen = Listen()
-    unread: Unread = Unread()
+    unread: UnreadLimits = UnreadLimits()
     blacklist: tuple[tuple[str, str], ...] = ()
     """(pattern over upstream ids, pattern over original names or URIs), of every kind."""
-    guard: Guard = Guard()
-    web: Web = Web()
-    fallback: Fallback = Fallback()
-    call_log: CallLog = CallLog()
-    tracing: Tracing = Tracing(enabled=False)
+    guard: GuardSettings = GuardSettings()
+    web: WebSettings = WebSettings()
+    fallback: FallbackSettings = FallbackSettings()
+    call_log: CallLogSettings = CallLogSettings()
+    tracing: TracingSettings = TracingSettings(enabled=False)
     output_strategy: OutputStrategy = OutputStrategy()
-    tool_sets: tuple[ToolSet, ...] = ()
-    profiles: tuple[Profile, ...] = ()
-    groups: tuple[ToolGroup, ...] = ()
+    tool_sets: tuple[ToolSetSettings, ...] = ()
+    profiles: tuple[ProfileSettings, ...] = ()
+    groups: tuple[ToolGroupSettings, ...] = ()
     group_scope: GroupScope = "session"
-    """Whom it concerns that a client switches groups: that client, or everybody."""
+    """Whether a client that switches a group does so for itself or for everybody."""
     meta_tools: bool = False
-    """Whether clients can search all tools and call them by name, for those that read the list only once."""
+    """Whether there are tools to search all tools and to call them by name, for clients that list only once."""
     state_file: Path | None = None
-    """Where it is kept which groups are on for everybody; None: nowhere."""
-    flows: Flows = Flows()
-    pins: Pins = Pins()
-    screen: Screen = Screen()
+    """The file that stores which groups are on for everybody; None: they are not stored."""
+    flows: FlowSettings = FlowSettings()
+    pins: PinSettings = PinSettings()
+    screen: ScreenSettings = ScreenSettings()
 
     @property
     def pins_file(self) -> Path | None:
-        """Where pins are recorded; None for a configuration that neither is a file nor names one."""
+        """The file of the pins; None for a configuration that neither is a file nor names one."""
         if self.pins.file is not None or self.path is None:
             return self.pins.file
         return self.path.with_name(f"{self.path.stem}.pins.json")
 
     def pins_of(self, server: Server) -> PinMode:
-        """What holds for one server."""
+        """Returns what applies to one server."""
         return self.pins.mode if server.pins is None else server.pins
 
-    def screen_of(self, server: Server) -> Screen:
-        """What holds for one server."""
+    def screen_of(self, server: Server) -> ScreenSettings:
+        """Returns what applies to one server."""
         if server.screen is None:
             return self.screen
         said = {field: getattr(server.screen, field) for field in server.screen.model_fields_set}

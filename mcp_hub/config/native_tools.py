@@ -1,6 +1,6 @@
-"""REST endpoints as tools: what one is, its schema, the request its arguments mean, and what is taken of an answer.
+"""Native tools, which are REST endpoints: their schemas, and the requests that arguments make.
 
-Pure: the configuration makes these, the child that serves them reads them back and sends.
+Pure: the configuration makes the definitions, and the child process that serves them reads them and sends the requests.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from typing import Any, Final, Literal
 from urllib.parse import quote, unquote, urlencode
 
 Json = dict[str, Any]
-Where = Literal["path", "query", "body", "header"]
+ParameterPlace = Literal["path", "query", "body", "header"]
 
 MAX_BODY: Final = 8 * 1024 * 1024
-"""Bytes of a request's body, and of the address and a header together far less."""
+"""Bytes of a request's body."""
 MAX_ADDRESS: Final = 16 * 1024
-"""Servers refuse longer ones; the caller hears it in words."""
-PLACE: Final = re.compile(r"\{([^{}]+)\}")
-"""A parameter in the path of an address."""
+"""Characters of a URL or a header. Servers refuse longer ones, and the caller gets an error that says so."""
+PATH_PARAMETER: Final = re.compile(r"\{([^{}]+)\}")
+"""A parameter in the path of a URL."""
 
 _MISSING: Final = object()
 
 
-class WrongArgument(ValueError):
-    """The arguments make no request; `str()` says which and why, for the caller to repair."""
+class InvalidArgument(ValueError):
+    """The arguments cannot be sent. `str()` tells the caller which of them and why."""
 
 
-class NotThere(ValueError):
-    """A pointer leads nowhere in an answer."""
+class PointerNotFound(ValueError):
+    """A JSON pointer does not exist in an answer."""
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """One argument. `schema` is its JSON Schema, with description, default and enum."""
+class NativeParameter:
+    """One parameter of a tool. `schema` is its JSON Schema, with description, default and enum."""
 
     name: str
-    where: Where
+    where: ParameterPlace
     schema: Json
     required: bool = False
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is sent."""
+class NativeRequest:
+    """The request of one call."""
 
     url: str
     """Percent-encoded."""
@@ -55,24 +55,24 @@ class Request:
 
 
 @dataclass(frozen=True)
-class NativeTool:
-    """One endpoint. `headers` and `query` are sent with every call; the credentials are among them."""
+class NativeToolDefinition:
+    """One endpoint. `headers` and `query` are sent with every call and include the credentials."""
 
     name: str
     description: str
     url: str
     """Scheme, host and path with `{parameter}` in it; no query."""
     method: str = "GET"
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[NativeParameter, ...] = ()
     title: str | None = None
     tags: tuple[str, ...] = ()
     annotations: Json = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """Values that no answer may be quoted with."""
+    """Values that are removed from errors."""
     form: bool = False
-    """The body is a form and not JSON."""
+    """Whether the body is a form and not JSON."""
     result: str | None = None
     """JSON pointer to the part of an answer that is the result; None: all of it."""
     max_bytes: int = 8 * 1024 * 1024
@@ -83,16 +83,16 @@ class NativeTool:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> NativeTool:
+    def from_json(cls, data: Mapping[str, Any]) -> NativeToolDefinition:
         """The tool in an object. Raises TypeError for what is none."""
         lists = {name: tuple(data.get(name, ())) for name in ("tags", "secrets")}
-        parameters = tuple(Parameter(**one) for one in data.get("parameters", ()))
+        parameters = tuple(NativeParameter(**one) for one in data.get("parameters", ()))
         query = tuple((name, value) for name, value in data.get("query", ()))
         return cls(**{**data, **lists, "parameters": parameters, "query": query})
 
     @property
     def definition(self) -> Json:
-        """The tool as it is listed."""
+        """The tool as it is listed by `tools/list`."""
         required = [one.name for one in self.parameters if one.required]
         schema: Json = {
             "type": "object",
@@ -108,65 +108,65 @@ class NativeTool:
             listed["_meta"] = {"mcp-hub/tags": list(self.tags)}
         return listed
 
-    def request(self, arguments: Mapping[str, Any]) -> Request:
-        """What is sent for these arguments; defaults stand in for what is missing. Raises WrongArgument."""
+    def request(self, arguments: Mapping[str, Any]) -> NativeRequest:
+        """Returns the request of a call. Defaults replace missing arguments. Raises InvalidArgument."""
         given = self._given(arguments)
         try:
             url = self._address(given)
             body = self._body(given)
         except UnicodeEncodeError:
-            raise WrongArgument("a text holds half of a surrogate pair") from None
+            raise InvalidArgument("a text holds half of a surrogate pair") from None
         headers = {**self.headers, **self._headers(given)}
         if body is not None:
             headers.setdefault("Content-Type", "application/x-www-form-urlencoded" if self.form else "application/json")
-        return Request(url, headers, body)
+        return NativeRequest(url, headers, body)
 
-    def _given(self, arguments: Mapping[str, Any]) -> dict[str, tuple[Parameter, Any]]:
+    def _given(self, arguments: Mapping[str, Any]) -> dict[str, tuple[NativeParameter, Any]]:
         known = {one.name: one for one in self.parameters}
         if strange := [name for name in arguments if name not in known]:
-            raise WrongArgument(f"{', '.join(strange)}: is not an argument of this tool")
-        given: dict[str, tuple[Parameter, Any]] = {}
+            raise InvalidArgument(f"{', '.join(strange)}: is not an argument of this tool")
+        given: dict[str, tuple[NativeParameter, Any]] = {}
         for name, one in known.items():
             value = arguments.get(name)
             value = one.schema.get("default", _MISSING) if value is None else value
             if value is not _MISSING and value is not None:
                 given[name] = (one, value)
             elif one.required:
-                raise WrongArgument(f"{name}: is missing")
+                raise InvalidArgument(f"{name}: is missing")
         return given
 
-    def _address(self, given: Mapping[str, tuple[Parameter, Any]]) -> str:
+    def _address(self, given: Mapping[str, tuple[NativeParameter, Any]]) -> str:
         def put_in(place: re.Match[str]) -> str:
             return quote(_segment(place[1], given[place[1]][1]), safe="")
 
-        origin, slash, path = _divided(self.url)
-        path = PLACE.sub(put_in, path)
-        # A value that means "the directory above" would make another endpoint of it, encoded or not.
+        origin, slash, path = _split_url(self.url)
+        path = PATH_PARAMETER.sub(put_in, path)
+        # A value that means the directory above would lead to another endpoint, encoded or not.
         if any(part in (".", "..") for part in re.split(r"[/\\]", unquote(path))):
-            raise WrongArgument("a value in the path must not be '.' or '..', nor lead there")
+            raise InvalidArgument("a value in the path must not be '.' or '..', nor lead there")
         pairs = list(self.query)
         for one, value in given.values():
             if one.where == "query":
-                pairs += [(one.name, plain(item)) for item in (value if isinstance(value, list) else [value])]
+                pairs += [(one.name, as_text(item)) for item in (value if isinstance(value, list) else [value])]
         url = f"{origin}{slash}{path}" + (f"?{urlencode(pairs, quote_via=quote)}" if pairs else "")
         if len(url) > MAX_ADDRESS:
-            raise WrongArgument(f"the address would be longer than {MAX_ADDRESS:,} characters")
+            raise InvalidArgument(f"the address would be longer than {MAX_ADDRESS:,} characters")
         return url
 
-    def _headers(self, given: Mapping[str, tuple[Parameter, Any]]) -> dict[str, str]:
-        found = {one.name: plain(value) for one, value in given.values() if one.where == "header"}
+    def _headers(self, given: Mapping[str, tuple[NativeParameter, Any]]) -> dict[str, str]:
+        found = {one.name: as_text(value) for one, value in given.values() if one.where == "header"}
         for name, text in found.items():
             if not text.isascii() or not text.isprintable() or len(text) > MAX_ADDRESS:
-                raise WrongArgument(f"{name}: goes into a header, which takes one line of ASCII")
+                raise InvalidArgument(f"{name}: goes into a header, which takes one line of ASCII")
         return found
 
-    def _body(self, given: Mapping[str, tuple[Parameter, Any]]) -> bytes | None:
+    def _body(self, given: Mapping[str, tuple[NativeParameter, Any]]) -> bytes | None:
         members = {one.name: value for one, value in given.values() if one.where == "body"}
         if not members and (not any(one.where == "body" for one in self.parameters)):
             return None
         if self.form:
             pairs = [
-                (name, plain(item))
+                (name, as_text(item))
                 for name, value in members.items()
                 for item in (value if isinstance(value, list) else [value])
             ]
@@ -174,17 +174,17 @@ class NativeTool:
         else:
             body = json.dumps(members, ensure_ascii=False).encode()
         if len(body) > MAX_BODY:
-            raise WrongArgument(f"the body would be larger than {MAX_BODY:,} bytes")
+            raise InvalidArgument(f"the body would be larger than {MAX_BODY:,} bytes")
         return body
 
 
-def plain(value: Any) -> str:
-    """A value as a text for an address, a form or a header."""
+def as_text(value: Any) -> str:
+    """Returns a value as a text for a URL, a form or a header."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def pointed(value: Any, pointer: str) -> Any:
-    """What a JSON pointer (RFC 6901) leads to. Raises NotThere."""
+def resolve_pointer(value: Any, pointer: str) -> Any:
+    """Returns the value at a JSON pointer (RFC 6901). Raises PointerNotFound."""
     for written in pointer.split("/")[1:]:
         token = written.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and token in value:
@@ -192,31 +192,31 @@ def pointed(value: Any, pointer: str) -> Any:
         elif isinstance(value, list) and token.isdecimal() and int(token[:10]) < len(value):
             value = value[int(token[:10])]
         else:
-            raise NotThere(f"there is nothing at {pointer!r}")
+            raise PointerNotFound(f"there is nothing at {pointer!r}")
     return value
 
 
-def places(url: str) -> tuple[str, ...]:
-    """The parameters in the path of an address, in their order."""
-    return tuple(PLACE.findall(_divided(url)[2]))
+def path_parameters(url: str) -> tuple[str, ...]:
+    """Returns the parameters in the path of a URL, in their order."""
+    return tuple(PATH_PARAMETER.findall(_split_url(url)[2]))
 
 
-def _divided(url: str) -> tuple[str, str, str]:
-    """(scheme and host, `/` if there is a path, path)."""
+def _split_url(url: str) -> tuple[str, str, str]:
+    """Splits a URL into (scheme and host, `/` if there is a path, path)."""
     scheme, colon, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{colon}{host}", slash, path
 
 
 def _segment(name: str, value: Any) -> str:
-    text = plain(value)
+    text = as_text(value)
     if not text:
-        raise WrongArgument(f"{name}: is a part of the address and must not be empty")
+        raise InvalidArgument(f"{name}: is a part of the address and must not be empty")
     return text
 
 
 def _hints(method: str) -> Json:
-    """What HTTP says of the method."""
+    """Returns the annotations of a tool by what HTTP says of its method."""
     if method in ("GET", "HEAD"):
         return {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": True}
     return {"readOnlyHint": False, "idempotentHint": method in ("PUT", "DELETE"), "openWorldHint": True}

@@ -1,68 +1,220 @@
-"""The rules at the top of a file: the blacklist, guard, fallback, call log, tool sets and profiles."""
+"""The rules at the top of a file, as frozen models, and their reader: guard, fallback, log, groups, profiles and so on.
+
+All durations are seconds, all sizes bytes. Names of tools are patterns (`*`, `?`, `[...]`) over original names.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
+import msgspec
+
+from mcp_hub.config.entry_rules import PinMode, ScreenSettings, by_mode
 from mcp_hub.config.extras import Extra, missing
-from mcp_hub.config.fields import Given
+from mcp_hub.config.field_types import After, Duration, SecretStr, Size
+from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
-from mcp_hub.config.frozen import Frozen
-from mcp_hub.config.listen import Unread
-from mcp_hub.config.rule_fields import by_mode, read_model
-from mcp_hub.config.rules import (
-    CallLog,
-    Fallback,
-    Flows,
-    Guard,
-    OutputStrategy,
-    Pins,
-    Profile,
-    Screen,
-    ToolGroup,
-    ToolSet,
-    Tracing,
-    Web,
-)
-from mcp_hub.config.variables import Scope
+from mcp_hub.config.frozen import Frozen, read_model
+from mcp_hub.config.listen import UnreadLimits
+from mcp_hub.config.variables import VariableScope
+from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE
+
+SCRAPE_TOOLS = ("scrape", "scrape_website")
+FlowMode = Literal["off", "warn", "refuse"]
+FailureClass = Literal["transport", "timeout", "tool_error"]
+
+
+class GuardSettings(Frozen):
+    """The guard: URLs that tools must not be used for."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"huggingface": False}
+
+    huggingface: bool = True
+    """Whether datasets and spaces of Hugging Face are guarded."""
+    tools: tuple[str, ...] = SCRAPE_TOOLS
+    """Guarded tools, as `tool` or `server/tool`. All tools of a browser are guarded as well."""
+    message: str = HUGGINGFACE_MESSAGE
+    deny_urls: tuple[str, ...] = ()
+    """Further guarded URLs: `host`, `host/path`, `*.host/path*`."""
+    allow_urls: tuple[str, ...] = ()
+    """URLs that are never refused, in the same form."""
+    filter_results: tuple[str, ...] = ()
+    """Tools whose JSON results lose guarded links, as `tool` or `server/tool`."""
+
+
+class WebSettings(Frozen):
+    """How the hub itself fetches pages: for `builtin: web`, the fallback and the built-in browser."""
+
+    allow_addresses: tuple[str, ...] = ()
+    """Private addresses that are allowed: `10.0.0.0/8`, `192.168.1.7`, `wiki.intranet`, `127.0.0.1:8000`."""
+    max_bytes: Size = 32 * 1024 * 1024
+    timeout: Duration = 60.0
+    """For fetching and converting one page."""
+    max_memory: Size = 2 * 1024**3
+    """Memory of one conversion to Markdown, where the system can limit it. Two run at once."""
+    docintel_endpoint: str | None = None
+    """The endpoint of Azure Document Intelligence for MarkItDown; None: it is not used."""
+    javascript: bool = True
+    """Whether a page that is empty without JavaScript is opened in a browser."""
+
+
+class FallbackSettings(Frozen):
+    """The fallback: the hub fetches a page itself if an upstream fails to scrape it."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"tools": []}
+
+    tools: tuple[str, ...] = SCRAPE_TOOLS
+    on: tuple[FailureClass, ...] = ("transport", "timeout")
+    timeout: Duration = 60.0
+    """The longest time of an attempt of such a tool, so that time is left for the fallback."""
+
+
+class CallLogSettings(Frozen):
+    """The call log: one line per call."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
+
+    enabled: bool = True
+    file: Path | None = None
+    """The file that lines are written to besides stderr."""
+    stderr: bool = True
+    arguments: bool = True
+    """Whether lines have a redacted, shortened copy of the arguments."""
+
+
+class OutputStrategy(Frozen):
+    """How ToolFormatter tells a model of tools. The hub itself does not speak to models."""
+
+    function_calling: bool = True
+    """Whether function calling is used with models that have it."""
+    fallback_to_structured_output: bool = True
+    """Whether a prompt is used with models that have no function calling."""
+
+
+def _check_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be a URL that begins with http:// or https://")
+    return value
+
+
+def _check_headers(value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name, secret in value.items():
+        text = secret.get_secret_value()
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not text.isprintable() or not text.isascii():
+            raise ValueError("has a name or a value that no HTTP header can have")
+    return value
+
+
+class TracingSettings(Frozen):
+    """Tracing: spans of calls, sent to a collector by OTLP over HTTP."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
+
+    enabled: bool = True
+    endpoint: Annotated[str, After(_check_url)] = "http://localhost:4318"
+    """The URL of the collector. Without a path `/v1/traces` is added."""
+    service_name: str | None = None
+    """None: the value of OTEL_SERVICE_NAME, else `mcp-hub`."""
+    headers: Annotated[dict[str, SecretStr], After(_check_headers)] = msgspec.field(default_factory=dict)
+    """Headers for the collector, such as a token."""
+    arguments: bool = True
+    """Whether spans have redacted, shortened copies of arguments and results."""
+
+    @property
+    def traces_url(self) -> str:
+        """The URL that spans are sent to."""
+        parts = urlsplit(self.endpoint)
+        return urlunsplit(parts._replace(path="/v1/traces")) if parts.path in ("", "/") else self.endpoint
+
+
+class PinSettings(Frozen):
+    """Pins: whether what servers list is compared with the record of `mcp-hub pin`."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
+
+    mode: PinMode = "off"
+    """`warn`: differences are reported; `enforce`: what differs is hidden and refused until it is pinned."""
+    file: Path | None = None
+    """The file of the record; None: beside the configuration, `servers.pins.json` for `servers.yaml`."""
+
+
+class FlowSettings(Frozen):
+    """Flows: which labels of tools one session may combine."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
+
+    mode: FlowMode = "off"
+    """`refuse`: the call that would complete the three labels is refused; `warn`: records show the labels."""
+    window: Duration = 3600.0
+    """How long a principal of the modern era, which has no sessions, must be silent to start again without labels."""
+
+
+class ToolSetSettings(Frozen):
+    """A named list of tools: `server/tool` patterns, exposed names or original names."""
+
+    name: str
+    description: str = ""
+    tools: tuple[str, ...] = ()
+
+
+class ToolGroupSettings(Frozen):
+    """Tools that are switched on and off together: `server/tool` patterns, exposed or original names, and servers."""
+
+    name: str
+    description: str = ""
+    notes: str | None = None
+    """How to use the tools. Clients get it while the group is on."""
+    active: bool = False
+    tools: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    """Patterns over the ids of servers."""
+
+
+class ProfileSettings(Frozen):
+    """What one kind of user sees: tool sets and single tools, merged."""
+
+    name: str
+    tool_sets: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
 
 N = TypeVar("N", bound=Frozen)
 
-_OFF: Final[Mapping[str, dict[str, Any]]] = {
-    "guard": {"huggingface": False},
-    "fallback": {"tools": []},
-    "call_log": {"enabled": False},
-    "tracing": {"enabled": False},
-    "pins": {"mode": "off"},
-    "flows": {"mode": "off"},
-    "screen": {"mode": "off"},
-}
+
 BASIC: Final = "basic"
-"""The group of what is in no other."""
-_SWITCH: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""The group of all tools without another group."""
+
+
+_GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
 _WEB_KEYS: Final = ("docintel_endpoint", "allow_addresses")
-"""Keys that people look for beside the fallback."""
+"""Keys of `web` that are also accepted below `fallback`."""
 
 
 def read_root_rules(
-    given: Mapping[str, Given],
+    given: Mapping[str, FieldValue],
     ids: Collection[str],
-    scope: Scope,
+    scope: VariableScope,
     findings: Findings,
-    more_sets: Callable[[Mapping[str, ToolSet]], Iterable[ToolSet]] = lambda own: (),
+    more_sets: Callable[[Mapping[str, ToolSetSettings]], Iterable[ToolSetSettings]] = lambda own: (),
 ) -> dict[str, Any]:
-    """The fields of a Config that are rules; what the file does not say is absent.
+    """Reads the fields of a Config that are rules. Keys that the file does not have are absent.
 
-    `more_sets` gives the tool sets that do not stand in the file itself, from those that do, by name.
+    `more_sets` gets the tool sets of the file by name, and returns those of other files.
     """
     found: dict[str, Any] = {
         "blacklist": _blacklist(_first(given, "blacklist", "tool_blacklist"), ids, findings),
-        "tool_sets": _named(ToolSet, given.get("tool_sets"), findings),
-        "profiles": _named(Profile, given.get("profiles"), findings),
-        "groups": _named(ToolGroup, given.get("groups"), findings),
+        "tool_sets": _named(ToolSetSettings, given.get("tool_sets"), findings),
+        "profiles": _named(ProfileSettings, given.get("profiles"), findings),
+        "groups": _named(ToolGroupSettings, given.get("groups"), findings),
     }
     sets = found["tool_sets"] or ()
     found["tool_sets"] = (*sets, *more_sets({one.name: one for one in sets})) or None
@@ -71,37 +223,37 @@ def read_root_rules(
         moved = {key: fallback.value[key] for key in _WEB_KEYS if key in fallback.value}
         if moved:
             kept = {key: one for key, one in fallback.value.items() if key not in moved}
-            fallback = Given(kept, fallback.at)
+            fallback = FieldValue(kept, fallback.at)
             written = web.value if web is not None and isinstance(web.value, dict) else {}
-            web = Given({**moved, **written}, web.at if web is not None else fallback.at)
+            web = FieldValue({**moved, **written}, web.at if web is not None else fallback.at)
     guard = given.get("guard")
     if guard is not None and isinstance(guard.value, dict) and isinstance(guard.value.get("huggingface"), dict):
-        guard = Given(_flat_guard(guard.value), guard.at)
+        guard = FieldValue(_flatten_guard(guard.value), guard.at)
     log = given.get("call_log")
     if log is not None and isinstance(log.value, str) and log.value != "off":
-        log = Given({"file": log.value}, log.at)
+        log = FieldValue({"file": log.value}, log.at)
     if log is not None and isinstance(log.value, dict) and isinstance(log.value.get("file"), str):
-        log = Given({**log.value, "file": scope.path(log.value["file"])}, log.at)
+        log = FieldValue({**log.value, "file": scope.path(log.value["file"])}, log.at)
     tracing = given.get("tracing")
     if tracing is not None and isinstance(tracing.value, str) and tracing.value != "off":
-        tracing = Given({"endpoint": tracing.value}, tracing.at)
+        tracing = FieldValue({"endpoint": tracing.value}, tracing.at)
     pins, screen = by_mode(given.get("pins")), by_mode(given.get("screen"))
     if pins is not None and isinstance(pins.value, dict) and isinstance(pins.value.get("file"), str):
-        pins = Given({**pins.value, "file": scope.path(pins.value["file"])}, pins.at)
+        pins = FieldValue({**pins.value, "file": scope.path(pins.value["file"])}, pins.at)
     for name, model, item in (
-        ("unread", Unread, given.get("unread")),
-        ("web", Web, web),
-        ("fallback", Fallback, fallback),
-        ("guard", Guard, guard),
-        ("call_log", CallLog, log),
-        ("pins", Pins, pins),
-        ("flows", Flows, by_mode(given.get("flows"))),
-        ("screen", Screen, screen),
-        ("tracing", Tracing, tracing),
+        ("unread", UnreadLimits, given.get("unread")),
+        ("web", WebSettings, web),
+        ("fallback", FallbackSettings, fallback),
+        ("guard", GuardSettings, guard),
+        ("call_log", CallLogSettings, log),
+        ("pins", PinSettings, pins),
+        ("flows", FlowSettings, by_mode(given.get("flows"))),
+        ("screen", ScreenSettings, screen),
+        ("tracing", TracingSettings, tracing),
         ("output_strategy", OutputStrategy, given.get("output_strategy")),
     ):
         if item is not None and item.value is not None:
-            found[name] = read_model(model, item.value, item.at, findings, _OFF.get(name))
+            found[name] = read_model(model, item.value, item.at, findings)
     _check_profiles(found, given, findings)
     _check_groups(found["groups"] or (), ids, findings)
     if (tracing_rules := found.get("tracing")) is not None and tracing_rules.enabled:
@@ -117,18 +269,20 @@ def _warn_if_missing(extra: Extra, at: KeyPath, findings: Findings) -> None:
         findings.warning(at, f"has no effect: {lacking}")
 
 
-def _first(given: Mapping[str, Given], *names: str) -> Given | None:
+def _first(given: Mapping[str, FieldValue], *names: str) -> FieldValue | None:
     return next((given[name] for name in names if name in given and given[name].value is not None), None)
 
 
-def _flat_guard(value: Mapping[str, Any]) -> dict[str, Any]:
-    """`guard: {huggingface: {enabled, tools, ...}}` says the same as its keys one level up."""
+def _flatten_guard(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Moves the keys of `guard: {huggingface: {enabled, tools, ...}}` one level up, where they mean the same."""
     inner = dict(value["huggingface"])
     enabled = inner.pop("enabled", True)
     return {**inner, **value, "huggingface": enabled}
 
 
-def _blacklist(given: Given | None, ids: Collection[str], findings: Findings) -> tuple[tuple[str, str], ...] | None:
+def _blacklist(
+    given: FieldValue | None, ids: Collection[str], findings: Findings
+) -> tuple[tuple[str, str], ...] | None:
     if given is None:
         return None
     value = given.value
@@ -170,8 +324,8 @@ def _pair(item: Any, ids: Collection[str]) -> tuple[str, str] | None:
     return (server, name or "*") if slash else ("*", item)
 
 
-def _named(model: type[N], given: Given | None, findings: Findings) -> tuple[N, ...] | None:
-    """A mapping of names to mappings (a list stands for its `tools`), or a list of mappings with a `name`."""
+def _named(model: type[N], given: FieldValue | None, findings: Findings) -> tuple[N, ...] | None:
+    """Reads a mapping of names to mappings (a list stands for `tools`), or a list of mappings with a `name`."""
     if given is None or given.value is None:
         return None
     items: list[tuple[KeyPath, Any, Any]]
@@ -199,7 +353,7 @@ def _named(model: type[N], given: Given | None, findings: Findings) -> tuple[N, 
     return tuple(found.values())
 
 
-def _check_profiles(found: Mapping[str, Any], given: Mapping[str, Given], findings: Findings) -> None:
+def _check_profiles(found: Mapping[str, Any], given: Mapping[str, FieldValue], findings: Findings) -> None:
     sets = {one.name for one in found["tool_sets"] or ()}
     for profile in found["profiles"] or ():
         for name in profile.tool_sets:
@@ -209,15 +363,15 @@ def _check_profiles(found: Mapping[str, Any], given: Mapping[str, Given], findin
                 findings.error(at, f"there is no tool set {name!r} in this file (there is: {known})")
 
 
-def _check_groups(groups: Sequence[ToolGroup], ids: Collection[str], findings: Findings) -> None:
+def _check_groups(groups: Sequence[ToolGroupSettings], ids: Collection[str], findings: Findings) -> None:
     for group in groups:
         at: KeyPath = ("groups", group.name)
         if group.name == BASIC:
-            findings.error(at, "is always there and always on: it has what is in no other group")
+            findings.error(at, "is reserved: it is always on, and has the tools of no other group")
         elif not group.name.isprintable():
             findings.error(at, "must be a name without control characters")
-        elif _SWITCH.fullmatch(group.name) is None:
-            findings.warning(at, "is no name every model can be given: at most 64 letters, digits, '_', '-' and '.'")
+        elif _GROUP_NAME.fullmatch(group.name) is None:
+            findings.warning(at, "is not a name that every model accepts: at most 64 letters, digits, '_', '-' and '.'")
         for pattern in group.servers:
             if not any(fnmatchcase(id, pattern) for id in ids):
                 findings.warning((*at, "servers"), "names a server that is not in this file")

@@ -1,22 +1,98 @@
-"""The secrets a configuration holds, so that they can be kept out of everything that is written."""
+"""Finds the secrets of a configuration, to keep them out of logs and to warn of those in plain text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from mcp_hub.config.fields import FieldValue
+from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.models import Config, Listen, Server
-from mcp_hub.security.redaction import is_secret_key, preset_texts
+from mcp_hub.config.variables import VariableScope, has_variable
+from mcp_hub.security.redaction import MIN_SECRET, is_secret_key, preset_texts
+from mcp_hub.security.redaction.heuristics import hide_likely_secrets, is_secret_value
+
+PLAIN_SECRET_ADVICE: Final = (
+    "a secret stands here in plain text; put it into a variable (${NAME}) or a file (${file:PATH}), so that the "
+    "configuration can be shown and copied"
+)
+
+_PATH: Final = re.compile(r"(?:\.{0,2}/|~/|[A-Za-z]:\\)[\w.@~ /\\-]*")
+_PLACEHOLDER: Final = re.compile(r"<.*>|(?:your|my|enter|insert)[_ -].*|x+|\*+|\.+|…|change[_-]?me|todo", re.IGNORECASE)
+_SCHEMES: Final = ("bearer ", "basic ", "token ")
+
+
+def find_plain_secrets(given: Mapping[str, FieldValue], scope: VariableScope) -> Iterator[KeyPath]:
+    """Yields the places of an entry, as written, whose value is a secret by its name or its form."""
+    for key in ("env", "headers"):
+        if key in given:
+            yield from (at for name, value, at in _pairs(given[key]) if is_plain_secret(name, value, scope))
+    for key in ("api_key", "auth"):
+        if key in given and given[key].value != "oauth" and is_plain_secret("token", given[key].value, scope):
+            yield given[key].at
+    for key in ("url", "command", "args"):
+        if key in given:
+            words = given[key].value if isinstance(given[key].value, list) else [given[key].value]
+            yield from (
+                (*given[key].at, *((index,) if isinstance(given[key].value, list) else ()))
+                for index, word in enumerate(words)
+                if isinstance(word, str) and _is_plain_secret_word(words[index - 1] if index else "", word, scope)
+            )
+
+
+def is_plain_secret(name: str, value: Any, scope: VariableScope) -> bool:
+    """Returns whether the written value of a name is a secret and not a variable."""
+    if not isinstance(value, str) or has_variable(value, scope):
+        return False
+    bare = value.strip()
+    for scheme in _SCHEMES:
+        if bare.lower().startswith(scheme):
+            bare = bare[len(scheme) :].strip()
+    if len(bare) < MIN_SECRET or _PATH.fullmatch(bare) or _PLACEHOLDER.fullmatch(bare) or bare.startswith("$"):
+        return False
+    if is_secret_value(bare):
+        return True
+    return is_secret_key(name) and not _is_plain_word(bare)
+
+
+def _is_plain_word(text: str) -> bool:
+    # Settings and no secrets: `SESSION_MODE: persistent`, `AUTH_TYPE: oauth2`, `KEY_COUNT: 100000`.
+    return re.fullmatch(r"[a-z]{1,12}\d?|\d{1,8}|true|false", text, re.IGNORECASE) is not None
+
+
+def _pairs(given: FieldValue) -> Iterator[tuple[str, Any, KeyPath]]:
+    if isinstance(given.value, dict):
+        for name, value in given.value.items():
+            yield name, value, (*given.at, name)
+    elif isinstance(given.value, list):
+        for index, item in enumerate(given.value):
+            name, _, value = item.partition("=") if isinstance(item, str) else ("", "", "")
+            yield name, value, (*given.at, index)
+
+
+def _is_plain_secret_word(before: str, word: str, scope: VariableScope) -> bool:
+    """Returns whether a word of a command line, or a URL, holds a secret."""
+    if has_variable(word, scope):
+        return False
+    if isinstance(before, str) and before.startswith("-") and not word.startswith("-"):
+        option = before.lstrip("-")
+        if "=" not in option and is_plain_secret(option, word, scope):
+            return True
+    name, equals, value = word.partition("=")
+    if equals and "://" not in name and is_plain_secret(name.lstrip("-"), value, scope):
+        return True
+    return is_secret_value(word) or hide_likely_secrets(word) != word
+
 
 _ORDINARY: Final = re.compile(r"[A-Za-z]{1,12}|[0-9.:]{1,12}")
-"""Under a name that promises no secret: `production`, `warning`, `127.0.0.1`."""
+"""Values that are no secrets under an ordinary name: `production`, `warning`, `127.0.0.1`."""
 _PUBLIC_HEADERS: Final = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 
 
 def secrets_of(config: Config) -> Iterator[str]:
-    """Every value of a configuration that must not be shown."""
+    """Yields every value of a configuration that must not be shown."""
     for server in config.servers:
         yield from secrets_of_server(server)
     yield from secrets_of_listener(config.listen)
@@ -27,7 +103,7 @@ def secrets_of(config: Config) -> Iterator[str]:
 
 
 def secrets_of_listener(listen: Listen) -> Iterator[str]:
-    """The tokens of its callers, and what the hub itself proves its identity with."""
+    """Yields the tokens of callers, and the secret of the hub for its issuer."""
     if listen.token is not None:
         yield listen.token.get_secret_value()
     for principal in listen.principals.values():
@@ -37,9 +113,9 @@ def secrets_of_listener(listen: Listen) -> Iterator[str]:
 
 
 def secrets_of_server(server: Server) -> Iterator[str]:
-    """Those of one entry: environment, headers, presets, and what its command line and URL carry."""
+    """Yields the secrets of one entry: of its environment, headers, presets, command line and URL."""
     for name, secret in server.env.items():
-        yield from _named(name, secret.get_secret_value())
+        yield from _of_variable(name, secret.get_secret_value())
     for name, secret in server.headers.items():
         yield from _of_header(name, secret.get_secret_value())
     if server.oauth is not None:
@@ -72,14 +148,14 @@ def _of_header(name: str, value: str) -> Iterator[str]:
         yield value.partition(" ")[2]  # without `Bearer`
 
 
-def _named(name: str, value: str) -> Iterator[str]:
+def _of_variable(name: str, value: str) -> Iterator[str]:
     if is_secret_key(name) or _ORDINARY.fullmatch(value) is None:
         yield value
     yield from _in_url(value)
 
 
 def _in_url(text: str | None) -> Iterator[str]:
-    """Password and secret parameters of a URL, as they are written and as they are meant."""
+    """Yields the password and the secret parameters of a URL, as written and decoded."""
     if text is None or "://" not in text:
         return
     try:

@@ -1,4 +1,4 @@
-"""Agent skills: directories with a SKILL.md that says what they are for, and whatever files that names."""
+"""Agent skills: directories with a SKILL.md that has a name, a description and instructions, and further files."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.config.document import Unreadable
-from mcp_hub.config.ownership import refuse_foreign
+from mcp_hub.config.syntax import UnreadableText
 from mcp_hub.errors import ConfigError
+from mcp_hub.security.ownership import refuse_foreign
 
 SKILL_FILE: Final = "SKILL.md"
 MAX_SKILL_FILE: Final = 1024 * 1024
 MAX_FILES: Final = 500
-"""Of one skill; a directory with more is not one."""
+"""Files of one skill. A directory with more is not one."""
 MAX_DEPTH: Final = 8
 _FRONT: Final = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """One of them."""
+    """A skill."""
 
     name: str
     description: str
     directory: Path
     files: tuple[str, ...] = ()
-    """Paths relative to the directory, with slashes, `SKILL.md` first."""
+    """Paths relative to the directory, with slashes; `SKILL.md` is the first."""
 
 
-def described(directory: str | Path) -> tuple[str, str]:
-    """Name and description of the skill in a directory. Raises ValueError, in words, where there is none."""
+def read_name_and_description(directory: str | Path) -> tuple[str, str]:
+    """Returns name and description of the skill in a directory. Raises ValueError, for the user, without one."""
     path = Path(directory)
     if not path.is_dir():
         raise ValueError(f"The skill directory '{directory}' does not exist or is not a directory.")
@@ -50,8 +50,8 @@ def described(directory: str | Path) -> tuple[str, str]:
 
 
 def read_skill(directory: Path) -> Skill:
-    """The skill in a directory, with its files. Raises ValueError, in words, where there is none."""
-    name, description = described(directory)
+    """Returns the skill in a directory with its files. Raises ValueError, for the user, without one."""
+    name, description = read_name_and_description(directory)
     files = [file for file in _files(directory) if file != SKILL_FILE]
     if len(files) >= MAX_FILES:
         raise ValueError(f"The skill directory '{directory}' has more than {MAX_FILES} files.")
@@ -59,7 +59,7 @@ def read_skill(directory: Path) -> Skill:
 
 
 def _front_matter(path: Path) -> dict[str, Any]:
-    from mcp_hub.config.yaml_text import parse
+    from mcp_hub.config.syntax import parse_yaml
 
     try:
         with path.open("rb") as file:
@@ -68,21 +68,21 @@ def _front_matter(path: Path) -> dict[str, Any]:
         if len(content) > MAX_SKILL_FILE:
             raise ValueError(f"The file '{path}' is larger than {MAX_SKILL_FILE:,} bytes.")
         found = _FRONT.match(content.decode("utf-8"))
-        parsed = parse(found[1]) if found is not None else None
+        parsed = parse_yaml(found[1]) if found is not None else None
     except UnicodeDecodeError:
         raise ValueError(f"The file '{path}' is not UTF-8 text.") from None
     except OSError as error:
         raise ValueError(f"The file '{path}' cannot be read: {error.strerror}.") from None
     except ConfigError as error:
         raise ValueError(str(error)) from None
-    except Unreadable as error:
+    except UnreadableText as error:
         raise ValueError(f"The YAML Front Matter of '{path}' {error}.") from None
     tree = parsed.tree if parsed is not None else None
     return tree if isinstance(tree, dict) else {}
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """The regular files, at most `MAX_FILES`; not what is hidden, and nothing that a link leads to."""
+    """Yields the regular files, at most `MAX_FILES`, without hidden ones and links."""
     count = 0
     for folder, folders, names in os.walk(directory, followlinks=False):
         relative = Path(folder).relative_to(directory)

@@ -1,16 +1,285 @@
-"""Who a request is let in as: by a token of the configuration, or by one that a verifier knows."""
+"""Who may use the listener: checks `Host`, `Origin` and the bearer token, and records who was refused.
+
+A web page that a person visits can reach a listener on the same machine (DNS rebinding, forged requests), so these
+checks hold on loopback too. They use the raw bytes of the headers, never a URL built from what the client sent.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+import hmac
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any, Final
 
-from mcp_hub.downstream.protected_resource import ProtectedResource
-from mcp_hub.downstream.security import Gate, Headers, Refusal, bearer
-from mcp_hub.downstream.verifier import Reason, Verifier
-from mcp_hub.security.principals import Principal
+import msgspec
+
+from mcp_hub.config.listen import TOKEN_HOLDER, Listen, is_loopback
+from mcp_hub.downstream.verifier import ProtectedResource, Reason, Verifier, has_resource
+from mcp_hub.policy.limits import TokenBucket
+from mcp_hub.security.principals import ANONYMOUS, Principal
+from mcp_hub.transport.http1.listener import RefusalSink
+
+Headers = Iterable[tuple[bytes, bytes]]
+"""Header lines: names in lower case, values as they came."""
+
+MIN_TOKEN: Final = 32
+"""Bytes of a token; shorter ones can be guessed."""
+
+_LOOPBACK_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+_WILDCARDS: Final = frozenset({"", "*", "0.0.0.0", "::"})
+_HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
+_ORIGIN: Final = re.compile(
+    rb"null|[a-z][a-z0-9+.-]{0,20}://(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?"
+)
+_OWN_SITES: Final = frozenset({b"none", b"same-origin"})
+"""Values of Sec-Fetch-Site that are accepted: the person at the browser, and pages of the hub itself."""
+MAX_HOPS: Final = 10
+"""Proxies in a row whose forwarding headers are followed."""
+_SETTINGS: Final = " (setting: listen.public_host, or listen.allowed_hosts for any other)"
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]*")
+_SAY_WHO: Final = "set listen.token (or listen.principals or listen.verify)"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The reply to a request that is not let in; `text` is for the person who has to change a setting."""
+
+    status: int
+    text: str
+    cause: str
+    """One of CAUSES."""
+    challenge: bytes | None = None
+    """The value of `WWW-Authenticate`."""
+    retry_after: int | None = None
+    """Value of `Retry-After`, in seconds."""
+    said: str | None = None
+    """The Host or Origin that is refused, if it is well-formed."""
+
+
+def check_listener(listen: Listen) -> str | None:
+    """Returns why this listener may not start, as a text for the user; None if it may."""
+    keys: dict[str, str] = {}
+    for key, token in _tokens_of(listen):
+        size = len(token.encode())
+        if size < MIN_TOKEN:
+            return f"{key} has {size} bytes; a token that cannot be guessed has at least {MIN_TOKEN}"
+        if not _VISIBLE.fullmatch(token):
+            return f"{key} may have visible ASCII characters only; no header can carry blanks or line ends"
+        if keys.setdefault(token, key) != key:
+            return f"{key} is the same as {keys[token]}; nobody could tell who it is"
+    if not listen.authenticates and listen.public_host:
+        return f"{listen.public_host[0]} (public_host) lets others in: {_SAY_WHO}"
+    if not listen.authenticates and not is_loopback(listen.host):
+        where = listen.host or "every address"
+        return f"listening on {where} lets others in: {_SAY_WHO}, or listen.host to 127.0.0.1"
+    if not listen.authenticates:
+        if "null" in (origin.strip().lower() for origin in listen.allowed_origins):
+            return f"allowed_origins: null lets in every web page that you visit, by a frame in it: {_SAY_WHO}"
+        for host in listen.allowed_hosts:
+            if not is_loopback(_name_of(host)):
+                return f"{host} (allowed_hosts) lets others in, as public_host does: {_SAY_WHO}"
+    if listen.verify is not None and not has_resource(listen):
+        return "clients cannot be told what listen.verify is for: set listen.verify.resource to the URL they use"
+    return None
+
+
+def _name_of(host: str) -> str:
+    """Returns the name in `name` or `name:port`, without the brackets of an IPv6 address."""
+    match = _HOST.fullmatch(host.removesuffix(":*").encode())
+    return match[1].decode().strip("[]") if match is not None else host
+
+
+def _tokens_of(listen: Listen) -> Iterable[tuple[str, str]]:
+    """Yields (configuration key, token)."""
+    if listen.token is not None:
+        yield "listen.token", listen.token.get_secret_value()
+    for name, one in listen.principals.items():
+        yield f"listen.principals.{name}.token", one.token.get_secret_value()
+
+
+def _principals_of(listen: Listen) -> Iterable[tuple[bytes, Principal]]:
+    if listen.token is not None:
+        yield listen.token.get_secret_value().encode(), Principal(TOKEN_HOLDER)
+    for name, one in listen.principals.items():
+        yield one.token.get_secret_value().encode(), Principal(name, one.profile, label=name)
+
+
+class Gate:
+    """The checks of one listener that need no I/O. `tokens` (token -> principal) replaces those of `listen`."""
+
+    def __init__(self, listen: Listen, tokens: Mapping[bytes, str] | None = None) -> None:
+        known = tokens.items() if tokens is not None else _principals_of(listen)
+        self._tokens = {token: name if isinstance(name, Principal) else Principal(name) for token, name in known}
+        self.principals = frozenset((principal, principal.profile) for principal in self._tokens.values())
+        """The principals with a token of the configuration, each with its profile."""
+        self.authenticates = bool(self._tokens) or listen.verify is not None
+        """Whether every request has to be authenticated."""
+        self._proxies = tuple(ip_network(proxy, strict=False) for proxy in listen.trusted_proxies)
+        self._scheme = b"http" if listen.tls is None else b"https"
+        named = (*listen.public_host, *listen.allowed_hosts)
+        self._any_host = listen.host in _WILDCARDS and not named and self.authenticates
+        own = set(_LOOPBACK_NAMES) if is_loopback(listen.host) else set()
+        if listen.host not in _WILDCARDS:
+            own.add(_bracketed(listen.host))
+        self._own_names = frozenset(own)
+        self._hosts = self._own_names | {host.lower().removesuffix(":*").encode() for host in named}
+        pages = [f"{scheme}://{host}" for host in listen.public_host for scheme in ("https", "http")]
+        self._origins = frozenset(origin.lower().rstrip("/").encode() for origin in (*listen.allowed_origins, *pages))
+
+    def refusal(self, headers: Headers, port: int | None, authority: frozenset[bytes] | None = None) -> Refusal | None:
+        """Returns why a request is refused before its sender is authenticated; None if it is not.
+
+        `port`: the listener's own. `authority`: the values of Host that fit a target in absolute form.
+        """
+        hosts, origins, sites, forwarded = [], [], [], False
+        for name, value in headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"origin":
+                origins.append(value)
+            elif name == b"sec-fetch-site":
+                sites.append(value)
+            elif name == b"forwarded" or name.startswith(b"x-forwarded-"):
+                forwarded = True
+        return (
+            self._host(hosts, authority)
+            or self._forwarded(forwarded)
+            or self._origin(origins, port)
+            or self._site(sites, origins)
+        )
+
+    def _host(self, hosts: list[bytes], authority: frozenset[bytes] | None) -> Refusal | None:
+        match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if match is None:
+            return Refusal(421, f"The request needs exactly one well-formed Host header{_SETTINGS}.", "host")
+        said = match[0].decode()
+        if authority is not None and match[0].lower() not in authority:
+            return Refusal(421, "The URL of the request names another host than its Host header.", "target", said=said)
+        if self._any_host or match[1].lower() in self._hosts or match[0].lower() in self._hosts:
+            return None
+        text = f"The Host {said} is not accepted. If your reverse proxy is known by it, serve with --public-host {said}"
+        return Refusal(421, f"{text}{_SETTINGS}.", "host", said=said)
+
+    def _forwarded(self, forwarded: bool) -> Refusal | None:
+        if not forwarded or self.authenticates:
+            return None
+        # Behind a proxy every client has the address of this machine, and only that one needs no token.
+        return Refusal(403, f"A request through a proxy needs a token: {_SAY_WHO}.", "forwarded")
+
+    def _origin(self, origins: list[bytes], port: int | None) -> Refusal | None:
+        if not origins:
+            return None
+        if len(origins) == 1 and self.allows_origin(origins[0], port):
+            return None
+        text = "The Origin of the request is not accepted. If it is your reverse proxy's, serve with --public-host HOST"
+        said = origins[0].decode() if len(origins) == 1 and _ORIGIN.fullmatch(origins[0]) else None
+        return Refusal(
+            403, f"{text} (setting: listen.public_host, or listen.allowed_origins for any other).", "origin", said=said
+        )
+
+    def _site(self, sites: list[bytes], origins: list[bytes]) -> Refusal | None:
+        """Checks Sec-Fetch-Site, which browsers send with every request; some cross-site requests have no Origin."""
+        if origins or all(site.strip(b" \t").lower() in _OWN_SITES for site in sites):
+            return None
+        text = "A web page of another site sends no request here without an Origin that is accepted"
+        return Refusal(403, f"{text} (setting: listen.allowed_origins).", "cross_site")
+
+    def allows_origin(self, origin: bytes, port: int | None) -> bool:
+        """Whether pages of `origin` may send requests: configured ones, and those of the listener itself."""
+        origin = origin.lower()
+        if origin in self._origins:
+            return True
+        default = 443 if self._scheme == b"https" else 80
+        ends = {b"", b":%d" % port} if port == default else {b":%d" % port} if port is not None else set()
+        return any(origin == self._scheme + b"://" + name + end for name in self._own_names for end in ends)
+
+    def trusts(self, peer: str) -> bool:
+        """Whether `peer` is a trusted proxy, whose forwarding headers count."""
+        return bool(self._proxies) and _is_in(peer, self._proxies)
+
+    def peer(self, peer: str, headers: Headers) -> str:
+        """Returns the address a request comes from: `peer`, or the client that a trusted proxy names.
+
+        X-Forwarded-For counts, or else Forwarded. Of several addresses it is the last that is not a trusted proxy.
+        """
+        if not self.authenticates or not self.trusts(peer):
+            return peer
+        lines = [value for name, value in headers if name == b"x-forwarded-for"]
+        named = [value.decode("latin-1") for value in b",".join(lines).rsplit(b",", MAX_HOPS)]
+        if not lines:
+            lines = [value for name, value in headers if name == b"forwarded"]
+            parts = b",".join(lines).rsplit(b",", MAX_HOPS) if lines else []
+            named = [said[1].decode("latin-1") if (said := _FOR.search(part)) else "" for part in parts]
+        for text in reversed(named[-MAX_HOPS:]):
+            found = _address(text)
+            if found is None:
+                break
+            peer = found
+            if not self.trusts(peer):
+                break
+        return peer
+
+    def admit(self, headers: Headers) -> Principal | Refusal:
+        """Returns the principal whose token of the configuration the request has, or the refusal."""
+        if not self.authenticates:
+            return ANONYMOUS
+        if not any(name == b"authorization" for name, _ in headers):
+            return Refusal(401, "The request needs a bearer token (setting: listen.token).", "no_token", CHALLENGE)
+        credentials = bearer(headers)
+        found: Principal | None = None
+        for token, principal in self._tokens.items():  # all of them, so that the time does not reveal which one matches
+            if hmac.compare_digest(token, credentials or b""):
+                found = principal
+        if credentials and found is not None:
+            return found
+        text = "The bearer token is not known here (setting: listen.token)."
+        return Refusal(401, text, "bad_token", CHALLENGE + b', error="invalid_token"')
+
+
+_FOR: Final = re.compile(rb'(?:^|;)[ \t]*for="?([^";]*)"?', re.IGNORECASE)
+
+
+def _address(text: str) -> str | None:
+    """Returns the address in one element of X-Forwarded-For, which may have a port; None for anything else."""
+    text = text.strip(" \t")
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        return str(ip_address(text.partition("%")[0]))  # a zone is any text of another machine
+    except ValueError:
+        return None
+
+
+def _is_in(peer: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
+    try:
+        address = ip_address(peer.partition("%")[0])
+    except ValueError:
+        return False
+    return any(address in network for network in networks)
+
+
+CHALLENGE: Final = b'Bearer realm="mcp-hub"'
+
+
+def bearer(headers: Headers) -> bytes | None:
+    """Returns the bearer token of a request; None if there is none, or more than one Authorization."""
+    given = [value for name, value in headers if name == b"authorization"]
+    scheme, _, credentials = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+    return credentials.strip(b" ") or None if scheme.lower() == b"bearer" else None
+
+
+def _bracketed(host: str) -> bytes:
+    host = host.strip("[]").lower()
+    return (f"[{host}]" if ":" in host else host).encode()
+
 
 COME_BACK: Final = 5
-"""Seconds after which it is worth asking again whether a token is good."""
+"""Seconds after which a client may try again with a token that could not be verified."""
 
 _UNKNOWN: Final = "The request needs a bearer token that is good here (settings: listen.verify, listen.token)."
 _REFUSALS: Final[dict[Reason, tuple[int, str | None, str, str]]] = {
@@ -20,11 +289,14 @@ _REFUSALS: Final[dict[Reason, tuple[int, str | None, str, str]]] = {
     "unreachable": (503, None, "Whether the bearer token is good cannot be found out now.", "verifier"),
     "busy": (503, None, "Too many tokens are being looked at; come back in a moment.", "verifier"),
 }
-"""Status, error of RFC 6750, words and cause of each reason."""
+"""Status, error code of RFC 6750, text and cause for each reason."""
 
 
 class Admission:
-    """`verifier` and `resource` are there together, or neither is."""
+    """Authenticates requests: by a token of the configuration, or by the verifier.
+
+    `verifier` and `resource` are given together, or neither is.
+    """
 
     def __init__(self, gate: Gate, verifier: Verifier | None = None, resource: ProtectedResource | None = None) -> None:
         self._gate = gate
@@ -32,7 +304,7 @@ class Admission:
         self._resource = resource
 
     async def admit(self, headers: Headers, port: int | None) -> Principal | Refusal:
-        """The principal who sends the request, or why nobody is let in. `port` is the listener's own."""
+        """Returns the principal who sends the request, or the refusal. `port`: the listener's own."""
         headers = list(headers)
         found = self._gate.admit(headers)
         if isinstance(found, Principal) or self._verifier is None or self._resource is None:
@@ -47,3 +319,66 @@ class Admission:
         if error is None:
             return Refusal(status, text, cause, retry_after=COME_BACK)
         return Refusal(status, text, cause, self._resource.challenge(port, error))
+
+
+RATE: Final = 10.0
+"""Records a second: enough to see who was refused and why, too few to fill a disk or to hide the calls."""
+BURST: Final = 50
+SUMMED_AFTER: Final = 1.0
+"""Seconds until the refusals without a record of their own are summed up in one."""
+
+CAUSES: Final = (
+    *("no_token", "bad_token", "scope", "profile", "verifier"),
+    *("host", "target", "forwarded", "origin", "cross_site", "path"),
+    *("bad_request", "transfer_encoding", "head_too_large", "head_too_slow", "tls"),
+    *("crowded", "full"),
+)
+"""All causes that are counted. None of them is a text of a client's."""
+
+Write = Callable[[dict[str, Any]], None]
+
+
+class RefusalLog(RefusalSink):
+    """Counts refusals by cause, and records them within RATE. `write` takes the facts of a record; None: only counts.
+
+    The facts never contain a token, nor a header that may have one: only a Host or an Origin, if that is the cause and
+    it is well-formed.
+    """
+
+    def __init__(self, write: Write | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.counts: Counter[str] = Counter()
+        self._write = write
+        self._clock = clock
+        self._bucket = TokenBucket.full(RATE, clock(), BURST)
+        self._unwritten: Counter[str] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, cause: str, peer: str, status: int | None = None, said: str | None = None) -> None:
+        """Counts one refusal. `said`: the Host or Origin, if that is the cause. Never blocks."""
+        self.counts[cause] += 1
+        if self._write is None:
+            return
+        if self._unwritten or self._bucket.wait(self._clock()) > 0:
+            self._unwritten[cause] += 1
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(SUMMED_AFTER, self._sum_up)
+            return
+        facts = {"peer": peer, "cause": cause, "status": status}
+        self._write(facts if said is None else {**facts, "said": said})
+
+    def _sum_up(self) -> None:
+        """Records the number of refusals that got no record of their own."""
+        self._timer = None
+        unwritten, self._unwritten = self._unwritten, Counter()
+        if unwritten and self._write is not None:
+            self._write({"not_written": unwritten.total(), "causes": dict(sorted(unwritten.items()))})
+
+    def close(self) -> None:
+        """Writes the last record; the listener has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._sum_up()
+
+    def facts(self) -> dict[str, int]:
+        """Returns the counts by cause; causes without a refusal are missing."""
+        return dict(sorted(self.counts.items()))

@@ -1,4 +1,4 @@
-"""The network side: who may come in, and which way."""
+"""The network side of the hub: serves a dispatcher on sockets, routes requests, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -6,23 +6,32 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream.admission import Admission
-from mcp_hub.downstream.answers import BROKEN
-from mcp_hub.downstream.http import ClientGone, Reply, Request
-from mcp_hub.downstream.jsonrpc import failure
-from mcp_hub.downstream.metrics import metrics_page
-from mcp_hub.downstream.protected_resource import MCP, WELL_KNOWN, ProtectedResource
+from mcp_hub.downstream.admission import Admission, Gate, Refusal, RefusalLog, check_listener
+from mcp_hub.downstream.callers import error_response
+from mcp_hub.downstream.metrics_page import metrics_page
 from mcp_hub.downstream.quotas import Quotas
-from mcp_hub.downstream.refusals import Refusals
-from mcp_hub.downstream.security import Gate, Refusal
-from mcp_hub.downstream.sse import MESSAGES, SseConnections
-from mcp_hub.downstream.streamable import Streamable
-from mcp_hub.errors import INTERNAL_ERROR, ProtocolError
-from mcp_hub.observability.openmetrics import CONTENT_TYPE
+from mcp_hub.downstream.responses import BROKEN
+from mcp_hub.downstream.sse import MESSAGES, SseEndpoint
+from mcp_hub.downstream.streamable import StreamableEndpoint
+from mcp_hub.downstream.verifier import MCP, WELL_KNOWN, ProtectedResource
+from mcp_hub.errors import INTERNAL_ERROR, HubError, ProtocolError
+from mcp_hub.observability.call_metrics import CONTENT_TYPE
 from mcp_hub.security.principals import PEER, Principal
+from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
+from mcp_hub.transport.http1.listener import Listener
+from mcp_hub.transport.http1.listening_sockets import (
+    BACKLOG,
+    TlsServer,
+    base_url,
+    bind,
+    connections_possible,
+    tls_context,
+)
+from mcp_hub.transport.http1.server_connection import ServerConnection
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -38,13 +47,16 @@ CORS: Final = [
     (b"access-control-max-age", b"600"),
 ]
 
+END_GRACE: Final = 2.75
+"""Seconds at the end for clients to read what has been written."""
+
 
 class App:
     """Serves `dispatcher` to the clients of one listener; with `sse` also over the legacy transport.
 
-    `gate` replaces the checks that `listen` describes; `verifier` is the one that `listen.verify` describes; `quotas`
-    are those the dispatcher has as well. Raises ConfigError if the hub has servers that nobody on a network may reach;
-    from then on it takes no configuration that has.
+    `gate` replaces the checks that `listen` describes, `verifier` is the one for `listen.verify`, and `quotas` are
+    those of the dispatcher. Raises ConfigError if the hub has servers that must not be reachable from a network; from
+    then on the hub refuses configurations that have any.
     """
 
     def __init__(
@@ -65,29 +77,29 @@ class App:
         self._verifier = verifier
         self._quotas = quotas
         self._admission = Admission(self._gate, verifier, self._resource)
-        self.streamable = Streamable(dispatcher, listen.max_body, quotas)
-        self.sse = SseConnections(dispatcher, listen.max_body, quotas) if sse else None
+        self.streamable = StreamableEndpoint(dispatcher, listen.max_body, quotas)
+        self.sse = SseEndpoint(dispatcher, listen.max_body, quotas) if sse else None
         self._routes = {"/mcp": self.streamable.__call__, METRICS: self._metrics}
         if self.sse is not None:
             self._routes |= {"/sse": self.sse.open, MESSAGES: self.sse.post}
-        self._open: dict[str, Callable[[Request, Reply], Awaitable[None]]] = {HEALTH: self._health}
-        """What is answered to everybody."""
+        self._open: dict[str, Callable[[HttpRequest, HttpReply], Awaitable[None]]] = {HEALTH: self._health}
+        """Routes that need no authentication."""
         if self._resource is not None:
             self._open |= {WELL_KNOWN: self._metadata, WELL_KNOWN + MCP: self._metadata}
         self._draining = False
-        self.refusals = Refusals(lambda facts: dispatcher.hub.rules.trace.refused_stranger(facts))
+        self.refusals = RefusalLog(lambda facts: dispatcher.hub.rules.trace.refused_stranger(facts))
 
     def trusts(self, peer: str) -> bool:
-        """Whether connections from `peer` are those of a trusted proxy."""
+        """Whether `peer` is a trusted proxy."""
         return self._gate.trusts(peer)
 
     @property
     def routes(self) -> list[str]:
-        """The paths that are served."""
+        """All paths that are served."""
         return sorted([*self._routes, *self._open])
 
-    async def __call__(self, request: Request, reply: Reply) -> None:
-        """Answer one HTTP request. Raises nothing but CancelledError."""
+    async def __call__(self, request: HttpRequest, reply: HttpReply) -> None:
+        """Answers one HTTP request. Raises nothing but CancelledError."""
         try:
             await self._route(request, reply)
         except ClientGone:
@@ -95,9 +107,9 @@ class App:
         except Exception:
             log.exception("a %s request failed inside the hub", request.method)
             if not reply.started:
-                await reply.json(500, failure(ProtocolError(INTERNAL_ERROR, BROKEN)))
+                await reply.json(500, error_response(None, ProtocolError(INTERNAL_ERROR, BROKEN)))
 
-    async def _route(self, request: Request, reply: Reply) -> None:
+    async def _route(self, request: HttpRequest, reply: HttpReply) -> None:
         head = request.head
         if head.passed is not self._gate:
             head.peer = self._gate.peer(request.peer, request.headers)
@@ -114,7 +126,7 @@ class App:
             self._note(request, "path", 404)
             await reply.text(404, "Not Found")
         elif self._is_preflight(request, reply):
-            await reply.whole(204, headers=CORS)
+            await reply.send(204, headers=CORS)
         elif path in self._open:
             await self._open[path](request, reply)
         elif self._draining:
@@ -125,24 +137,24 @@ class App:
                 await self._turn_away(request, reply, principal)
                 return
             request.let_in()
-            if self._draining:  # since it was asked who it is
+            if self._draining:  # checked again, as authentication may have taken a while
                 await _stopping(reply)
             else:
                 await self._routes[path](request, reply, principal)
 
-    def _note(self, request: Request, cause: str, status: int, said: str | None = None) -> None:
-        """Count and record a request that is refused before anybody was let in."""
+    def _note(self, request: HttpRequest, cause: str, status: int, said: str | None = None) -> None:
+        """Counts and records a request that is refused before its sender was let in."""
         self.refusals.note(cause, request.head.peer, status, said)
 
-    async def _turn_away(self, request: Request, reply: Reply, refusal: Refusal) -> None:
+    async def _turn_away(self, request: HttpRequest, reply: HttpReply, refusal: Refusal) -> None:
         self._note(request, refusal.cause, refusal.status, refusal.said)
         lines = [(b"www-authenticate", refusal.challenge)] if refusal.challenge is not None else []
         if refusal.retry_after is not None:
             lines.append((b"retry-after", b"%d" % refusal.retry_after))
         await reply.text(refusal.status, refusal.text, lines)
 
-    def _is_preflight(self, request: Request, reply: Reply) -> bool:
-        """Whether a browser only asks if it may; every reply to an accepted Origin says that it may read it."""
+    def _is_preflight(self, request: HttpRequest, reply: HttpReply) -> bool:
+        """Whether it is a CORS preflight; adds the CORS headers to every reply to a request with an Origin."""
         origins = request.values(b"origin")
         if not origins:
             return False
@@ -153,7 +165,7 @@ class App:
         ]
         return request.method == "OPTIONS" and bool(request.values(b"access-control-request-method"))
 
-    async def _health(self, request: Request, reply: Reply) -> None:
+    async def _health(self, request: HttpRequest, reply: HttpReply) -> None:
         if not await _is_read(request, reply):
             return
         if self._draining:
@@ -161,17 +173,17 @@ class App:
         else:
             await reply.json(200, {"status": "ok"})
 
-    async def _metrics(self, request: Request, reply: Reply, principal: Principal) -> None:
+    async def _metrics(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
         if await _is_read(request, reply):
             page = metrics_page(self._dispatcher, principal, self.refusals.facts())
-            await reply.whole(200, page, CONTENT_TYPE, [(b"cache-control", b"no-store")])
+            await reply.send(200, page, CONTENT_TYPE, [(b"cache-control", b"no-store")])
 
-    async def _metadata(self, request: Request, reply: Reply) -> None:
+    async def _metadata(self, request: HttpRequest, reply: HttpReply) -> None:
         if self._resource is not None and await _is_read(request, reply):
             await reply.json(200, self._resource.document(request.port))
 
     def take(self, listen: Listen) -> None:
-        """Go over to other tokens, principals, names and limits. Sessions of those who lose their place end."""
+        """Goes over to other tokens, principals, names and limits; ends the sessions of principals that are gone."""
         before, self._gate = self._gate.principals, Gate(listen)
         if self._resource is not None and listen.verify is not None:
             self._resource = ProtectedResource(listen, listen.verify)
@@ -183,30 +195,76 @@ class App:
             if self.sse is not None:
                 self.sse.close_of(gone)
 
-    # --- the end -----------------------------------------------------------------------------------------------
+    # --- shutdown ----------------------------------------------------------------------------------------------
 
     async def drain(self, grace: float) -> None:
-        """Take nothing new, let what runs finish for at most `grace` seconds, then end every stream and session."""
+        """Accepts no new requests, waits at most `grace` seconds for the others, then ends every stream and session."""
         self._draining = True
         self._dispatcher.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                await self.streamable.answers.drained()
+                await self.streamable.responder.drained()
                 if self.sse is not None:
                     await self.sse.drained()
-        self.streamable.answers.abort()
+        self.streamable.responder.abort()
         self.streamable.handshake.sessions.close_all()
         if self.sse is not None:
             self.sse.close_all()
 
 
-async def _stopping(reply: Reply) -> None:
+async def _stopping(reply: HttpReply) -> None:
     await reply.text(503, "The hub is stopping.", [(b"retry-after", b"5"), (b"connection", b"close")])
 
 
-async def _is_read(request: Request, reply: Reply) -> bool:
-    """Whether a request only reads; if not, it has been refused."""
+async def _is_read(request: HttpRequest, reply: HttpReply) -> bool:
+    """Whether the method is GET or HEAD; all others are refused here."""
     if request.method in ("GET", "HEAD"):
         return True
     await reply.text(405, "Method Not Allowed", [(b"allow", b"GET, HEAD")])
     return False
+
+
+async def serve_network(
+    app: App,
+    listen: Listen,
+    *,
+    stop: asyncio.Event,
+    grace: float = 10.0,
+    ready: Callable[[list[str]], None],
+) -> None:
+    """Serves until `stop` is set, then waits at most `grace` seconds for calls to finish, and 3 s for all else.
+
+    `ready` gets the base URLs (`http://127.0.0.1:8808`) once connections are accepted. Raises HubError, with a text for
+    the user, if the listener must not or cannot start.
+    """
+    problem = check_listener(listen)
+    if problem is not None:
+        raise HubError(problem)
+    context = tls_context(listen.tls) if listen.tls is not None else None
+    sockets = await bind(listen)
+    try:
+        listener = Listener(app, connections_possible(), refusals=app.refusals, exempt=app.trusts)
+        servers: list[asyncio.Server | TlsServer] = []
+        loop = asyncio.get_running_loop()
+        try:
+            for each in sockets:
+                if context is None:
+                    servers.append(
+                        await loop.create_server(partial(ServerConnection, listener), sock=each, backlog=BACKLOG)
+                    )
+                else:
+                    servers.append(TlsServer(listener, context, each))
+            ready([base_url(each, "http" if context is None else "https") for each in sockets])
+            await stop.wait()
+            for server in servers:
+                server.close()
+            await app.drain(grace)
+            await listener.close(END_GRACE)
+        finally:
+            for server in servers:
+                server.close()
+            await listener.abort()  # clients that have not read their replies until now
+            app.refusals.close()
+    finally:
+        for each in sockets:
+            each.close()

@@ -1,175 +1,144 @@
-"""What each method of a client does: the one table both eras and all transports are served from."""
+"""Takes the messages of every client, and answers each request once."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
-from mcp_hub.catalog import tasks
-from mcp_hub.catalog.catalog import OWN, Route
-from mcp_hub.downstream.backlog import Backlog
-from mcp_hub.downstream.callers import MAX_IN_FLIGHT, Caller, Respondent, Send
-from mcp_hub.downstream.exchange import Exchange
-from mcp_hub.downstream.parking import Parking, Uncarried
-from mcp_hub.downstream.quotas import Quotas
-from mcp_hub.downstream.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions, Way
+from mcp_hub.downstream.callers import MAX_IN_FLIGHT, Caller, Exchange, Send, batch_fault, error_response
+from mcp_hub.downstream.methods import Handler, Methods
+from mcp_hub.downstream.parked_calls import UnreachableRespondent
+from mcp_hub.downstream.quotas import Backlog, Quotas, Share, declined, uncounted
 from mcp_hub.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    MISSING_CLIENT_CAPABILITY,
+    PARSE_ERROR,
     CallError,
     Overloaded,
     ProtocolError,
-    UnknownName,
-    UpstreamAnswered,
-    to_wire,
 )
-from mcp_hub.hub.catalogs import Whom
-from mcp_hub.hub.engine import Hub
-from mcp_hub.policy import Call
+from mcp_hub.hub.catalogs import CallerFilter
+from mcp_hub.hub.engine import Engine
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol import extensions
-from mcp_hub.protocol.asking import askable
-from mcp_hub.protocol.frames import Message, Raw
-from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TOOLS, Kind
-from mcp_hub.protocol.log_levels import LEVELS, MESSAGE, SET_LEVEL, passes
-from mcp_hub.protocol.spellings import ambiguous
+from mcp_hub.protocol.era import BATCHING_REVISION, Era, ambiguous_member, era_of
+from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
+from mcp_hub.protocol.kinds import Kind
+from mcp_hub.security.principals import ANONYMOUS, Principal
 from mcp_hub.transport.link import RequestId
 
 log = logging.getLogger("mcp_hub.downstream")
 
-CAPABILITIES: Final[dict[str, Any]] = {
-    "tools": {"listChanged": True},
-    "resources": {"subscribe": True, "listChanged": True},
-    "prompts": {"listChanged": True},
-    "completions": {},
-    "logging": {},
-}
-_REFERENCES: Final = {"ref/prompt": (PROMPTS, "name"), "ref/resource": (RESOURCES, "uri")}
+Write = Callable[[Any], None]
+"""Sends one message, a list of them as a batch, or the JSON text of one; never blocks."""
 
 
 class Dispatcher:
     """Answers requests and takes notifications of every caller of one hub, within their `quotas`."""
 
-    def __init__(self, hub: Hub, quotas: Quotas | None = None) -> None:
+    def __init__(self, hub: Engine, quotas: Quotas | None = None) -> None:
         self.hub = hub
         self._quotas = quotas or Quotas()
         self.backlog = Backlog(lambda: hub.config.unread)
         self.callers: set[Caller] = set()
-        self._parking = Parking(hub.act, hub.one_by_one, self.backlog)
-        self._telling: set[asyncio.Task[None]] = set()
-        self._subscriptions = Subscriptions(hub, self._found)
-        self._methods: dict[str, Callable[[Exchange], Awaitable[Any]]] = {
-            "initialize": self._initialize,
-            "ping": self._ping,
-            eras.DISCOVER: self._discover,
-            eras.LISTEN: self._subscriptions.listen,
-            "completion/complete": self._complete,
-            SET_LEVEL: self._set_level,
-            SUBSCRIBE: self._subscriptions.subscribe,
-            UNSUBSCRIBE: self._subscriptions.subscribe,
-        }
-        for method in tasks.METHODS:
-            self._methods[method] = self._task
-        for kind in KINDS:
-            self._methods[kind.list_method] = partial(self._list, kind)
-        for kind in (TOOLS, RESOURCES, PROMPTS):
-            self._methods[kind.act_method] = partial(self._act, kind)
-        self._all_methods = self._methods
+        self._background: set[asyncio.Task[None]] = set()
+        self._methods = Methods(hub, self.backlog)
+        self._handlers = self._methods.handlers
         if hub.waits:
-            first = {name: partial(self._first, way) for name, way in self._methods.items()}
-            self._methods = {**first, "ping": self._ping}
+            admitting = {name: partial(self._admit_first, handler) for name, handler in self._handlers.items()}
+            self._handlers = {**admitting, "ping": self._methods.ping}
         hub.catalogs.watch(self._catalog_changed)
 
     def over_network(self) -> None:
-        """Its callers are on a network. Raises ConfigError if the hub has servers that must not be there."""
+        """Declares that callers are on a network. Raises ConfigError if the hub has servers that must not be there."""
         self.hub.over_network()
 
     def join(self, caller: Caller) -> None:
-        """`caller` can be notified from now on."""
+        """Adds a caller; from now on it gets notifications."""
         self.callers.add(caller)
 
     def leave(self, caller: Caller) -> None:
-        """`caller` is gone: its running requests are cancelled."""
+        """Removes a caller and cancels its running requests."""
         self.callers.discard(caller)
         caller.cancel_all()
         self.hub.forget(caller)
-        self._subscriptions.forget(caller)
+        self._methods.subscriptions.forget(caller)
 
     def close(self) -> None:
-        """End every subscription gracefully; requests in flight are the transports' to drain."""
-        self._subscriptions.close()
-        self._parking.close()
+        """Ends every subscription gracefully. Requests in flight are left to the transports."""
+        self._methods.close()
 
-    async def answer(self, caller: Caller, message: Message, send: Send) -> Message:
-        """The response to one request, sound or not. Raises nothing but CancelledError.
+    async def answer(self, caller: Caller, message: Message, send: Send, era: Era) -> Message:
+        """Returns the response to one request, well-formed or not. Raises nothing but CancelledError.
 
-        `send` puts notifications that belong to this request on its stream. While it runs, the request can be
+        `send` puts notifications that belong to this request on its stream. While the request runs, it can be
         cancelled through `caller.cancel(id)`.
         """
         request_id = message.get("id")
         if not isinstance(request_id, int | str) or isinstance(request_id, bool):
-            return _failure(None, ProtocolError(INVALID_REQUEST, "A request's id must be a text or an integer."))
+            return error_response(None, ProtocolError(INVALID_REQUEST, "A request's id must be a text or an integer."))
         task = asyncio.current_task()
         if request_id in caller.in_flight:
-            return _failure(request_id, ProtocolError(INVALID_REQUEST, "This id is in use by a running request."))
+            fault = ProtocolError(INVALID_REQUEST, "This id is in use by a running request.")
+            return error_response(request_id, fault)
         if len(caller.in_flight) >= MAX_IN_FLIGHT:
-            return _failure(request_id, Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0))
+            too_many = Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0)
+            return error_response(request_id, too_many)
         if task is not None:
             caller.in_flight[request_id] = task
         try:
-            return await self._answer(caller, request_id, message, send)
+            return await self._answer(caller, request_id, message, send, era)
         finally:
             if caller.in_flight.get(request_id) is task:
                 del caller.in_flight[request_id]
 
-    async def _answer(self, caller: Caller, request_id: RequestId, message: Message, send: Send) -> Message:
+    async def _answer(self, caller: Caller, request_id: RequestId, message: Message, send: Send, era: Era) -> Message:
         method, params = message.get("method"), message.get("params")
-        modern = eras.is_modern(params) or (isinstance(method, str) and method in eras.MODERN_ONLY)
         exchange = None
         try:
-            exchange = self._exchange(caller, request_id, method, params, modern, send)
-            handler = self._methods.get(exchange.method)
-            if handler is None or (modern and exchange.method in eras.HANDSHAKE_ONLY):
+            exchange = self._exchange(caller, request_id, method, params, era, send)
+            handler = self._handlers.get(exchange.method)
+            if handler is None or (era == "modern" and exchange.method in eras.HANDSHAKE_ONLY):
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
-            leave = self._entered(exchange)
+            leave = self._enter(exchange)
             try:
                 result = await handler(exchange)
             finally:
-                leave()
+                if leave is not uncounted:
+                    leave()
         except (ProtocolError, CallError, TimeoutError) as error:
             params = params if exchange is None else exchange.params
-            return _failure(request_id, error, method, params, modern)
+            return error_response(request_id, error, method, params, era)
         except Exception as error:
             log.exception("a %s request failed inside the hub", method)
-            return _failure(request_id, error, method, params, modern)
+            return error_response(request_id, error, method, params, era)
         return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
     def broken(self, caller: Caller, request_id: RequestId | None = None) -> Message:
-        """The answer to a member of a batch that is no JSON-RPC message; it counts against the rate as a request."""
+        """Returns the answer to a member of a batch that is not a JSON-RPC message. It counts against the rate."""
         try:
             self._quotas.enter(caller.principal, "")()
         except Overloaded as error:
-            return _failure(request_id, error)
-        return _failure(request_id, ProtocolError(INVALID_REQUEST, "Not a JSON-RPC message."))
+            return error_response(request_id, error)
+        return error_response(request_id, ProtocolError(INVALID_REQUEST, "Not a JSON-RPC message."))
 
-    def _entered(self, exchange: Exchange) -> Callable[[], None]:
-        """The request counts until what is returned is called. Raises Overloaded, recorded like any refusal."""
+    def _enter(self, exchange: Exchange) -> Callable[[], None]:
+        """Counts the request as `Quotas.enter` does. Raises Overloaded, which is recorded like any refusal."""
         try:
             return self._quotas.enter(exchange.caller.principal, exchange.method)
         except Overloaded as error:
-            key = exchange.caller.key(exchange.era)
             name = str(exchange.params.get("name") or exchange.params.get("uri") or "")
-            self.hub.rules.trace.turned_away(exchange.method, name, exchange.era, key, error, exchange.envelope)
+            self.hub.rules.trace.turned_away(
+                exchange.method, name, exchange.era, exchange.key, error, exchange.envelope
+            )
             raise
 
     def _exchange(
-        self, caller: Caller, request_id: RequestId, method: Any, params: Any, modern: bool, send: Send
+        self, caller: Caller, request_id: RequestId, method: Any, params: Any, era: Era, send: Send
     ) -> Exchange:
         if not isinstance(method, str):
             raise ProtocolError(INVALID_REQUEST, "A request's method must be a text.")
@@ -177,15 +146,18 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, "params must be an object.")
         if params is not None and not isinstance(params.get("_meta", {}), dict):
             raise ProtocolError(INVALID_PARAMS, "params._meta must be an object.")
-        if params and (fault := ambiguous(params)) is not None:
+        if params and (fault := ambiguous_member(params)) is not None:
             raise fault
-        if modern and caller.sole:
-            self._introduce_sole(params)
-        envelope = eras.read_envelope(params) if modern else caller.envelope
-        return Exchange(caller, request_id, method, params or {}, "modern" if modern else "handshake", envelope, send)
+        if era == "handshake":
+            envelope = caller.envelope
+        else:
+            if caller.sole:
+                self._introduce_sole(params)
+            envelope = eras.read_envelope(params)
+        return Exchange(caller, request_id, method, params or {}, era, envelope, send, caller.key(era))
 
     def notification(self, caller: Caller, message: Message) -> None:
-        """Take one notification; what is unknown or malformed is ignored, as notifications are."""
+        """Takes one notification; ignores what is unknown or malformed, as JSON-RPC demands."""
         method, params = message.get("method"), message.get("params")
         if method == "notifications/initialized":
             caller.initialized = True
@@ -198,222 +170,122 @@ class Dispatcher:
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
-    async def _first(self, handler: Callable[[Exchange], Awaitable[Any]], exchange: Exchange) -> Any:
-        """A request of a client whose hub waits to know it. Raises ProtocolError if it must not be served."""
+    async def _admit_first(self, handler: Handler, exchange: Exchange) -> Any:
+        """Admits the client with its first request, where the hub starts nothing before it knows who its client is.
+
+        Raises ProtocolError if the client must not be served.
+        """
         params, initializes = exchange.params, exchange.method == "initialize"
         self.hub.admit(params.get("clientInfo") if initializes else exchange.envelope.client_info)
-        self._methods = self._all_methods
+        self._handlers = self._methods.handlers
         return await handler(exchange)
 
-    # --- the methods -------------------------------------------------------------------------------------------
-
-    async def _initialize(self, exchange: Exchange) -> dict[str, Any]:
-        params, caller = exchange.params, exchange.caller
-        capabilities, client_info = params.get("capabilities"), params.get("clientInfo")
-        caller.protocol_version = eras.negotiated(params.get("protocolVersion"))
-        caller.capabilities = capabilities if isinstance(capabilities, dict) else {}
-        caller.client_info = client_info if isinstance(client_info, dict) else {}
-        self.hub.clients.introduce(caller.key("handshake"), Respondent(caller), "handshake")
-        await self.hub.begun()
-        return {
-            "protocolVersion": caller.protocol_version,
-            "capabilities": self._capabilities(exchange),
-            "serverInfo": self.hub.info,
-            **self._said(exchange),
-            **({"_meta": place} if (place := self.hub.place.meta(client_info, caller.key("handshake"))) else {}),
-        }
-
     def _introduce_sole(self, params: Any) -> None:
-        """The only client has come, in the modern era: what it declares it can be asked because of a call."""
+        """Tells the hub what the only client declares, so that servers can be told before its first call."""
         meta = params.get("_meta") if isinstance(params, dict) else None
         declared = meta.get(eras.CAPABILITIES_KEY) if isinstance(meta, dict) else None
-        self.hub.clients.introduce(None, Uncarried(declared) if isinstance(declared, dict) else None, "modern")
+        respondent = UnreachableRespondent(declared) if isinstance(declared, dict) else None
+        self.hub.clients.introduce(None, respondent, "modern")
 
-    def _capabilities(self, exchange: Exchange) -> dict[str, Any]:
-        found = self.hub.extensions(exchange.era, exchange.caller.key(exchange.era))
-        return {**CAPABILITIES, "extensions": found} if found else CAPABILITIES
-
-    def _said(self, exchange: Exchange) -> dict[str, str]:
-        """The instructions, as far as they are known by now: nobody waits for a server here."""
-        text = self.hub.instructions(exchange.caller.key(exchange.era))
-        return {} if text is None else {"instructions": text}
-
-    async def _ping(self, exchange: Exchange) -> dict[str, Any]:
-        return {}
-
-    async def _discover(self, exchange: Exchange) -> dict[str, Any]:
-        await self.hub.begun()
-        place = self.hub.place.meta(exchange.envelope.client_info, exchange.caller.key(exchange.era))
-        return {
-            "resultType": "complete",
-            "supportedVersions": [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)],
-            "capabilities": self._capabilities(exchange),
-            **self._said(exchange),
-            "ttlMs": 0,
-            "cacheScope": "private",
-            "_meta": {eras.SERVER_INFO_KEY: self.hub.info, **(place or {})},
-        }
-
-    async def _set_level(self, exchange: Exchange) -> dict[str, Any]:
-        level = exchange.params.get("level")
-        if level not in LEVELS:
-            raise ProtocolError(INVALID_PARAMS, f"params.level must be one of {', '.join(LEVELS)}.")
-        exchange.caller.log_level = level
-        await self.hub.log_from(level)
-        return {}
-
-    async def _list(self, kind: Kind, exchange: Exchange) -> Raw:
-        cursor = exchange.params.get("cursor")
-        if cursor is not None and not isinstance(cursor, str):
-            raise ProtocolError(INVALID_PARAMS, "cursor must be a text.")
-        key = exchange.caller.key(exchange.era)
-        catalog = await self.hub.settled_catalog(key)
-        place = self.hub.place.meta(exchange.envelope.client_info, key)
-        return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place)
-
-    async def _act(self, kind: Kind, exchange: Exchange) -> dict[str, Any]:
-        name = exchange.params.get(kind.name_key)
-        if not isinstance(name, str):
-            raise ProtocolError(INVALID_PARAMS, f"params.{kind.name_key} must be a text.")
-        arguments = exchange.params.get("arguments", {})
-        if not isinstance(arguments, dict):
-            raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
-        route = await self._found(self.hub.route, kind, name, exchange)
-        held = route.upstream == OWN and kind is TOOLS and self.hub.groups.held(route, arguments)
-        if held:
-            # From here on it is the call it holds, and nothing else.
-            name, arguments = held
-            exchange.params = {**exchange.params, kind.name_key: name, "arguments": arguments}
-            route = await self._found(self.hub.route, kind, name, exchange)
-        key, state = exchange.caller.key(exchange.era), exchange.params.get("requestState")
-        if exchange.era == "modern" and isinstance(state, str) and self._parking.owns(state):
-            answers = exchange.params.get("inputResponses")
-            return await self._parking.resume(state, key, answers, _progress(exchange), _messages(exchange))
-        params = eras.end_to_end(exchange.params)
-        params[kind.name_key] = route.name
-        handshake = exchange.era == "handshake"
-        respondent = Respondent(exchange.caller, exchange.send) if handshake else None
-        call = Call(
-            method=exchange.method,
-            exposed=name,
-            route=route,
-            params=params,
-            era=exchange.era,
-            envelope=exchange.envelope,
-            caller=key,
-            on_progress=_progress(exchange),
-            on_message=respondent.hear if respondent is not None else _messages(exchange),
-            asker=respondent,
-        )
-        if held:
-            call.notes.append("called by its name through hub_call")
-        if exchange.era == "modern" and askable(exchange.envelope.capabilities) and self.hub.may_ask(route):
-            self.hub.clients.introduce(key, Uncarried(exchange.envelope.capabilities), "modern")
-            return await self._parking.begin(call, call.on_progress)
-        return await self.hub.act(call)
-
-    async def _found(self, way: Way, kind: Kind, name: str, exchange: Exchange) -> Route:
-        key = exchange.caller.key(exchange.era)
-        try:
-            return await way(kind, name, exchange.era, key)
-        except UnknownName:
-            self.hub.missed(kind, name, exchange.era, key, exchange.envelope)
-            if (spans := self.hub.rules.spans) is not None:
-                await spans.missed(kind.act_method, name, exchange.params.get("_meta"))
-            raise
-
-    async def _complete(self, exchange: Exchange) -> dict[str, Any]:
-        reference = exchange.params.get("ref")
-        if not isinstance(reference, dict) or reference.get("type") not in _REFERENCES:
-            raise ProtocolError(INVALID_PARAMS, "params.ref must be a 'ref/prompt' or a 'ref/resource'.")
-        kind, key = _REFERENCES[reference["type"]]
-        name = reference.get(key)
-        if not isinstance(name, str):
-            raise ProtocolError(INVALID_PARAMS, f"params.ref.{key} must be a text.")
-        route = await self._found(self.hub.reference, kind, name, exchange)
-        params = {**eras.end_to_end(exchange.params), "ref": {**reference, key: route.name}}
-        call = Call(
-            "completion/complete",
-            name,
-            route,
-            params,
-            exchange.era,
-            exchange.envelope,
-            exchange.caller.key(exchange.era),
-            on_progress=_progress(exchange),
-            on_message=_messages(exchange),
-        )
-        return await self.hub.act(call)
-
-    async def _task(self, exchange: Exchange) -> dict[str, Any]:
-        key = exchange.caller.key(exchange.era)
-        if exchange.era == "handshake" or extensions.TASKS not in self.hub.extensions("modern", key):
-            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
-        if extensions.settings(exchange.envelope.capabilities, extensions.TASKS) is None:
-            needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {extensions.TASKS: {}}}}
-            text = f"Missing required client capability: {extensions.TASKS}"
-            raise ProtocolError(MISSING_CLIENT_CAPABILITY, text, needed)
-        sealed = exchange.params.get(tasks.ID)
-        if not isinstance(sealed, str):
-            raise ProtocolError(INVALID_PARAMS, f"params.{tasks.ID} must be a text.")
-        route, task_id = self.hub.task(sealed, key)
-        params = {**eras.end_to_end(exchange.params), tasks.ID: task_id}
-        try:
-            return await self.hub.act(
-                Call(exchange.method, sealed, route, params, exchange.era, exchange.envelope, key)
-            )
-        except UnknownName:
-            raise tasks.unknown_task(sealed) from None
-
-    # --- the catalog changed -----------------------------------------------------------------------------------
-
-    def _catalog_changed(self, kinds: frozenset[Kind], whom: Whom) -> None:
-        methods = sorted({kind.changed for kind in kinds})
-        for method in methods:
+    def _catalog_changed(self, kinds: frozenset[Kind], whom: CallerFilter) -> None:
+        """Notifies every caller whose view has changed: `whom(key)` says if it has."""
+        for method in sorted({kind.changed for kind in kinds}):
             for caller in self.callers:
                 if caller.initialized and whom(caller.key("handshake")):
                     with contextlib.suppress(Exception):
                         caller.notify({"jsonrpc": "2.0", "method": method})
-            self._subscriptions.changed(method, whom)
+            self._methods.subscriptions.changed(method, whom)
 
 
-def _messages(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
-    """Takes the log messages a request causes: what a client of the handshake set, what a modern request asks for."""
-    if exchange.era == "handshake":
-        return Respondent(exchange.caller, exchange.send).hear
-    least = exchange.envelope.log_level
-    if least is None:
-        return None
+class Duplex:
+    """One client on a connection that carries messages both ways: every request is a task, answers go as they come."""
 
-    def relay(params: dict[str, Any]) -> None:
-        if passes(params.get("level"), least):
-            exchange.send({"jsonrpc": "2.0", "method": MESSAGE, "params": params})
+    def __init__(self, dispatcher: Dispatcher, write: Write, share: Share, principal: Principal = ANONYMOUS) -> None:
+        self._dispatcher = dispatcher
+        self._write = write
+        self._share = share
+        self.caller = Caller(principal, write)
+        self._running: set[asyncio.Task[None]] = set()
+        dispatcher.join(self.caller)
 
-    return relay
+    def received(self, data: bytes) -> None:
+        """Takes one JSON text of the client. A fault in it is answered, never raised."""
+        try:
+            value = decode_exactly(data)
+        except FrameError as error:
+            self.refuse(PARSE_ERROR, f"Parse error: {error}")
+            return
+        if isinstance(value, dict):
+            self._take(value, len(data))
+        elif isinstance(value, list) and self.caller.protocol_version == BATCHING_REVISION:
+            if (fault := batch_fault(value)) is not None:
+                self.refuse(fault.code, fault.message)
+            else:
+                self._spawn(self._batch(value, len(data)))
+        else:
+            self.refuse(INVALID_REQUEST, "A message must be one JSON-RPC object.")
 
+    def refuse(self, code: int, message: str) -> None:
+        """Answers a message that has no readable id with an error."""
+        self._write(error_response(None, ProtocolError(code, message)))
 
-def _progress(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
-    meta = exchange.params.get("_meta")
-    token = meta.get(eras.PROGRESS_TOKEN) if isinstance(meta, dict) else None
-    if not isinstance(token, int | str) or isinstance(token, bool):
-        return None
+    def _take(self, message: Message, size: int) -> None:
+        if "method" not in message:
+            if "result" not in message and "error" not in message:
+                self.refuse(INVALID_REQUEST, "A message has a method, a result or an error.")
+            else:
+                self.caller.questions.answered(message)
+            return
+        if "id" in message:
+            self._spawn(self._answer(message, size))
+        else:
+            self._dispatcher.notification(self.caller, message)
 
-    def relay(params: dict[str, Any]) -> None:
-        exchange.send({"jsonrpc": "2.0", "method": eras.PROGRESS, "params": {**params, "progressToken": token}})
+    async def _answer(self, message: Message, size: int) -> None:
+        if (refusal := self._share.begin(message, size)) is not None:
+            self._write(declined(message, refusal))
+            return
+        try:
+            answer = await self._dispatcher.answer(self.caller, message, self._write, era_of(message))
+        finally:
+            self._share.end(size)
+        self._write(self._share.encoded(answer, message))
 
-    return relay
+    async def _batch(self, messages: list[Any], size: int) -> None:
+        requests = [m for m in messages if isinstance(m, dict) and "method" in m and "id" in m]
+        for message in messages:
+            if isinstance(message, dict) and "method" in message and "id" not in message:
+                self._dispatcher.notification(self.caller, message)
+            elif isinstance(message, dict) and "method" not in message:
+                self.caller.questions.answered(message)
+        broken = [self._dispatcher.broken(self.caller) for m in messages if not isinstance(m, dict)]
+        if (refusal := self._share.begin(requests, size)) is not None:
+            self._write([*declined(requests, refusal), *broken])
+            return
+        try:
+            answers = await asyncio.gather(
+                *(self._dispatcher.answer(self.caller, request, self._write, era_of(request)) for request in requests)
+            )
+        finally:
+            self._share.end(size)
+        if answers or broken:
+            self._write(self._share.encoded([*answers, *broken], requests))
 
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
-def _failure(
-    request_id: RequestId | None, error: BaseException, method: Any = None, params: Any = None, modern: bool = False
-) -> Message:
-    name = params.get("name") if isinstance(params, dict) else None
-    answer = to_wire(error, method if isinstance(method, str) else None, name if isinstance(name, str) else None)
-    if isinstance(error, UpstreamAnswered) and isinstance(method, str):
-        answer["error"] = eras.error_for("modern" if modern else "handshake", method, answer["error"])
-    if modern and "result" in answer:
-        answer["result"]["resultType"] = "complete"
-    return {"jsonrpc": "2.0", "id": request_id, **answer}
+    async def drained(self) -> None:
+        """Returns when no request is running; not bounded in time."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    def close(self) -> None:
+        """Cancels what still runs; the client is gone."""
+        self._dispatcher.leave(self.caller)
+        for task in self._running:
+            task.cancel()

@@ -1,21 +1,296 @@
-"""Writes a client's outbox to an open event stream until either side ends it."""
+"""Event streams to clients: the outbox of messages that wait, the log to resume a stream from, and the writing."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from mcp_hub.downstream.http import ClientGone, Reply, Request
-from mcp_hub.downstream.outbox import Outbox
-from mcp_hub.transport.sse import COMMENT
+from mcp_hub.downstream.quotas import LARGE, Share, encoded
+from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
+from mcp_hub.transport.sse_codec import COMMENT, encode_event, prime
+
+MAX_WAITING: Final = 256
+"""Messages in an outbox."""
+MAX_BYTES: Final = 8 * 1024 * 1024
+
+
+class Outbox:
+    """The encoded messages that wait for one stream, in order.
+
+    It is bounded: notifications above the bounds are dropped and counted; answers are always kept.
+    """
+
+    def __init__(self, share: Share | None = None) -> None:
+        """`share`: that of the caller who reads the stream."""
+        self.dropped = 0
+        self.news = asyncio.Event()
+        """Set when something was put; the reader clears it."""
+        self._waiting: deque[tuple[bytes, str | None]] = deque()
+        self._bytes = 0
+        self._share = share
+
+    def __repr__(self) -> str:
+        return f"Outbox({len(self._waiting)} waiting, {self.dropped} dropped)"
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether a notification would be dropped now."""
+        if len(self._waiting) >= MAX_WAITING or self._bytes >= MAX_BYTES:
+            return True
+        return self._bytes > LARGE and self._share is not None and self._share.full
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait (ByteQueue)."""
+        return self._bytes
+
+    def drop_unread(self) -> bool:
+        """Returns False: what waits is dropped with its connection (ByteQueue)."""
+        return False
+
+    def clear(self) -> None:
+        """Drops everything that waits."""
+        self._waiting.clear()
+        self._bytes = 0
+
+    def put(self, message: Any) -> None:
+        """Adds a message, a list of them as a batch, or the text of one. Never blocks, never raises."""
+        method = message.get("method") if isinstance(message, dict) else None
+        if method is not None and self.full:
+            self.dropped += 1
+            return
+        data = message if isinstance(message, bytes) else encoded(message)
+        self._waiting.append((data, method))
+        self._bytes += len(data)
+        if self._bytes > LARGE and self._share is not None:
+            self._share.watch(self)
+        self.news.set()
+
+    def put_once(self, message: Any) -> None:
+        """Adds a message, but no second `list_changed` of the same kind while the first one waits."""
+        method = message.get("method")
+        repeats = isinstance(method, str) and method.endswith("/list_changed")
+        if not (repeats and any(method == waiting for _, waiting in self._waiting)):
+            self.put(message)
+
+    def take(self) -> bytes | None:
+        """Removes and returns the oldest message; None if none waits."""
+        if not self._waiting:
+            return None
+        data, _ = self._waiting.popleft()
+        self._bytes -= len(data)
+        return data
+
+    def take_event(self) -> bytes | None:
+        """Removes the oldest message and returns it as an event; None if none waits."""
+        data = self.take()
+        return encode_event(data) if data is not None else None
+
+
+MAX_KEPT: Final = 256
+"""Written events of one stream that are kept for resumption."""
+MAX_KEPT_BYTES: Final = 1024 * 1024
+"""Bytes of those events."""
+MAX_STREAMS: Final = 64
+"""Streams of one session that nobody reads; with one more, the oldest is given up."""
+MAX_TOTAL: Final = 64 * 1024 * 1024
+"""Bytes in all streams of one listener that nobody reads."""
+RESUME_WITHIN: Final = 300.0
+"""Seconds for which a call goes on after its client has lost the connection."""
+REMEMBERED: Final = 60.0
+"""Seconds for which a finished stream is kept: its end may have been written without arriving."""
+RETRY: Final = 1000
+"""Milliseconds that a client is told to wait before it resumes a stream."""
+
+
+class EventLog(Outbox):
+    """A stream that its client can resume: an outbox that also keeps written events, within bounds.
+
+    `number`: the stream's number in its session.
+    """
+
+    def __init__(self, number: int, share: Share | None = None) -> None:
+        super().__init__(share)
+        self.number = number
+        self.done = False
+        """Whether it is complete."""
+        self.reader: object | None = None
+        """Identifies the response that carries the stream now; a newer one replaces it."""
+        self.grown: Callable[[EventLog], None] | None = None
+        """Called when it grows while nobody reads it."""
+        self._next = 1
+        self._again: deque[tuple[int, bytes]] = deque()
+        self._written: deque[tuple[int, bytes]] = deque()
+        self._written_bytes = 0
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait (ByteQueue), plus the kept copy of an answer that is being written."""
+        again = sum(len(data) for _, data in self._again)
+        return self._bytes + again + (self._written_bytes if self.done and self.grown is None else 0)
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait or are kept."""
+        return self._written_bytes + self._bytes + sum(len(data) for _, data in self._again)
+
+    def first(self) -> bytes:
+        """Returns an event without a message, to resume from."""
+        return prime(f"{self.number}-0", RETRY)
+
+    def put(self, message: Any) -> None:
+        """Adds a message, or a list of them as a batch. Never blocks, never raises."""
+        super().put(message)
+        if self.grown is not None:
+            self.grown(self)
+
+    def take_event(self) -> bytes | None:
+        """Returns the next event, which is kept; None if none waits."""
+        if self._again:
+            number, data = self._again.popleft()
+        else:
+            taken = self.take()
+            if taken is None:
+                return None
+            number, data = self._next, taken
+            self._next += 1
+        self._written.append((number, data))
+        self._written_bytes += len(data)
+        while len(self._written) > MAX_KEPT or (self._written_bytes > MAX_KEPT_BYTES and len(self._written) > 1):
+            self._written_bytes -= len(self._written.popleft()[1])
+        return encode_event(data, id=f"{self.number}-{number}")
+
+    def rewind(self, last: int) -> bool:
+        """Queues everything after event `last` to be written again; returns False if that is not kept any more."""
+        oldest = self._written[0][0] if self._written else self._next
+        if not oldest - 1 <= last < self._next:
+            return False
+        while self._written and self._written[-1][0] > last:
+            number, data = self._written.pop()
+            self._written_bytes -= len(data)
+            self._again.appendleft((number, data))
+        self.news.set()
+        return True
+
+    def __len__(self) -> int:
+        return super().__len__() + len(self._again)
+
+
+class SessionStreams:
+    """The resumable streams of one session; number 0 is the standing stream. `total` counts for the listener."""
+
+    def __init__(self, total: RetentionBudget, share: Share | None = None) -> None:
+        self.standing = EventLog(0, share)
+        self._share = share
+        self._total = total
+        self._logs: OrderedDict[int, EventLog] = OrderedDict()
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._given_up: dict[int, Callable[[], object]] = {}
+        self._last = 0
+
+    def new(self) -> EventLog:
+        """Returns the stream of a new request. It can be found only after `keep`."""
+        self._last += 1
+        return EventLog(self._last, self._share)
+
+    def find(self, event_id: str) -> tuple[EventLog, int] | None:
+        """Returns the stream and number of an event; None for an unknown id or one that is not kept any more."""
+        number, _, event = event_id.partition("-")
+        if not (number.isdecimal() and event.isdecimal() and len(event_id) < 40):
+            return None
+        log = self.standing if int(number) == 0 else self._logs.get(int(number))
+        return (log, int(event)) if log is not None else None
+
+    def keep(self, log: EventLog, give_up: Callable[[], object] | None, seconds: float = RESUME_WITHIN) -> None:
+        """Keeps a stream that nobody reads; calls `give_up()` if it is not resumed in time or memory is needed."""
+        self._logs[log.number] = log
+        self._logs.move_to_end(log.number)
+        if give_up is not None:
+            self._given_up[log.number] = give_up
+        self._set_timer(log.number, seconds)
+        self._total.add(self, log)
+        while len(self._logs) > MAX_STREAMS:
+            self.forget(next(iter(self._logs)))
+
+    def detach_call(self, log: EventLog) -> None:
+        """Removes the `give_up` of a stream whose call has ended."""
+        self._given_up.pop(log.number, None)
+
+    def restart_timeout(self, log: EventLog) -> None:
+        """Starts the timeout of a stream again, after another reader has gone."""
+        if log.number in self._logs:
+            self._set_timer(log.number, REMEMBERED if log.done else RESUME_WITHIN)
+
+    def stop_timeout(self, log: EventLog) -> None:
+        """Stops the timeout of a stream that is read again."""
+        timer = self._timers.pop(log.number, None)
+        if timer is not None:
+            timer.cancel()
+
+    def forget(self, number: int) -> None:
+        """Drops a stream, and gives up its call."""
+        timer = self._timers.pop(number, None)
+        if timer is not None:
+            timer.cancel()
+        log = self._logs.pop(number, None)
+        give_up = self._given_up.pop(number, None)
+        if log is not None:
+            self._total.remove(log)
+        if give_up is not None:
+            give_up()
+
+    def close(self) -> None:
+        """Drops all streams; the session ends."""
+        for number in list(self._logs):
+            self.forget(number)
+
+    def _set_timer(self, number: int, seconds: float) -> None:
+        before = self._timers.pop(number, None)
+        if before is not None:
+            before.cancel()
+        self._timers[number] = asyncio.get_running_loop().call_later(seconds, self.forget, number)
+
+
+class RetentionBudget:
+    """Bounds the bytes that all sessions of a listener keep; above MAX_TOTAL the stream left first is given up."""
+
+    def __init__(self) -> None:
+        self._left: OrderedDict[EventLog, SessionStreams] = OrderedDict()
+        self._sizes: dict[EventLog, int] = {}
+        self._bytes = 0
+
+    def add(self, streams: SessionStreams, log: EventLog) -> None:
+        """Counts a stream that is kept."""
+        self.remove(log)
+        self._left[log] = streams
+        log.grown = self._measure
+        self._measure(log)
+
+    def remove(self, log: EventLog) -> None:
+        """Stops counting a stream."""
+        self._left.pop(log, None)
+        self._bytes -= self._sizes.pop(log, 0)
+        log.grown = None
+
+    def _measure(self, log: EventLog) -> None:
+        self._bytes += log.size - self._sizes.get(log, 0)
+        self._sizes[log] = log.size
+        while len(self._left) > 1 and self._bytes > MAX_TOTAL:
+            oldest, of = next(iter(self._left.items()))
+            of.forget(oldest.number)
+
 
 KEEP_ALIVE: Final = 15.0
-"""Seconds of silence until a comment is written; proxies close streams that are silent for a minute or less."""
+"""Seconds of silence until a comment is written; some proxies close streams that are silent for a minute."""
 
 
 async def news_within(event: asyncio.Event, seconds: float) -> bool:
-    """Whether `event` was set in time; it is cleared."""
+    """Waits for `event` and clears it; returns False if it was not set within so many seconds."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -25,10 +300,10 @@ async def news_within(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-async def pump(request: Request, reply: Reply, outbox: Outbox, ended: Callable[[], bool]) -> None:
-    """Write what comes until the client is gone, or `ended()` and nothing waits; the stream must have begun.
+async def pump(request: HttpRequest, reply: HttpReply, outbox: Outbox, ended: Callable[[], bool]) -> None:
+    """Writes an outbox to an open stream until the client is gone, or `ended()` is true and nothing waits.
 
-    Whoever makes `ended()` true sets `outbox.news`.
+    Set `outbox.news` after making `ended()` true.
     """
     request.watch(outbox.news.set)
     try:

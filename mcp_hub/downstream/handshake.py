@@ -1,23 +1,24 @@
-"""The handshake era over HTTP: sessions, their requests and batches, their standing stream."""
+"""The handshake era over HTTP: the sessions, their requests and batches, and their standing streams."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.downstream.answering import Resumable
-from mcp_hub.downstream.answers import Answers
-from mcp_hub.downstream.callers import Caller, Send
-from mcp_hub.downstream.event_log import EventLog
-from mcp_hub.downstream.event_stream import pump
-from mcp_hub.downstream.exchange import batch_fault
-from mcp_hub.downstream.heads import HeaderLines
-from mcp_hub.downstream.http import EVENTS, Reply, Request
+from mcp_hub.downstream.callers import Caller, Send, batch_fault
+from mcp_hub.downstream.event_stream import EventLog, RetentionBudget, SessionStreams, pump
 from mcp_hub.downstream.jsonrpc import Shape, id_of, refuse, refuse_with, shape_of
-from mcp_hub.downstream.sessions import Session, Sessions
+from mcp_hub.downstream.quotas import Share
+from mcp_hub.downstream.responses import Responder, Resumable
 from mcp_hub.errors import INVALID_REQUEST, Overloaded
 from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.era import era_of
 from mcp_hub.protocol.frames import Message
+from mcp_hub.transport.http1.exchange import EVENTS, HttpReply, HttpRequest
+from mcp_hub.transport.http1.heads import HeaderLines
 from mcp_hub.transport.link import RequestId
 
 if TYPE_CHECKING:
@@ -28,19 +29,21 @@ if TYPE_CHECKING:
 SESSION_HEADER: Final = b"mcp-session-id"
 LAST_EVENT_ID: Final = b"last-event-id"
 RETRY_AFTER: Final = 60
-"""Seconds; sessions are swept that often."""
+"""Seconds; idle sessions are closed that often."""
 
 
-class Handshake:
-    """Takes what the handshake era sends to `/mcp`."""
+class HandshakeEndpoint:
+    """Serves `/mcp` to clients of the handshake era."""
 
-    def __init__(self, dispatcher: Dispatcher, answers: Answers, quotas: Quotas) -> None:
+    def __init__(self, dispatcher: Dispatcher, responder: Responder, quotas: Quotas) -> None:
         self._dispatcher = dispatcher
-        self._answers = answers
-        self.sessions = Sessions(dispatcher, quotas)
+        self._responder = responder
+        self.sessions = SessionStore(dispatcher, quotas)
 
-    async def take(self, request: Request, reply: Reply, principal: Principal, message: Message, shape: Shape) -> None:
-        """Answer one POSTed message."""
+    async def post(
+        self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, shape: Shape
+    ) -> None:
+        """Answers one POSTed message."""
         if shape == "request" and message["method"] == "initialize" and not request.values(SESSION_HEADER):
             await self._initialize(reply, principal, message)
             return
@@ -56,12 +59,14 @@ class Handshake:
                 self._dispatcher.notification(session.caller, message)
             else:
                 session.caller.questions.answered(message)
-            await reply.whole(202)
+            await reply.send(202)
         finally:
             self.sessions.finish(session)
 
-    async def take_batch(self, request: Request, reply: Reply, principal: Principal, messages: list[Any]) -> None:
-        """Answer a POSTed array, in the one revision that has them."""
+    async def post_batch(
+        self, request: HttpRequest, reply: HttpReply, principal: Principal, messages: list[Any]
+    ) -> None:
+        """Answers a POSTed batch; only one revision has them."""
         session = await self._session(request, reply, principal)
         if session is None:
             return
@@ -88,12 +93,12 @@ class Handshake:
             if owed:
                 await self._deliver(request, reply, session, owed)
             else:
-                await reply.whole(202)
+                await reply.send(202)
         finally:
             self.sessions.finish(session)
 
-    async def stand(self, request: Request, reply: Reply, principal: Principal) -> None:
-        """GET: the session's standing stream, for what the hub says unasked."""
+    async def get(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
+        """GET: serves the session's standing stream, for unsolicited messages, or resumes another stream."""
         session = await self._session(request, reply, principal)
         if session is None:
             return
@@ -108,12 +113,12 @@ class Handshake:
         if log.reader is not None and not request.values(LAST_EVENT_ID):
             await refuse(reply, 409, INVALID_REQUEST, "The session's stream is open already.")
             return
-        reader = log.reader = object()  # whoever wrote it before stops
+        reader = log.reader = object()  # ends the response that has carried it until now
         log.news.set()
-        session.streams.resumed(log)
+        session.streams.stop_timeout(log)
         self.sessions.begin(session)
         try:
-            reply.counts(session.share)
+            reply.charge_to(session.share)
             await reply.start([(SESSION_HEADER, session.id.encode())])
             if log is session.streams.standing and _primes(session.caller):
                 await reply.write(log.first())
@@ -123,11 +128,11 @@ class Handshake:
         finally:
             if log.reader is reader:
                 log.reader = None
-                session.streams.left_again(log)
+                session.streams.restart_timeout(log)
             self.sessions.finish(session)
 
-    def _asked_for(self, request: Request, session: Session) -> EventLog | None:
-        """The stream a GET is for, set back to where its client was; None if that is nowhere."""
+    def _asked_for(self, request: HttpRequest, session: HandshakeSession) -> EventLog | None:
+        """Returns the stream that a GET asks for, rewound to the client's last event; None if it is not kept."""
         ids = request.values(LAST_EVENT_ID)
         if not ids:
             return session.streams.standing
@@ -136,14 +141,14 @@ class Handshake:
             return None
         return found[0]
 
-    async def delete(self, request: Request, reply: Reply, principal: Principal) -> None:
-        """DELETE: the client is done with its session."""
+    async def delete(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
+        """DELETE: closes the session."""
         session = await self._session(request, reply, principal)
         if session is not None:
             self.sessions.close(session)
-            await reply.whole(204)
+            await reply.send(204)
 
-    async def _initialize(self, reply: Reply, principal: Principal, message: Message) -> None:
+    async def _initialize(self, reply: HttpReply, principal: Principal, message: Message) -> None:
         later: HeaderLines = [(b"retry-after", b"%d" % RETRY_AFTER)]
         try:
             session = self.sessions.new(principal)
@@ -156,7 +161,7 @@ class Handshake:
             return
         headers: HeaderLines = []
         try:
-            answer = await self._answers.one(session.caller, message, session.streams.standing.put)
+            answer = await self._responder.answer(session.caller, message, session.streams.standing.put, "handshake")
             if "result" in answer:
                 self.sessions.admit(session)
                 headers.append((SESSION_HEADER, session.id.encode()))
@@ -166,12 +171,12 @@ class Handshake:
         await reply.json(200, answer, headers)
 
     async def _session(
-        self, request: Request, reply: Reply, principal: Principal, request_id: RequestId | None = None
-    ) -> Session | None:
-        """The session a request names; None when the request has been refused."""
+        self, request: HttpRequest, reply: HttpReply, principal: Principal, request_id: RequestId | None = None
+    ) -> HandshakeSession | None:
+        """Returns the session that a request names; None if the request has been refused."""
         ids = request.values(SESSION_HEADER)
         if len(ids) != 1:
-            text = "Mcp-Session-Id must be said once; the answer to initialize gives it."
+            text = "Mcp-Session-Id must appear once; its value is in the answer to initialize."
             await refuse(reply, 400, INVALID_REQUEST, text, request_id)
             return None
         session = self.sessions.find(ids[0], principal)
@@ -179,15 +184,17 @@ class Handshake:
             await refuse(reply, 404, INVALID_REQUEST, "Session not found", request_id)
         return session
 
-    async def _deliver(self, request: Request, reply: Reply, session: Session, what: Message | list[Any]) -> None:
+    async def _deliver(
+        self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, what: Message | list[Any]
+    ) -> None:
         async def work(send: Send) -> Any:
             if isinstance(what, dict):
-                return await self._answers.one(session.caller, what, send)
+                return await self._responder.answer(session.caller, what, send, "handshake")
             return await asyncio.gather(*(self._part(session.caller, each, send) for each in what))
 
         streams = request.accepts(EVENTS)
         resumable = Resumable(session.streams, _primes(session.caller))
-        await self._answers.deliver(
+        await self._responder.respond(
             request,
             reply,
             work,
@@ -202,14 +209,129 @@ class Handshake:
     async def _part(self, caller: Caller, message: Any, send: Send) -> Message:
         if shape_of(message) is None:
             return self._dispatcher.broken(caller, id_of(message))
-        return await self._answers.one(caller, message, send)
+        return await self._responder.answer(caller, message, send, era_of(message))
 
 
 def _primes(caller: Caller) -> bool:
-    """Whether a client knows events without a message; earlier revisions take each for one."""
+    """Whether a client knows events without a message; clients of earlier revisions fail on them."""
     return caller.protocol_version == eras.LATEST_HANDSHAKE
 
 
 def _ok(answer: Any) -> int:
-    """Errors of this era are in the body."""
+    """Returns 200: in this era errors are in the body."""
     return 200
+
+
+MAX_SESSIONS: Final = 10_000
+IDLE_TIMEOUT: Final = 1800.0
+"""Seconds without a request, a running call or an open stream until a session is closed."""
+SWEEP_EVERY: Final = 60.0
+
+
+class HandshakeSession:
+    """One client after `initialize`, with a secret id."""
+
+    def __init__(self, principal: Principal, now: float, total: RetentionBudget, share: Share) -> None:
+        self.id = secrets.token_urlsafe(24)
+        """192 random bits, visible ASCII."""
+        self.share = share
+        """The bytes that wait for it."""
+        self.streams = SessionStreams(total, share)
+        """The streams of its requests, and the standing stream."""
+        self.caller = Caller(principal, self.streams.standing.put_once)
+        self.ended = False
+        self.busy = 0
+        """Number of exchanges in progress, including the standing stream."""
+        self.used = now
+
+    def end(self) -> None:
+        """Ends the standing stream, and drops the streams that were kept for resumption."""
+        self.ended = True
+        self.streams.close()
+        self.streams.standing.news.set()
+
+
+class SessionStore:
+    """The sessions of one listener. `clock` returns seconds."""
+
+    def __init__(self, dispatcher: Dispatcher, quotas: Quotas, clock: Callable[[], float] = time.monotonic) -> None:
+        self._dispatcher = dispatcher
+        self._quotas = quotas
+        self._clock = clock
+        self._sessions: dict[str, HandshakeSession] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._total = RetentionBudget()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def new(self, principal: Principal) -> HandshakeSession | None:
+        """Returns a session that cannot be found before `admit`, and must be closed; None if there are too many.
+
+        Raises Overloaded if the principal has too many.
+        """
+        if len(self._sessions) >= MAX_SESSIONS:
+            self.forget_idle()
+        if len(self._sessions) >= MAX_SESSIONS:
+            return None
+        self._quotas.open_session(principal)
+        return HandshakeSession(principal, self._clock(), self._total, self._dispatcher.backlog.share())
+
+    def admit(self, session: HandshakeSession) -> None:
+        """Adds a session, after a successful `initialize`."""
+        self._sessions[session.id] = session
+        self._dispatcher.join(session.caller)
+        self._schedule()
+
+    def find(self, session_id: str, principal: str) -> HandshakeSession | None:
+        """Returns the session with this id; None if there is none or it belongs to another principal."""
+        session = self._sessions.get(session_id)
+        return session if session is not None and session.caller.principal == principal else None
+
+    def begin(self, session: HandshakeSession) -> None:
+        """Counts an exchange of the session that begins."""
+        session.busy += 1
+
+    def finish(self, session: HandshakeSession) -> None:
+        """Counts an exchange of the session that has ended."""
+        session.busy -= 1
+        session.used = self._clock()
+
+    def close(self, session: HandshakeSession) -> None:
+        """Closes a session, admitted or not: cancels its calls and ends its streams. Idempotent."""
+        if self._sessions.pop(session.id, None) is not None:
+            self._dispatcher.leave(session.caller)
+        if not session.ended:
+            self._quotas.close_session(session.caller.principal)
+        session.end()
+
+    def close_of(self, gone: Collection[tuple[str, str | None]]) -> None:
+        """Closes the sessions of some principals, each given with its profile."""
+        for session in list(self._sessions.values()):
+            if (session.caller.principal, session.caller.principal.profile) in gone:
+                self.close(session)
+
+    def close_all(self) -> None:
+        """Closes every session; the listener ends."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for session in list(self._sessions.values()):
+            self.close(session)
+
+    def forget_idle(self) -> None:
+        """Closes sessions that were idle for IDLE_TIMEOUT seconds."""
+        oldest = self._clock() - IDLE_TIMEOUT
+        for session in list(self._sessions.values()):
+            if not session.busy and session.used < oldest:
+                self.close(session)
+
+    def _schedule(self) -> None:
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_EVERY, self._swept)
+
+    def _swept(self) -> None:
+        self._sweep = None
+        self.forget_idle()
+        if self._sessions:
+            self._schedule()

@@ -1,20 +1,20 @@
-"""JSON-RPC as the body of an HTTP request: read, told apart, refused."""
+"""JSON-RPC in the body of an HTTP request: reading, classifying and refusing it."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from mcp_hub.downstream.heads import HeaderLines
-from mcp_hub.downstream.http import BodyTooLarge, BodyTooSlow, Reply, Request, is_json
-from mcp_hub.errors import INVALID_REQUEST, ProtocolError, to_wire
-from mcp_hub.protocol.frames import Message
+from mcp_hub.downstream.callers import error_response
+from mcp_hub.errors import INVALID_REQUEST, ProtocolError
+from mcp_hub.transport.http1.exchange import BodyTooLarge, BodyTooSlow, HttpReply, HttpRequest, is_json
+from mcp_hub.transport.http1.heads import HeaderLines
 from mcp_hub.transport.link import RequestId
 
 Shape = Literal["request", "notification", "response"]
 
 
-async def read_body(request: Request, reply: Reply, max_body: int) -> bytes | None:
-    """The body of a POST that says it is JSON; None when the request has been refused. Raises ClientGone."""
+async def read_body(request: HttpRequest, reply: HttpReply, max_body: int) -> bytes | None:
+    """Returns the body of a POST of JSON; None if the request has been refused. Raises ClientGone."""
     if not is_json(request.values(b"content-type")):
         await refuse(reply, 415, INVALID_REQUEST, "Content-Type must be application/json.")
         return None
@@ -29,13 +29,13 @@ async def read_body(request: Request, reply: Reply, max_body: int) -> bytes | No
 
 
 def id_of(message: Any) -> RequestId | None:
-    """The id a message can be answered under, None if it has no such id."""
+    """Returns the id with which a message can be answered; None if it has no valid one."""
     found = message.get("id") if isinstance(message, dict) else None
     return found if isinstance(found, int | str) and not isinstance(found, bool) else None
 
 
 def shape_of(message: Any) -> Shape | None:
-    """What a message is; None for what JSON-RPC does not know."""
+    """Returns what a message is; None for invalid JSON-RPC."""
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return None
     if "method" in message:
@@ -45,22 +45,17 @@ def shape_of(message: Any) -> Shape | None:
     return "response" if "id" in message and ("result" in message or "error" in message) else None
 
 
-def failure(error: BaseException, request_id: RequestId | None = None) -> Message:
-    """The response that says `error`."""
-    return {"jsonrpc": "2.0", "id": request_id, **to_wire(error)}
-
-
-async def refuse(reply: Reply, status: int, code: int, text: str, request_id: RequestId | None = None) -> None:
-    """Answer with a JSON-RPC error, before anything was dispatched."""
+async def refuse(reply: HttpReply, status: int, code: int, text: str, request_id: RequestId | None = None) -> None:
+    """Refuses a request with a JSON-RPC error, before it is dispatched."""
     await refuse_with(reply, status, ProtocolError(code, text), request_id)
 
 
 async def refuse_with(
-    reply: Reply,
+    reply: HttpReply,
     status: int,
     error: BaseException,
     request_id: RequestId | None = None,
     headers: HeaderLines | None = None,
 ) -> None:
-    """Like `refuse`, with an error that says more than a code and a text."""
-    await reply.json(status, failure(error, request_id), headers)
+    """Refuses a request with the JSON-RPC error for an exception, before it is dispatched."""
+    await reply.json(status, error_response(request_id, error), headers)

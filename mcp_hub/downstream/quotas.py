@@ -1,34 +1,40 @@
-"""What each principal may have at the same time and per second, so that none takes what is there for all."""
+"""Limits of each caller: requests, sessions and rate of a principal, and the bytes that wait to be read."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Final
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
-from mcp_hub.config.listen import CallerLimits, Listen
-from mcp_hub.errors import Overloaded
-from mcp_hub.policy.bucket import Bucket
+import msgspec
+
+from mcp_hub.config.listen import CallerLimits, Listen, UnreadLimits
+from mcp_hub.downstream.callers import error_response
+from mcp_hub.errors import INTERNAL_ERROR, Overloaded
+from mcp_hub.policy.limits import TokenBucket
 from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.era import era_of
+from mcp_hub.protocol.frames import FrameError, encode
 from mcp_hub.security.principals import Principal
 
 MAX_CALLS: Final = 8192
-"""Requests at once of all principals together."""
+"""Requests of all principals at the same time."""
 MAX_PRINCIPALS: Final = 10_000
-"""Whose rate is remembered; the longest unseen goes first."""
+"""Principals whose rate is remembered; the least recently seen is dropped first."""
 SESSION_AGAIN: Final = 60.0
-"""Seconds; sessions nobody uses are looked for that often."""
+"""Seconds after which a refused session is worth another attempt: idle sessions are closed that often."""
 
 FREE: Final = frozenset({"initialize", "ping", eras.DISCOVER, "logging/setLevel"})
-"""Answered from what is known, and needed before anything else."""
+"""Methods without quotas: they cost nothing, and clients need them first."""
 _LONG: Final = frozenset({eras.LISTEN})
-"""Streams rather than calls; the transports bound them."""
+"""Methods that are long streams; the transports bound their number."""
 
 
 class Quotas:
-    """Of one listener; None: of the only client there is, over stdio, which has no bounds of this kind."""
+    """The quotas of the principals of one listener. Without `listen` (stdio, one client) there are none."""
 
     def __init__(self, listen: Listen | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._listen = listen
@@ -36,10 +42,10 @@ class Quotas:
         self._running: Counter[Principal] = Counter()
         self._all = 0
         self._sessions: Counter[Principal] = Counter()
-        self._buckets: OrderedDict[Principal, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[Principal, TokenBucket] = OrderedDict()
 
     def take(self, listen: Listen) -> None:
-        """Other limits from now on."""
+        """Goes over to the limits of another configuration."""
         self._listen = listen
 
     def _of(self, principal: Principal) -> CallerLimits | None:
@@ -49,13 +55,16 @@ class Quotas:
         return own.limits if own is not None and own.limits is not None else self._listen.limits
 
     def enter(self, principal: Principal, method: str) -> Callable[[], None]:
-        """A request of the principal begins; what is returned is called when it ends. Raises Overloaded."""
+        """Counts a request that begins; returns what to call when it ends: `uncounted` if it is not counted.
+
+        Raises Overloaded.
+        """
         limits = self._of(principal)
         if limits is None or method in FREE:
-            return _nothing
+            return uncounted
         self._check_rate(principal, method, limits)
         if method in _LONG:
-            return _nothing
+            return uncounted
         if self._running[principal] >= limits.calls:
             text = f"{limits.calls} requests of this principal are running already (setting: listen.limits.calls)."
             raise Overloaded(text, retry_after=1.0, executed=False)
@@ -70,11 +79,11 @@ class Quotas:
         _one_less(self._running, principal)
 
     def _check_rate(self, principal: Principal, method: str, limits: CallerLimits) -> None:
-        # Lists come from memory, and every client asks for all of them when it starts.
+        # Lists are answered from memory, and every client requests all of them when it starts.
         if limits.rate is None or method.endswith("/list"):
             return
         now = self._clock()
-        bucket = self._buckets.pop(principal, None) or Bucket.full(limits.rate, now, limits.burst)
+        bucket = self._buckets.pop(principal, None) or TokenBucket.full(limits.rate, now, limits.burst)
         self._buckets[principal] = bucket
         while len(self._buckets) > MAX_PRINCIPALS:
             self._buckets.popitem(last=False)
@@ -83,7 +92,7 @@ class Quotas:
             raise Overloaded(f"{text} Try again in {wait:.1f} s.", retry_after=round(wait, 3), executed=False)
 
     def open_session(self, principal: Principal) -> None:
-        """A session or stream of the principal begins. Raises Overloaded."""
+        """Counts a session or stream that begins. Raises Overloaded."""
         limits = self._of(principal)
         if limits is not None and self._sessions[principal] >= limits.sessions:
             text = f"{limits.sessions} sessions of this principal are open (setting: listen.limits.sessions)."
@@ -91,15 +100,214 @@ class Quotas:
         self._sessions[principal] += 1
 
     def close_session(self, principal: Principal) -> None:
-        """It has ended."""
+        """Counts a session or stream that has ended."""
         _one_less(self._sessions, principal)
 
 
-def _nothing() -> None:
-    pass
+def uncounted() -> None:
+    """Ends a request that was not counted."""
 
 
 def _one_less(counted: Counter[Principal], principal: Principal) -> None:
     counted[principal] -= 1
     if not counted[principal]:
         del counted[principal]
+
+
+LARGE: Final = 64 * 1024
+"""Bytes above which a message is measured. Smaller ones are bounded by the number of requests and connections."""
+STALLED: Final = 5.0
+"""Seconds without a byte read after which a connection may be dropped, if its memory is needed for others."""
+RETRY_AFTER: Final = 1.0
+MAX_KNOWN: Final = 1024
+"""Shares of callers known by a key that are kept even while they are empty."""
+
+
+class ByteQueue(Protocol):
+    """Something that holds bytes for one client; it supports weak references."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes that it holds now."""
+
+    def drop_unread(self) -> bool:
+        """Drops the bytes together with their connection; returns False if it cannot."""
+
+
+class QueuedAnswer:
+    """An answer that waits for its turn on a connection (ByteQueue)."""
+
+    __slots__ = ("__weakref__", "unread")
+
+    def __init__(self, unread: int) -> None:
+        self.unread = unread
+
+    def drop_unread(self) -> bool:
+        """Returns False: it is dropped with its connection."""
+        return False
+
+
+class _Seen(msgspec.Struct):
+    """The size of a queue and the time when it last changed: one that shrinks is being read."""
+
+    unread: int
+    since: float
+
+
+class Share:
+    """The bytes that wait for one caller; it decides if more may."""
+
+    __slots__ = ("__weakref__", "_backlog", "_queues", "_requests")
+
+    def __init__(self, backlog: Backlog) -> None:
+        self._backlog = backlog
+        self._queues: WeakKeyDictionary[ByteQueue, _Seen] | None = None
+        """None until something is large enough to be counted, which is never for most callers."""
+        self._requests = 0
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait now: the caller's own large requests, and what it has not read."""
+        if self._queues is None:
+            return self._requests
+        now, total = self._backlog.clock(), self._requests
+        for queue, seen in list(self._queues.items()):
+            unread = queue.unread
+            if not unread:
+                del self._queues[queue]
+            elif unread != seen.unread:
+                seen.unread, seen.since = unread, now
+            total += unread
+        return total
+
+    @property
+    def full(self) -> bool:
+        """Whether the caller has so much unread that no more of its requests should be handled."""
+        return self._queues is not None and self.waiting >= self._backlog.bounds().caller
+
+    def watch(self, queue: ByteQueue) -> None:
+        """Counts what is in a queue, until it is empty."""
+        if self._queues is None:
+            self._queues = WeakKeyDictionary()
+        if queue not in self._queues:
+            self._backlog.active.add(self)
+            self._queues[queue] = _Seen(queue.unread, self._backlog.clock())
+
+    def stalled(self) -> list[tuple[int, ByteQueue]]:
+        """Returns the queues that nobody has read from for STALLED seconds, with the bytes they hold."""
+        oldest = self._backlog.clock() - STALLED
+        queues = list(self._queues.items()) if self._queues is not None else []
+        return [(seen.unread, queue) for queue, seen in queues if seen.since <= oldest]
+
+    def refusal(self, size: int) -> Overloaded | None:
+        """Returns why `size` more bytes may not wait; None if they may, which is always so while nothing waits."""
+        waiting, bounds = self.waiting, self._backlog.bounds()
+        if waiting and waiting + size > bounds.caller:
+            text = f"{waiting:,} bytes wait for this client, and {bounds.caller:,} may (setting: unread.caller)."
+        elif self._backlog.has_room(size, max(bounds.total, bounds.caller)):
+            return None
+        else:
+            text = f"Too much waits for other clients: {bounds.total:,} bytes may (setting: unread.total)."
+        return Overloaded(f"{text} There is no room for {size:,} more.", retry_after=RETRY_AFTER)
+
+    def encoded(self, answer: Any, request: Any) -> bytes:
+        """Returns the JSON text of the answer to a request or batch, or of a refusal if there is no room for it."""
+        data = encoded(answer)
+        if len(data) >= LARGE and (refusal := self.refusal(len(data))) is not None:
+            return encoded(declined(request, refusal))
+        return data
+
+    def begin(self, request: Any, size: int) -> Overloaded | None:
+        """Counts a request or batch of `size` bytes until `end`; returns the reason if it is refused."""
+        if size < LARGE and self._queues is None:
+            return None
+        if self.full and not (isinstance(request, dict) and str(request.get("method")) in FREE):
+            text = f"{self.waiting:,} bytes wait for this client to read them: it has to, before it asks for more"
+            bound = f"{self._backlog.bounds().caller:,} bytes may (setting: unread.caller)"
+            return Overloaded(f"{text}; {bound}.", retry_after=RETRY_AFTER, executed=False)
+        if size < LARGE:
+            return None
+        refusal = self.refusal(size)
+        if refusal is not None:
+            refusal.executed = False
+        else:
+            self._requests += size
+            self._backlog.active.add(self)
+        return refusal
+
+    def end(self, size: int) -> None:
+        """Ends what `begin` has counted."""
+        if size >= LARGE:
+            self._requests -= size
+
+
+class Backlog:
+    """The bytes that wait for all callers, counted for each and bounded for each and in total.
+
+    An answer that must be queued is accepted while there is room, and otherwise replaced by `overloaded`. Only what is
+    large is counted; most clients read at once and never get here. `bounds()` returns the limits in force, `clock()`
+    seconds.
+    """
+
+    def __init__(
+        self, bounds: Callable[[], UnreadLimits] = UnreadLimits, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.bounds = bounds
+        self.clock = clock
+        self.active: set[Share] = set()
+        """Shares with something in them; empty ones are removed at the next count."""
+        self._of: dict[Hashable, Share] = {}
+
+    def share(self) -> Share:
+        """Returns a new share, for a caller with a session or connection of its own."""
+        return Share(self)
+
+    def of(self, key: Hashable) -> Share:
+        """Returns the share of a caller known by a key: the same one as long as something waits in it."""
+        found = self._of.get(key)
+        if found is None:
+            if len(self._of) >= MAX_KNOWN:
+                self._of = {known: share for known, share in self._of.items() if share in self.active}
+            found = self._of[key] = Share(self)
+        return found
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for all callers."""
+        total = 0
+        for share in list(self.active):
+            waiting = share.waiting
+            if not waiting:
+                self.active.discard(share)
+            total += waiting
+        return total
+
+    def has_room(self, size: int, bound: int) -> bool:
+        """Whether `size` more bytes may wait. Drops stalled connections where that makes room."""
+        waiting = self.waiting
+        if not waiting or waiting + size <= bound:
+            return True
+        stalled = sorted((one for share in self.active for one in share.stalled()), key=lambda one: -one[0])
+        for unread, queue in stalled:
+            if waiting + size <= bound:
+                break
+            if queue.drop_unread():
+                waiting -= unread
+        return waiting + size <= bound
+
+
+def declined(request: Any, error: Overloaded) -> Any:
+    """Returns the response with which a request is refused; for a batch, the list of them."""
+    if isinstance(request, list):
+        return [declined(one, error) for one in request if isinstance(one, dict) and "id" in one]
+    return error_response(request.get("id"), error, request.get("method"), request.get("params"), era_of(request))
+
+
+def encoded(message: Any) -> bytes:
+    """Returns the JSON text of a message; an answer that JSON cannot express becomes an error with its id."""
+    try:
+        return encode(message)
+    except FrameError:
+        request_id = message.get("id") if isinstance(message, dict) else None
+        error = {"code": INTERNAL_ERROR, "message": "The answer cannot be written as JSON."}
+        return encode({"jsonrpc": "2.0", "id": request_id, "error": error})

@@ -1,4 +1,4 @@
-"""The legacy transport: one stream from `/sse` per client, its messages POSTed to a path the stream tells it."""
+"""The legacy transport: one event stream from `/sse` for each client, which POSTs its messages to `/messages`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
-from mcp_hub.downstream.duplex import Duplex
-from mcp_hub.downstream.event_stream import pump
-from mcp_hub.downstream.http import EVENTS, Reply, Request
+from mcp_hub.downstream.dispatcher import Duplex
+from mcp_hub.downstream.event_stream import Outbox, pump
 from mcp_hub.downstream.jsonrpc import read_body, refuse, refuse_with
-from mcp_hub.downstream.outbox import Outbox
 from mcp_hub.errors import INVALID_REQUEST, Overloaded
-from mcp_hub.transport.sse import encode_event
+from mcp_hub.transport.http1.exchange import EVENTS, HttpReply, HttpRequest
+from mcp_hub.transport.sse_codec import encode_event
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -26,14 +25,14 @@ MAX_STREAMS: Final = 10_000
 
 
 class _Connection:
-    """One client: what it is told and what runs for it."""
+    """One client: its outbox and its running requests."""
 
     def __init__(self, dispatcher: Dispatcher, principal: Principal) -> None:
         self.id = secrets.token_urlsafe(24)
         self.share = dispatcher.backlog.share()
         self.outbox = Outbox(self.share)
         self.duplex = Duplex(dispatcher, self.outbox.put, self.share, principal)
-        # Unasked notifications take the same way as answers, but repeat nothing that still waits.
+        # Unsolicited notifications go to the same stream as answers, but repeat nothing that still waits.
         self.duplex.caller.notify = self.outbox.put_once
         self.ended = False
 
@@ -42,8 +41,8 @@ class _Connection:
         self.outbox.news.set()
 
 
-class SseConnections:
-    """Every open stream; a request on one may be of either era. `max_body` in bytes."""
+class SseEndpoint:
+    """Serves `/sse` and `/messages`. A request may be of either era. `max_body`: bytes."""
 
     def __init__(self, dispatcher: Dispatcher, max_body: int, quotas: Quotas) -> None:
         self._dispatcher = dispatcher
@@ -54,8 +53,8 @@ class SseConnections:
     def __len__(self) -> int:
         return len(self._connections)
 
-    async def open(self, request: Request, reply: Reply, principal: Principal) -> None:
-        """GET /sse: the stream, until the client closes it."""
+    async def open(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
+        """GET /sse: serves the stream until the client closes it."""
         if request.method != "GET":
             await reply.text(405, "Method Not Allowed", [(b"allow", b"GET")])
             return
@@ -73,7 +72,7 @@ class SseConnections:
         connection = _Connection(self._dispatcher, principal)
         self._connections[connection.id] = connection
         try:
-            reply.counts(connection.share)
+            reply.charge_to(connection.share)
             await reply.start()
             where = f"{MESSAGES}?session_id={connection.id}"
             await reply.write(encode_event(where.encode(), "endpoint"))
@@ -84,16 +83,14 @@ class SseConnections:
             connection.duplex.close()
             connection.outbox.clear()
 
-    async def post(self, request: Request, reply: Reply, principal: Principal) -> None:
-        """POST /messages: one message; what there is to say to it goes to the stream."""
+    async def post(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
+        """POST /messages: takes one message; its answer goes to the stream."""
         if request.method != "POST":
             await reply.text(405, "Method Not Allowed", [(b"allow", b"POST")])
             return
         ids = parse_qs(request.query.decode("latin-1"), max_num_fields=10).get("session_id", [])
         if len(ids) != 1:
-            await refuse(
-                reply, 400, INVALID_REQUEST, "session_id must be said once; the stream's first event gives it."
-            )
+            await refuse(reply, 400, INVALID_REQUEST, "session_id must appear once; the stream's first event gives it.")
             return
         connection = self._connections.get(ids[0])
         if connection is None or connection.duplex.caller.principal != principal:
@@ -107,14 +104,14 @@ class SseConnections:
         if body is None:
             return
         connection.duplex.received(body)
-        await reply.whole(202)
+        await reply.send(202)
 
     async def drained(self) -> None:
-        """Return when nothing runs for any client; not bounded in time."""
+        """Waits until no request is running; not bounded in time."""
         await asyncio.gather(*(connection.duplex.drained() for connection in self._connections.values()))
 
     def close_of(self, gone: Collection[tuple[str, str | None]]) -> None:
-        """End the streams of principals, each with its profile."""
+        """Ends the streams of some principals, each given with its profile."""
         for connection in self._connections.values():
             principal = connection.duplex.caller.principal
             if (principal, principal.profile) in gone:
@@ -122,6 +119,6 @@ class SseConnections:
                 connection.end()
 
     def close_all(self) -> None:
-        """End every stream once what waits has been written."""
+        """Ends every stream once its outbox has been written."""
         for connection in self._connections.values():
             connection.end()

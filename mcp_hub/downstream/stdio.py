@@ -1,4 +1,4 @@
-"""The hub as a child of its client: one caller on the standard streams."""
+"""The hub as a child process of its only client: serves the standard streams."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import contextlib
 from functools import partial
 from typing import Any, Final
 
-from mcp_hub.downstream.backlog import LARGE, encoded
-from mcp_hub.downstream.dispatcher import Dispatcher
-from mcp_hub.downstream.duplex import Duplex
+from mcp_hub.downstream.dispatcher import Dispatcher, Duplex
+from mcp_hub.downstream.quotas import LARGE, encoded
 from mcp_hub.errors import INVALID_REQUEST
 from mcp_hub.transport.children import Children
-from mcp_hub.transport.lines import Oversized, Turns
-from mcp_hub.transport.streams import Input, Output, open_input, open_output
+from mcp_hub.transport.lines import FairLineReader, Oversized
+from mcp_hub.transport.standard_streams import Input, Output, open_input, open_output
 
 MAX_LINE: Final = 64 * 1024 * 1024
 HIGH_WATER: Final = 8 * 1024 * 1024
-"""Bytes the client may leave unread before notifications are dropped and, behind an answer, nothing more is read."""
+"""Bytes the client may leave unread; above that, notifications are dropped, and after an answer reading is paused."""
 END_GRACE: Final = 1.0
-"""Seconds for running requests and unread answers after stdin has closed. With what stopping upstreams may take,
-nothing is left 5 s after the client went."""
+"""Seconds for running requests and unread answers after stdin has closed. Together with stopping the upstreams,
+everything ends within 5 s."""
 HELD_BACK: Final = 2.0
-"""Seconds for which nothing is taken from servers, so that a client catches up; less than the write deadline (5 s), as
-a server that waits to be read may not read. One that has read nothing in that time does not hold them up again."""
+"""Seconds for which reading from the upstreams is paused so that the client catches up. It is less than the write
+deadline (5 s), as an upstream whose output is not read may stop reading. After a pause in which the client has read
+nothing there is no other."""
 BREATH: Final = 0.01
-"""Seconds in between, for what servers have to hear and say meanwhile."""
+"""Seconds between two such pauses, in which upstreams are read and written."""
 HURRIED_GRACE: Final = 0.2
-"""Seconds for the answers of those that waited for an upstream to start."""
+"""Seconds for the answers of requests that waited for an upstream to start."""
 
 
 async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asyncio.Event) -> None:
-    """Serve until the client closes stdin or `stop` is set; then drain for a moment and return."""
+    """Serves until the client closes stdin or `stop` is set; then drains for at most 1.2 s and returns."""
     output = await open_output(stdout, stdin)
     source: Input | None = None
     held: set[str] = set()
-    """Why nothing is read from the client."""
+    """The reasons why reading from the client is paused."""
     resuming: asyncio.Task[None] | None = None
     share, unread = dispatcher.backlog.share(), _Unread(output)
 
@@ -50,7 +50,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
         if len(line) >= LARGE or buffered > LARGE:
             share.watch(unread)
             if notification:
-                return  # no matter how many there are, a cancellation must be read: they are dropped instead
+                return  # notifications never pause reading, as a cancellation must be read; they are dropped instead
             if output.buffered > HIGH_WATER and (resuming is None or resuming.done()):
                 hold("unread", True)
                 resuming = asyncio.get_running_loop().create_task(resume())
@@ -74,7 +74,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
         elif line and not line.isspace():
             duplex.received(line)
 
-    lines = Turns(MAX_LINE, take, partial(hold, "turns"))
+    lines = FairLineReader(MAX_LINE, take, partial(hold, "turns"))
 
     def end() -> None:
         lines.end()
@@ -89,17 +89,17 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
                 await duplex.drained()
                 await output.flush()
                 break
-        dispatcher.hub.hurry()  # who still waits for an upstream to start is answered with what is there
+        dispatcher.hub.hurry()  # requests that still wait for an upstream to start are answered with what there is
     if resuming is not None:
         resuming.cancel()
     duplex.close()
 
 
 async def _catch_up(output: Output, children: Children) -> None:
-    """Take nothing from servers until the client has read everything, or has read nothing for a while."""
+    """Pauses reading from the upstreams until the client has read everything, or nothing for HELD_BACK seconds."""
     while True:
         before = output.buffered
-        children.hold_back()
+        children.pause_reading()
         try:
             async with asyncio.timeout(HELD_BACK):
                 await output.flush()
@@ -108,12 +108,12 @@ async def _catch_up(output: Output, children: Children) -> None:
             if output.buffered >= before:
                 return
         finally:
-            children.go_on()
+            children.resume_reading()
         await asyncio.sleep(BREATH)
 
 
 class _Unread:
-    """What the only client has not read yet, as the queue of its share (Queue)."""
+    """What the only client has not read yet (ByteQueue)."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -123,5 +123,5 @@ class _Unread:
         return self._output.buffered
 
     def drop_unread(self) -> bool:
-        """There is no other client that needs the room."""
+        """Returns False: there is no other client that needs the memory."""
         return False

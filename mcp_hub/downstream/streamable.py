@@ -1,17 +1,20 @@
-"""`/mcp`: streamable HTTP of both eras, told apart per request."""
+"""Streamable HTTP at `/mcp`: determines the era of each request, and serves those of the modern era."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.downstream.answers import Answers
-from mcp_hub.downstream.handshake import Handshake
-from mcp_hub.downstream.http import JSON, Reply, Request
-from mcp_hub.downstream.jsonrpc import id_of, read_body, refuse, refuse_with, shape_of
-from mcp_hub.downstream.modern import Modern, is_modern
-from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR
+from mcp_hub.downstream.callers import MAX_IN_FLIGHT, Caller
+from mcp_hub.downstream.handshake import HandshakeEndpoint
+from mcp_hub.downstream.jsonrpc import Shape, id_of, read_body, refuse, refuse_with, shape_of
+from mcp_hub.downstream.responses import Responder
+from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, Overloaded
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol.frames import FrameError, decode_exactly
+from mcp_hub.protocol import routing_headers
+from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.transport.http1.exchange import EVENTS, JSON, HttpReply, HttpRequest
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -21,17 +24,17 @@ if TYPE_CHECKING:
 VERSION_HEADER: Final = b"mcp-protocol-version"
 
 
-class Streamable:
-    """The one endpoint; `max_body` in bytes."""
+class StreamableEndpoint:
+    """Serves `/mcp`. `max_body`: bytes of a request's body."""
 
     def __init__(self, dispatcher: Dispatcher, max_body: int, quotas: Quotas) -> None:
         self._max_body = max_body
-        self.answers = Answers(dispatcher)
-        self.modern = Modern(dispatcher, self.answers)
-        self.handshake = Handshake(dispatcher, self.answers, quotas)
+        self.responder = Responder(dispatcher)
+        self.modern = ModernEndpoint(dispatcher, self.responder)
+        self.handshake = HandshakeEndpoint(dispatcher, self.responder, quotas)
 
-    async def __call__(self, request: Request, reply: Reply, principal: Principal) -> None:
-        """Answer one HTTP request of an authenticated sender."""
+    async def __call__(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
+        """Answers one HTTP request of an authenticated sender."""
         versions = request.values(VERSION_HEADER)
         version = versions[0] if versions else None
         if len(versions) > 1:
@@ -45,13 +48,13 @@ class Streamable:
         elif version is not None and version not in eras.HANDSHAKE_REVISIONS:
             await refuse_with(reply, 400, eras.unsupported_version(version))
         elif request.method == "GET":
-            await self.handshake.stand(request, reply, principal)
+            await self.handshake.get(request, reply, principal)
         else:
             await self.handshake.delete(request, reply, principal)
 
-    async def _post(self, request: Request, reply: Reply, principal: Principal, version: str | None) -> None:
-        # A client that takes no event stream is served too, without notifications; one that takes no JSON is not,
-        # because most answers and all errors are JSON.
+    async def _post(self, request: HttpRequest, reply: HttpReply, principal: Principal, version: str | None) -> None:
+        # A client that accepts no event stream is served without notifications. One that accepts no JSON is refused:
+        # most answers and all errors are JSON.
         if not request.accepts(JSON):
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow application/json and text/event-stream.")
             return
@@ -63,15 +66,85 @@ class Streamable:
         except FrameError:
             await refuse(reply, 400, PARSE_ERROR, "Parse error: the body is not JSON.")
             return
-        modern = version in eras.MODERN_REVISIONS or (isinstance(message, dict) and is_modern(message))
+        modern = version in eras.MODERN_REVISIONS or (isinstance(message, dict) and eras.era_of(message) == "modern")
         shape = shape_of(message)
         if version is not None and version not in (*eras.MODERN_REVISIONS, *eras.HANDSHAKE_REVISIONS):
             await refuse_with(reply, 400, eras.unsupported_version(version), id_of(message))
         elif isinstance(message, list) and not modern:
-            await self.handshake.take_batch(request, reply, principal, message)
+            await self.handshake.post_batch(request, reply, principal, message)
         elif shape is None:
             await refuse(reply, 400, INVALID_REQUEST, "The body must be one JSON-RPC message.", id_of(message))
         elif modern:
-            await self.modern.take(request, reply, principal, message, shape)
+            await self.modern.post(request, reply, principal, message, shape)
         else:
-            await self.handshake.take(request, reply, principal, message, shape)
+            await self.handshake.post(request, reply, principal, message, shape)
+
+
+class ModernEndpoint:
+    """Serves the POSTs of the modern era: each stands alone, and its headers repeat what its body says."""
+
+    def __init__(self, dispatcher: Dispatcher, responder: Responder) -> None:
+        self._dispatcher = dispatcher
+        self._responder = responder
+        self._running: Counter[str] = Counter()
+
+    async def post(
+        self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, shape: Shape
+    ) -> None:
+        """Answers one POSTed message."""
+        if shape == "notification":
+            # No notification has a meaning here. A request is cancelled by closing its response, never by an id that
+            # another client could guess.
+            await reply.send(202)
+        elif shape == "response":
+            await refuse(reply, 400, INVALID_REQUEST, "No request was sent that this could answer.")
+        else:
+            await self._request(request, reply, principal, message)
+
+    async def _request(self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message) -> None:
+        request_id = message["id"]
+        streams = request.accepts(EVENTS)
+        if message["method"] == eras.LISTEN and not streams:
+            await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.", request_id)
+            return
+        fault = routing_headers.check(request.head.text, message, self._schema(message, principal))
+        if fault is not None:
+            await refuse_with(reply, eras.HTTP_STATUS.get(fault.code, 400), fault, request_id)
+            return
+        if self._running[principal] >= MAX_IN_FLIGHT:
+            error = Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0)
+            await refuse_with(reply, 503, error, request_id, [(b"retry-after", b"1")])
+            return
+        # Each request gets a caller of its own: two clients of one principal may use the same id at the same time.
+        caller = Caller(principal, _unreachable)
+        self._running[principal] += 1
+        try:
+            await self._responder.respond(
+                request,
+                reply,
+                lambda send: self._responder.answer(caller, message, send, "modern"),
+                message,
+                self._dispatcher.backlog.of(principal),
+                streams=streams,
+                status=_status,
+                request_id=request_id,
+            )
+        finally:
+            self._running[principal] -= 1
+
+    def _schema(self, message: Message, principal: Principal) -> Any:
+        """Returns the input schema of the called tool, to check headers with; None if there is none."""
+        params = message.get("params")
+        name = params.get("name") if message["method"] == "tools/call" and isinstance(params, dict) else None
+        entry = self._dispatcher.hub.entry(TOOLS, name, principal) if isinstance(name, str) else None
+        return entry.get("inputSchema") if isinstance(entry, dict) else None
+
+
+def _status(answer: Message) -> int:
+    error = answer.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    return eras.HTTP_STATUS.get(code, 200) if isinstance(code, int) else 200
+
+
+def _unreachable(message: Message) -> None:
+    """Drops a message: in the modern era a client cannot be reached outside of its requests."""

@@ -1,4 +1,4 @@
-"""What clients want to be told: changed lists and changed resources, in the way of each era."""
+"""Subscriptions of clients to changed lists and changed resources, in both eras."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.catalog.catalog import Route
-from mcp_hub.downstream.callers import Send
-from mcp_hub.downstream.exchange import Exchange
+from mcp_hub.downstream.callers import Exchange, Send
 from mcp_hub.errors import INVALID_PARAMS, CallError, ProtocolError
-from mcp_hub.hub.catalogs import Whom
-from mcp_hub.hub.engine import Hub
+from mcp_hub.hub.catalogs import CallerFilter
+from mcp_hub.hub.engine import Engine
 from mcp_hub.policy import Call
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import Era
@@ -28,39 +27,39 @@ LISTEN_FILTERS: Final = {
 }
 WATCHED: Final = "resourceSubscriptions"
 MAX_WATCHED: Final = 256
-"""Resources of one `subscriptions/listen`."""
+"""Resources in one `subscriptions/listen`."""
 SUBSCRIBE: Final = "resources/subscribe"
 UNSUBSCRIBE: Final = "resources/unsubscribe"
 UPDATED: Final = "notifications/resources/updated"
 
-Way = Callable[[Kind, str, Era, Hashable | None], Awaitable[Route]]
-"""Finds where a name leads for a caller."""
-Found = Callable[[Way, Kind, str, Exchange], Awaitable[Route]]
-"""Finds a route, and records it where there is none."""
+Resolver = Callable[[Kind, str, Era, Hashable | None], Awaitable[Route]]
+"""Returns the route of an exposed name for a caller. Raises UnknownName."""
+RecordingResolver = Callable[[Resolver, Kind, str, Exchange], Awaitable[Route]]
+"""Calls a resolver for an exchange, and records a name that is unknown."""
 
 
 class Subscriptions:
     """`resources/subscribe` of the handshake era and `subscriptions/listen` of the modern one."""
 
-    def __init__(self, hub: Hub, found: Found) -> None:
+    def __init__(self, hub: Engine, resolve: RecordingResolver) -> None:
         self._hub = hub
-        self._found = found
+        self._resolve = resolve
         self._closing = asyncio.Event()
         self._listeners: set[_Subscription] = set()
         self._forgetting: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        """End every `subscriptions/listen` gracefully."""
+        """Ends every `subscriptions/listen` gracefully."""
         self._closing.set()
 
-    def changed(self, method: str, whom: Whom) -> None:
-        """Tell the listeners that are meant that a list has changed."""
+    def changed(self, method: str, whom: CallerFilter) -> None:
+        """Notifies the listeners whose view of a list has changed: `whom(key)` says if it has."""
         for subscription in tuple(self._listeners):
             if method in subscription.methods and whom(subscription.exchange.caller.key("modern")):
                 subscription.put(method, {})
 
     async def listen(self, exchange: Exchange) -> dict[str, Any]:
-        """Serve one `subscriptions/listen` until it is cancelled or the hub ends."""
+        """Serves one `subscriptions/listen` until it is cancelled or the hub ends."""
         wanted = exchange.params.get("notifications")
         if not isinstance(wanted, dict):
             raise ProtocolError(INVALID_PARAMS, "params.notifications must be an object of filters.")
@@ -80,19 +79,19 @@ class Subscriptions:
         return {"resultType": "complete", "_meta": {eras.SUBSCRIPTION_KEY: exchange.id}}
 
     async def subscribe(self, exchange: Exchange) -> dict[str, Any]:
-        """Answer `resources/subscribe` or `resources/unsubscribe`."""
+        """Answers `resources/subscribe` or `resources/unsubscribe`."""
         uri = exchange.params.get("uri")
         if not isinstance(uri, str):
             raise ProtocolError(INVALID_PARAMS, "params.uri must be a text.")
         return await self._watch(exchange, exchange.method, uri, exchange.caller, exchange.caller.notify)
 
     async def _watch(self, exchange: Exchange, method: str, uri: str, who: Hashable, put: Send) -> dict[str, Any]:
-        route = await self._found(self._hub.route, RESOURCES, uri, exchange)
+        route = await self._resolve(self._hub.route, RESOURCES, uri, exchange)
         key = exchange.caller.key(exchange.era)
 
         def tell(params: dict[str, Any]) -> None:
             if not self._hub.reaches(route, key):
-                return  # by a configuration that was loaded since
+                return  # hidden by a configuration that was loaded since
             same = params.get("uri") == route.name
             known = uri if same else self._hub.uris.exposed(key, route.upstream, str(params.get("uri")))
             put({"jsonrpc": "2.0", "method": UPDATED, "params": {**params, "uri": known}})
@@ -102,7 +101,7 @@ class Subscriptions:
         return await self._hub.act(call)
 
     async def _watch_all(self, subscription: _Subscription, uris: list[Any], honoured: list[str]) -> None:
-        """Those of the URIs whose changes will be told on this subscription are added to `honoured`."""
+        """Subscribes to the URIs, and adds those that succeed to `honoured`."""
 
         def put(message: Message) -> None:
             subscription.put(message["method"], message["params"])
@@ -114,14 +113,14 @@ class Subscriptions:
                     honoured.append(uri)
 
     def forget(self, who: Hashable) -> None:
-        """A subscriber is gone; its subscriptions end in the background."""
+        """Ends all subscriptions of a subscriber, in the background."""
         task = asyncio.get_running_loop().create_task(self._hub.forget_watcher(who))
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
 
 
 class _Subscription(msgspec.Struct, frozen=True, eq=False):
-    """One `subscriptions/listen`: every frame on its stream carries its id."""
+    """One `subscriptions/listen`; every notification on its stream carries its id."""
 
     exchange: Exchange
     methods: frozenset[str]

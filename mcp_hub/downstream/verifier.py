@@ -1,6 +1,6 @@
-"""Tokens that others issue: who a token stands for, asked of fastmcp's verifiers and remembered for a while.
+"""Tokens of an authorization server: verifies them with fastmcp's verifiers, and publishes which ones are needed.
 
-Whatever goes wrong, nobody is let in.
+Verified tokens are cached for a while. Whatever goes wrong, nobody is let in.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeGuard
+from urllib.parse import urlsplit
 
 from mcp_hub.config.extras import missing
-from mcp_hub.config.listen import Introspection, Jwt, Verify
+from mcp_hub.config.listen import Introspection, Jwt, Listen, TokenVerification
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.principals import Principal
 from mcp_hub.security.trust import trusted_certificates
@@ -31,27 +32,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub.downstream")
 
 VERIFY_DEADLINE: Final = 10.0
-"""Seconds one token may take; its client waits meanwhile."""
+"""Seconds that verifying one token may take; its client waits meanwhile."""
 MAX_ASKING: Final = 64
-"""Tokens that are being asked about at the same time; who brings one more comes back later."""
+"""Tokens that are verified at the same time; for one more the client is told to come back later."""
 MAX_REMEMBERED: Final = 10_000
 MAX_TOKEN: Final = 16 * 1024
-"""Bytes."""
+"""Bytes of a token; longer ones are rejected."""
 MAX_ANSWER: Final = 1024 * 1024
-"""Bytes of a set of keys, or of what is known of a token."""
+"""Bytes of a key set or of an introspection response."""
 MAX_SUBJECT: Final = 1024
-"""Characters of who a token stands for."""
+"""Characters of a token's subject."""
 CLOCKS_DIFFER: Final = 30.0
 """Seconds by which an issuer's clock may be ahead."""
 KEYS_AGAIN_AFTER: Final = 5.0
-"""Seconds between two attempts to fetch keys, so that tokens with made-up keys cause no storm."""
+"""Seconds between two attempts to fetch keys, so that tokens with invented key ids cause no flood of requests."""
 
 Reason = Literal["invalid", "scope", "profile", "unreachable", "busy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """A token that lets nobody in. `unreachable` and `busy`: it may be good, but that is not known now."""
+class RejectedToken:
+    """The token is not accepted. `unreachable` and `busy`: it may be valid, but that cannot be checked now."""
 
     reason: Reason
 
@@ -66,14 +67,14 @@ class _TokenVerifier(Protocol):
 
 
 class Verifier:
-    """`profiles` are those of the configuration. `now` gives seconds of the epoch.
+    """Finds the principal of a token. `profiles`: those of the configuration. `now` returns seconds of the epoch.
 
-    Raises ConfigError where the settings make no verifier.
+    Raises ConfigError if the settings are not usable.
     """
 
     def __init__(
         self,
-        verify: Verify,
+        verify: TokenVerification,
         profiles: Collection[str] = (),
         *,
         now: Callable[[], float] = time.time,
@@ -83,19 +84,19 @@ class Verifier:
         self._profiles = frozenset(profiles)
         self._now = now
         self._known: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
-        """Who a token stands for, and until when that is believed."""
-        self._asking: dict[bytes, asyncio.Task[Principal | Rejected]] = {}
+        """The principal of a token, and until when that is cached."""
+        self._asking: dict[bytes, asyncio.Task[Principal | RejectedToken]] = {}
         try:
-            self._client, self._line = _client()
+            self._client, self._issuer = _client()
             self._verifiers = _verifiers(verify.issued, self._client, keys_again_after)
         except Exception as error:
             why = missing("verify") or printable(str(error), 300)
             raise ConfigError(f"listen.verify cannot be used: {why}") from None
 
-    async def verify(self, token: bytes) -> Principal | Rejected:
-        """Who the token stands for. Raises nothing but CancelledError."""
+    async def verify(self, token: bytes) -> Principal | RejectedToken:
+        """Returns the principal of a token, or why it is rejected. Raises nothing but CancelledError."""
         if len(token) > MAX_TOKEN or not token.isascii():
-            return Rejected("invalid")
+            return RejectedToken("invalid")
         key = sha256(token).digest()
         remembered = self._known.get(key)
         if remembered is not None:
@@ -105,52 +106,52 @@ class Verifier:
         task = self._asking.get(key)
         if task is None:
             if len(self._asking) >= MAX_ASKING:
-                return Rejected("busy")
+                return RejectedToken("busy")
             task = self._asking[key] = asyncio.get_running_loop().create_task(self._ask(key, token.decode()))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _ask(self, key: bytes, token: str) -> Principal | Rejected:
+    async def _ask(self, key: bytes, token: str) -> Principal | RejectedToken:
         try:
             async with asyncio.timeout(VERIFY_DEADLINE):
                 verifier = self._verifiers.get(_algorithm(token) if self._verify.jwt is not None else "")
                 found: _Access | None = await verifier.verify_token(token) if verifier is not None else None
             if found is None:
-                return self._said("unreachable" if verifier is not None and self._line.broken else "invalid")
+                return self._reject("unreachable" if verifier is not None and self._issuer.broken else "invalid")
             return self._take(key, found.claims, found.scopes)
         except TimeoutError:
-            return self._said("unreachable")
-        except Exception:  # of a library that is given what a stranger made up
+            return self._reject("unreachable")
+        except Exception:  # raised by a library on input from strangers
             log.exception("a token could not be verified")
-            return Rejected("invalid")
+            return RejectedToken("invalid")
 
-    def _said(self, reason: Reason) -> Rejected:
+    def _reject(self, reason: Reason) -> RejectedToken:
         if reason == "unreachable":
             asked = self._verify.jwt.jwks_uri if self._verify.jwt is not None else self._verify.issued.issuer
             log.warning("tokens cannot be verified: %s does not answer as it should", printable(str(asked), 300))
-        return Rejected(reason)
+        return RejectedToken(reason)
 
-    def _take(self, key: bytes, claims: Mapping[str, Any], scopes: Collection[str]) -> Principal | Rejected:
-        """Everything that the libraries leave to their user."""
+    def _take(self, key: bytes, claims: Mapping[str, Any], scopes: Collection[str]) -> Principal | RejectedToken:
+        """Checks what the libraries do not: activity, times, subject, scopes and profile; then caches the principal."""
         now, issued = self._now(), self._verify.issued
         expires, begins = claims.get("exp"), claims.get("nbf", now)
         if isinstance(issued, Introspection):
             expires = math.inf if expires is None else expires
             if claims.get("active") is not True or claims.get("iss", issued.issuer) != issued.issuer:
-                return Rejected("invalid")
-        if not _is_time(expires) or not _is_time(begins) or expires <= now or begins > now + CLOCKS_DIFFER:
-            return Rejected("invalid")
+                return RejectedToken("invalid")
+        if not _is_timestamp(expires) or not _is_timestamp(begins) or expires <= now or begins > now + CLOCKS_DIFFER:
+            return RejectedToken("invalid")
         subject = next(((kind, who) for kind in ("sub", "client_id", "azp") if (who := claims.get(kind))), None)
         if subject is None or not isinstance(subject[1], str) or len(subject[1]) > MAX_SUBJECT:
-            return Rejected("invalid")
+            return RejectedToken("invalid")
         if not set(issued.required_scopes) <= set(scopes):
-            return Rejected("scope")
+            return RejectedToken("scope")
         profile = self._verify.profile
         if self._verify.profile_claim is not None:
             profile = claims.get(self._verify.profile_claim, profile)
             if not isinstance(profile, str) or profile not in self._profiles:
-                return Rejected("profile")
-        # A text that no principal of the configuration can have, and another one for each profile.
+                return RejectedToken("profile")
+        # This text differs from every principal's name in the configuration, and for each profile.
         principal = Principal(json.dumps([issued.issuer, *subject, profile]), profile)
         self._known[key] = (principal, min(now + self._verify.cache, expires))
         while len(self._known) > MAX_REMEMBERED:
@@ -158,19 +159,19 @@ class Verifier:
         return principal
 
     async def close(self) -> None:
-        """Ask no more. Idempotent, never raises."""
+        """Cancels what is being verified. Idempotent; never raises."""
         for task in list(self._asking.values()):
             task.cancel()
         with contextlib.suppress(Exception):
             await self._client.aclose()
 
 
-def _is_time(value: Any) -> TypeGuard[float]:
+def _is_timestamp(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
 def _algorithm(token: str) -> str:
-    """What a token says it is signed with, `""` if it is no JWT; that it is so is the verifier's to find out."""
+    """Returns the algorithm that a JWT claims, `""` if it is not a JWT. The verifier checks the claim."""
     from fastmcp.utilities.auth import decode_jwt_header
 
     try:
@@ -181,24 +182,24 @@ def _algorithm(token: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-class _Line:
-    """Whether the issuer answered the last time it was asked."""
+class _IssuerHealth:
+    """Whether the issuer failed to answer the last request."""
 
     broken = False
 
 
-def _client() -> tuple[httpx2.AsyncClient, _Line]:
-    """A client that takes no more than it must and follows nobody. Imported here: only verifiers need it."""
+def _client() -> tuple[httpx2.AsyncClient, _IssuerHealth]:
+    """Returns an HTTP client that bounds answers and follows no redirects. httpx2 is imported here to save startup."""
     import httpx2
 
-    line = _Line()
+    health = _IssuerHealth()
     real = httpx2.AsyncHTTPTransport(verify=trusted_certificates(), limits=httpx2.Limits(max_connections=MAX_ASKING))
 
     class Bounded(httpx2.AsyncBaseTransport):
-        """Reads whole answers of at most `MAX_ANSWER`, and knows whether there was one."""
+        """Reads answers of at most MAX_ANSWER bytes, and notes whether there was one."""
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-            line.broken = True
+            health.broken = True
             answer = await real.handle_async_request(request)
             body = bytearray()
             try:
@@ -210,7 +211,7 @@ def _client() -> tuple[httpx2.AsyncClient, _Line]:
                 await answer.aclose()
             if "content-encoding" in answer.headers:
                 raise httpx2.ReadError("the answer is compressed though it must not be")
-            line.broken = answer.status_code != 200
+            health.broken = answer.status_code != 200
             return httpx2.Response(answer.status_code, headers=answer.headers, content=bytes(body))
 
         async def aclose(self) -> None:
@@ -218,14 +219,14 @@ def _client() -> tuple[httpx2.AsyncClient, _Line]:
 
     headers = {"accept-encoding": "identity", "user-agent": "mcp-hub"}
     client = httpx2.AsyncClient(transport=Bounded(), timeout=VERIFY_DEADLINE, headers=headers, follow_redirects=False)
-    return client, line
+    return client, health
 
 
 def _verifiers(
     issued: Jwt | Introspection, client: httpx2.AsyncClient, keys_again_after: float
 ) -> dict[str, _TokenVerifier]:
-    """fastmcp's verifiers by the algorithm they are for. Imported here, as that takes a second."""
-    # What they log has claims of strangers in it and goes to the terminal in a form of its own.
+    """Returns fastmcp's verifiers by algorithm. fastmcp is imported here, as that takes a second."""
+    # Its log lines contain claims from strangers and bypass the hub's own format.
     logging.getLogger("fastmcp").setLevel(logging.CRITICAL + 1)
     if isinstance(issued, Introspection):
         from fastmcp.server.auth.providers.introspection import IntrospectionTokenVerifier
@@ -243,11 +244,11 @@ def _verifiers(
     from joserfc.errors import SecurityWarning
     from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-    warnings.filterwarnings("ignore", category=SecurityWarning)  # of EdDSA, by those who have chosen it
+    warnings.filterwarnings("ignore", category=SecurityWarning)  # it warns of EdDSA even where the user has chosen it
     if issued.public_key is not None:
         for algorithm in issued.algorithms:
             kinds: dict[str, Any] = {"RS": RSAKey, "PS": RSAKey, "ES": ECKey}
-            kinds.get(algorithm[:2], OKPKey).import_key(issued.public_key)  # or no token would ever be good
+            kinds.get(algorithm[:2], OKPKey).import_key(issued.public_key)  # fails early for a wrong key
     return {
         algorithm: JWTVerifier(
             public_key=issued.public_key,
@@ -260,3 +261,61 @@ def _verifiers(
         )
         for algorithm in issued.algorithms
     }
+
+
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+MCP: Final = "/mcp"
+
+_WILDCARDS: Final = frozenset({"", "*", "0.0.0.0", "::"})
+
+
+def has_resource(listen: Listen) -> bool:
+    """Whether the hub's URL is known from the configuration; it is never taken from a header."""
+    return listen.verify is not None and _resource(listen, listen.verify, listen.port) is not None
+
+
+def _resource(listen: Listen, verify: TokenVerification, port: int | None) -> str | None:
+    if verify.resource is not None:
+        return verify.resource
+    if listen.public_host:
+        return f"https://{listen.public_host[0]}{MCP}"
+    scheme = "http" if listen.tls is None else "https"
+    if listen.host not in _WILDCARDS:
+        host = listen.host.strip("[]")
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port or listen.port}{MCP}"
+    return next((one for one in verify.issued.audience if one.startswith("https://")), None)
+
+
+class ProtectedResource:
+    """The protected resource metadata of one listener (RFC 9728). `port` is always that of its own socket."""
+
+    def __init__(self, listen: Listen, verify: TokenVerification) -> None:
+        self._listen = listen
+        self._verify = verify
+
+    def resource(self, port: int | None) -> str:
+        """Returns the hub's URL as clients know it."""
+        return _resource(self._listen, self._verify, port) or MCP
+
+    def document(self, port: int | None) -> dict[str, Any]:
+        """Returns the metadata document."""
+        issued = self._verify.issued
+        found: dict[str, Any] = {
+            "resource": self.resource(port),
+            "resource_name": "mcp-hub",
+            "authorization_servers": [issued.issuer],
+            "bearer_methods_supported": ["header"],
+        }
+        if issued.required_scopes:
+            found["scopes_supported"] = list(issued.required_scopes)
+        return found
+
+    def challenge(self, port: int | None, error: str | None = None) -> bytes:
+        """Returns the value of `WWW-Authenticate`."""
+        parts = urlsplit(self.resource(port))
+        where = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
+        words = ['realm="mcp-hub"', *([f'error="{error}"'] if error is not None else [])]
+        if self._verify.issued.required_scopes:
+            words.append(f'scope="{" ".join(self._verify.issued.required_scopes)}"')
+        words.append(f'resource_metadata="{where}"')
+        return f"Bearer {', '.join(words)}".encode()

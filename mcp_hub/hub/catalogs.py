@@ -1,4 +1,4 @@
-"""The catalog of all callers, those of profiles and of callers that are offered more, built anew when lists change."""
+"""The catalogs that callers see: of everybody, of each profile, and of callers whose servers offer them more."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.catalog.catalog import Catalog, Item, OnConflict, Route, Source
-from mcp_hub.observability.stalls import at_once, in_slices
+from mcp_hub.catalog.catalog import Catalog, CatalogSource, Item, OnConflict, Route
+from mcp_hub.observability.stalls import in_slices, run_for
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.security.principals import profile_of
-from mcp_hub.upstream.connection import Upstream
-from mcp_hub.upstream.lists import Lists
+from mcp_hub.upstream.list_store import RawLists
+from mcp_hub.upstream.upstream import Upstream
 
 log = logging.getLogger("mcp_hub")
 
 REBUILD_AFTER: Final = 0.05
-"""Seconds changes of several upstreams are collected before the catalog is built again."""
+"""Seconds for which changes of several upstreams are collected before the catalog is rebuilt."""
 REBUILD_UNSEEN: Final = 0.5
-"""The same while nobody has asked for a list; whoever does has it built at once."""
+"""The same before the first request for a list; such a request builds the catalog at once."""
 BUILT_WITHIN: Final = 10.0
 """Seconds a build in slices may take; that of 50,000 tools takes a fifth of it."""
 AT_ONCE: Final = 0.015
-"""Seconds a build may take in one piece; what is left of it then is done in slices, and callers see the catalog before
-it meanwhile."""
+"""Seconds that a build may take in one piece. The rest is done in slices, and callers see the previous catalog
+meanwhile."""
 
 Shape = Callable[[Sequence[Item]], Generator[None, None, Sequence[Item]]]
-Whom = Callable[[Hashable | None], bool]
-"""Whether a caller is meant."""
-Watcher = Callable[[frozenset[Kind], Whom], None]
-"""Told which lists have changed, and of whom."""
+CallerFilter = Callable[[Hashable | None], bool]
+"""Whether a caller is among those addressed."""
+Watcher = Callable[[frozenset[Kind], CallerFilter], None]
+"""Called with the kinds of lists that have changed, and the callers for whom they have."""
 View = Callable[[Catalog, Hashable | None], Catalog]
-"""What a caller sees of a catalog with all that it may see."""
-Shown = Callable[[Route, str | None], bool]
-"""Whether a route may be reached by callers of a profile."""
+"""Reduces a caller's full catalog to what is active for it."""
+Visible = Callable[[Route, str | None], bool]
+"""Whether callers of a profile may reach a route."""
 
 
 class _Shaped(msgspec.Struct, frozen=True):
@@ -49,15 +49,17 @@ class _Shaped(msgspec.Struct, frozen=True):
     items: Sequence[Item]
     everybodys: frozenset[Route]
     lists: tuple[Any, ...]
-    """The lists it was made of."""
+    """The upstream's lists it was made from."""
 
     def is_of(self, upstream: Upstream) -> bool:
-        """Whether it was made of the lists that an upstream has now."""
+        """Whether it was made from the lists that the upstream has now."""
         now = _lists_of(upstream)
         return len(now) == len(self.lists) and all(one is other for one, other in zip(now, self.lists, strict=True))
 
-    def source(self, shown: Callable[[Route], bool], offered: Lists | None = None) -> Generator[None, None, Source]:
-        """Those for everybody and those that `offered` has besides, as far as they are `shown`."""
+    def source(
+        self, shown: Callable[[Route], bool], offered: RawLists | None = None
+    ) -> Generator[None, None, CatalogSource]:
+        """Returns the items that everybody is offered and those in `offered`, as far as they are `shown`."""
         own = _routes(self.upstream, offered) if offered is not None else frozenset()
         kept: list[Item] = []
         for item in self.items:
@@ -65,58 +67,58 @@ class _Shaped(msgspec.Struct, frozen=True):
             if (item.route in self.everybodys or item.route in own) and shown(item.route):
                 kept.append(item)
         items = tuple(kept)
-        return Source(self.upstream.server.id, self.upstream.server.namespace, items)
+        return CatalogSource(self.upstream.server.id, self.upstream.server.namespace, items)
 
 
 class Catalogs:
-    """Built from what `show` was told last."""
+    """Builds and caches the catalogs from what `show` was given last, and reports changes to watchers."""
 
     def __init__(self, info: dict[str, Any]) -> None:
         self._upstreams: Mapping[str, Upstream] = {}
         self._shape: Shape = _as_they_are
-        self._shown: Shown = _everything
+        self._shown: Visible = _everything
         self._on_conflict: OnConflict = "keep_first"
         self._info = info
         self._built: Callable[[], None] = _nothing
         self._view: View | None = None
-        """None: every caller sees all that it may see."""
+        """None: every caller sees its full catalog."""
         self._viewed: View | None = None
-        """That of when callers were last told of changes."""
+        """The view at the time callers were last notified."""
         self._reserved: frozenset[str] = frozenset()
         self._renewed = False
         """Whether the next build is the first of its generation: a name may lead elsewhere then."""
         self._catalog = Catalog.build((), server_info=info)
         self._shaped: dict[str, _Shaped] = {}
-        """By upstream, of the rules in force."""
+        """By upstream: its items as the rules in force leave them."""
         self._reviewed = False
-        """Whether the rules may find something else than before in lists that are the same."""
+        """Whether the rules may decide differently about lists that have not changed."""
         self._building: asyncio.Task[None] | None = None
-        """What is left of a build, done in slices."""
+        """The rest of a build, done in slices."""
         self._unread: frozenset[str] = frozenset()
-        """Upstreams whose lists as they are now no rule has seen yet."""
+        """Upstreams whose current lists have not been through the rules yet."""
         self._asked: set[str] = set()
-        """Profiles that somebody has asked for and that have no catalog yet."""
+        """Requested profiles that have no catalog yet."""
         self._of_profile: dict[str, Catalog] = {}
-        """Of the profiles somebody has asked for."""
+        """Catalogs of the requested profiles."""
         self._of: dict[Hashable, Catalog] = {}
-        """Of the callers that are offered more than the others."""
+        """Catalogs of callers whose servers offer them more."""
         self._dirty = False
         self._rebuild: asyncio.TimerHandle | None = None
         self._watchers: list[Watcher] = []
         self.seen = False
-        """Whether a list was given out, or a call found its way by one."""
+        """Whether a client has seen a list, or a call was routed by one."""
 
     def show(
         self,
         upstreams: Mapping[str, Upstream],
         shape: Shape,
-        shown: Shown,
+        shown: Visible,
         on_conflict: OnConflict,
         built: Callable[[], None],
         view: View | None = None,
         reserved: frozenset[str] = frozenset(),
     ) -> None:
-        """From now on these upstreams, their lists as `shape` and, to profiles, `shown` leave them, seen as by `look`.
+        """Takes over a generation: its upstreams, the rules `shape`, and `shown` for profiles; `view` as in `look`.
 
         `built()` is called after each build.
         """
@@ -131,10 +133,8 @@ class Catalogs:
             self._build()
 
     def look(self, view: View, reserved: frozenset[str]) -> None:
-        """From now on callers see their catalogs through `view`; `reserved` are names of the hub's own tools in them.
-
-        A caller is told if that makes a difference to it.
-        """
+        """Replaces the view. `reserved` are the names of the hub's own tools in it. Notifies callers that see a
+        change."""
         self._view = view
         if reserved != self._reserved:
             self._reserved, self._dirty = reserved, True
@@ -145,15 +145,15 @@ class Catalogs:
             self.tell(frozenset({TOOLS}), lambda caller: self._looks_new(former, self.whole(caller), caller))
 
     def changed_for(self, caller: Hashable | None, before: Catalog) -> None:
-        """Tell one caller if it does not see any more what it saw before."""
+        """Notifies one caller if its catalog differs from `before`."""
         self.tell(self.of(caller).changed(before), partial(eq, caller))
 
     def watch(self, watcher: Watcher) -> None:
-        """`watcher(kinds, whom)` is called when lists have changed that somebody may have asked for."""
+        """Registers `watcher`, to be called when lists have changed that a client may have seen."""
         self._watchers.append(watcher)
 
     def changed(self, *, reviewed: bool = False) -> None:
-        """Lists of an upstream have changed; `reviewed`: rather what a rule finds in them."""
+        """Schedules a rebuild after an upstream's lists changed, or with `reviewed` what a rule finds in them."""
         self._dirty = True
         self._reviewed = self._reviewed or reviewed
         if self._rebuild is None:
@@ -161,7 +161,7 @@ class Catalogs:
             self._rebuild = asyncio.get_running_loop().call_later(after, self._build)
 
     def close(self) -> None:
-        """Build no more."""
+        """Cancels pending builds."""
         if self._rebuild is not None:
             self._rebuild.cancel()
         if self._building is not None:
@@ -169,46 +169,46 @@ class Catalogs:
 
     @property
     def everybodys(self) -> Catalog:
-        """What is known now of what all callers without a profile see; while it is built in slices, what was known."""
+        """The catalog for callers without a profile; while it is rebuilt in slices, the previous one."""
         if self._dirty and self._building is None:
             self._build()
         return self._catalog
 
     async def settled(self, seconds: float = BUILT_WITHIN) -> None:
-        """Return when what is known now has been built, at most in so many seconds."""
+        """Waits until the current lists are built into the catalogs, at most `seconds`."""
         if self._dirty and self._building is None:
             self._build()
         until = time.monotonic() + seconds
-        for _ in range(2):  # what runs now may have begun with less than is known by now
+        for _ in range(2):  # the build that runs may have begun before the last change
             if self._building is not None:
                 await asyncio.wait({self._building}, timeout=max(0.0, until - time.monotonic()))
 
     def is_unread(self, upstream: str) -> bool:
-        """Whether the rules have not seen yet what an upstream lists now, so that it may not be called as before."""
+        """Whether an upstream's current lists have not been through the rules yet, so that its calls have to wait."""
         return upstream in self._unread
 
     def is_behind(self, caller: Hashable | None) -> bool:
-        """Whether a caller sees less than is known, or nothing, because a build is not done yet."""
+        """Whether a caller's catalog is out of date or empty because a build is not finished."""
         return self._building is not None or profile_of(caller) in self._asked
 
     def of(self, caller: Hashable | None) -> Catalog:
-        """What one caller sees."""
+        """Returns what one caller sees."""
         whole = self.whole(caller)
         return whole if self._view is None else self._view(whole, caller)
 
     def whole(self, caller: Hashable | None) -> Catalog:
-        """What one caller sees, and what it could see if it switched everything on."""
-        catalog = self.everybodys  # up to date, and what is kept beside it
+        """Returns what one caller would see with all groups active."""
+        catalog = self.everybodys  # also brings the other catalogs up to date
         own = self._of.get(caller) if self._of else None
         return own or self._base(profile_of(caller), catalog)
 
     def _base(self, profile: str | None, everybodys: Catalog) -> Catalog:
-        """What is offered to all callers of a profile."""
+        """Returns the catalog that all callers of a profile share."""
         if profile is None:
             return everybodys
         if profile not in self._of_profile and self._building is None:
             steps = self._merged(profile, (), None, None)
-            done, catalog = at_once(steps, AT_ONCE)
+            done, catalog = run_for(steps, AT_ONCE)
             if done and catalog is not None:
                 self._of_profile[profile] = catalog
         if profile not in self._of_profile:
@@ -225,7 +225,7 @@ class Catalogs:
             self._dirty = True
             return
         steps = self._steps()
-        done, _ = at_once(steps, AT_ONCE)
+        done, _ = run_for(steps, AT_ONCE)
         if not done:
             self._building = asyncio.get_running_loop().create_task(self._go_on(steps))
 
@@ -239,7 +239,7 @@ class Catalogs:
             self._build()
 
     def _steps(self) -> Generator[None]:
-        """One build, of what is there now."""
+        """Builds all catalogs from the current lists, one step at a time."""
         self._dirty = False
         there = {id: upstream for id, upstream in self._upstreams.items() if upstream.lists.items}
         reviewed, self._reviewed = self._reviewed, False
@@ -253,10 +253,10 @@ class Catalogs:
                 shaped[id] = msgspec.structs.replace(shaped[id], upstream=upstream)
         self._shaped = {id: shaped[id] for id in there}
         previous, before, profiles = self._catalog, self._of, self._of_profile
-        # Until somebody has seen a name it may still change: who is first is the file's to say, not who came first.
+        # A name that no client has seen may still change: the order of the configuration decides, not that of arrival.
         remembers, self._renewed = self.seen and not self._renewed, False
         catalog = yield from self._merged(None, (), previous if remembers else None, previous)
-        callers = {caller for upstream in self._upstreams.values() for caller in upstream.own_lists.all}
+        callers = {caller for upstream in self._upstreams.values() for caller in upstream.caller_lists.all}
         asked = {*self._asked, *(one for caller in callers if (one := profile_of(caller)) is not None)} - set(profiles)
         of_profile: dict[str, Catalog] = {}
         for name in (*profiles, *asked):
@@ -295,7 +295,8 @@ class Catalogs:
             self.tell(kinds if self._view is None else kinds - {TOOLS}, partial(eq, caller))
 
     def _looks_new(self, former: View | None, then: Catalog | None, caller: Hashable | None) -> bool:
-        """Whether a caller sees other tools than it saw of `then`, through `former`; None: it has seen nothing."""
+        """Whether a caller sees other tools than it saw of the catalog `then` through `former`; None: it saw
+        nothing."""
         if then is None:
             return False
         before = then if former is None else former(then, caller)
@@ -304,15 +305,15 @@ class Catalogs:
     def _merged(
         self, profile: str | None, caller: tuple[Hashable, ...], previous: Catalog | None, like: Catalog | None
     ) -> Generator[None, None, Catalog]:
-        """What a profile shows, and what a caller is offered besides, in steps."""
+        """Merges the sources of a profile, and what its servers offer `caller` besides, in steps."""
 
         def shown(route: Route) -> bool:
             return profile is None or self._shown(route, profile)
 
-        away = frozenset(id for id, upstream in self._upstreams.items() if not upstream.presence.listed)
-        sources: list[Source] = []
+        away = frozenset(id for id, upstream in self._upstreams.items() if not upstream.visibility.listed)
+        sources: list[CatalogSource] = []
         for one in self._shaped.values():
-            source = yield from one.source(shown, *(one.upstream.own_lists.of(each) for each in caller))
+            source = yield from one.source(shown, *(one.upstream.caller_lists.of(each) for each in caller))
             sources.append(source)
         return (
             yield from Catalog.building(
@@ -326,27 +327,28 @@ class Catalogs:
             )
         )
 
-    def tell(self, changed: frozenset[Kind], whom: Whom) -> None:
-        """Tell the callers that are meant to ask for these lists again."""
+    def tell(self, changed: frozenset[Kind], whom: CallerFilter) -> None:
+        """Notifies these callers that the lists of these kinds have changed."""
         if changed and self.seen:
             for watcher in self._watchers:
                 watcher(changed, whom)
 
 
 _NOTHING: Final = Catalog.build(())
-"""What callers of a profile see until its catalog has been built."""
+"""The catalog of a profile until it has been built."""
 
 
 def _lists_of(upstream: Upstream) -> tuple[Any, ...]:
-    """The lists of an upstream that are there now; each is replaced, never changed."""
+    """Returns an upstream's current lists. Lists are replaced, never mutated, so identity tells whether they
+    changed."""
     return tuple(
-        lists.items.get(kind) for lists in (upstream.lists, *upstream.own_lists.all.values()) for kind in KINDS
+        lists.items.get(kind) for lists in (upstream.lists, *upstream.caller_lists.all.values()) for kind in KINDS
     )
 
 
 def _shaped_of(upstream: Upstream, shape: Shape) -> Generator[None, None, _Shaped]:
     made_of = _lists_of(upstream)
-    own = list(upstream.own_lists.all.values())
+    own = list(upstream.caller_lists.all.values())
     listed: list[Item] = []
     for item in _items(upstream, upstream.lists):
         yield
@@ -375,7 +377,7 @@ def _nothing() -> None:
     pass
 
 
-def _items(upstream: Upstream, lists: Lists) -> Iterator[Item]:
+def _items(upstream: Upstream, lists: RawLists) -> Iterator[Item]:
     for kind in KINDS:
         for wire in lists.items.get(kind, ()):
             name = wire.get(kind.name_key) if isinstance(wire, dict) else None
@@ -387,5 +389,5 @@ def _is_of(profile: str | None, caller: Hashable | None) -> bool:
     return profile_of(caller) == profile
 
 
-def _routes(upstream: Upstream, lists: Lists) -> frozenset[Route]:
+def _routes(upstream: Upstream, lists: RawLists) -> frozenset[Route]:
     return frozenset(item.route for item in _items(upstream, lists))

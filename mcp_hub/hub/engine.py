@@ -1,46 +1,35 @@
-"""The hub: upstreams, the catalog merged from their lists, and the chain every call goes through."""
+"""The engine of a hub: routes names to upstreams and carries calls out, under the configuration in force."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import os
-import secrets
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.catalog import tasks
 from mcp_hub.catalog.catalog import OWN, Catalog, Route
-from mcp_hub.catalog.known_uris import KnownUris
-from mcp_hub.catalog.tasks import TaskIds
-from mcp_hub.config.ancestry import NAME, VARIABLE, Ancestry
+from mcp_hub.catalog.exposed_ids import unknown_task
+from mcp_hub.config.ancestry import VARIABLE
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub import instructions
-from mcp_hub.hub.catalogs import BUILT_WITHIN, Catalogs
-from mcp_hub.hub.flagging import Flagging
-from mcp_hub.hub.generation import Generation
-from mcp_hub.hub.generations import Generations, Lasting
-from mcp_hub.observability.metrics import IMetricsCollector, Metrics
+from mcp_hub.hub.catalogs import BUILT_WITHIN
+from mcp_hub.hub.composition import compose
+from mcp_hub.hub.generations import Generation
+from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.chain import Rules
-from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.selection import EVERYTHING, Selection
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol import extensions
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.protocol.server_requests import forwarded_extensions
 from mcp_hub.security.principals import profile_of
-from mcp_hub.transport.children import Children
-from mcp_hub.upstream.clients import Clients
-from mcp_hub.upstream.connection import Upstream
-from mcp_hub.upstream.dial import Dialer, Functions
-from mcp_hub.upstream.kept import KeptCatalogs, default_directory
-from mcp_hub.upstream.place import Place
-from mcp_hub.version import VERSION
+from mcp_hub.upstream.catalog_cache import CatalogCache
+from mcp_hub.upstream.link_dialer import Functions, LinkDialer
+from mcp_hub.upstream.upstream import Upstream
 
 if TYPE_CHECKING:
     from mcp_hub.hub.groups import Groups
@@ -48,16 +37,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub")
 
 REFRESH_AFTER: Final = 5.0
-"""Seconds until upstreams that are served from their kept catalog are started to refresh it."""
+"""Seconds after the start until upstreams that are served from a cached catalog are started to refresh it."""
 
 
-class Hub:
-    """`async with Hub(config) as hub:` runs the upstreams; `act` carries one call out.
+class Engine:
+    """Runs the upstreams of a configuration within `async with Engine(config) as hub:`. Belongs to one event loop.
 
-    One loop, one hub. `kept` is where catalogs are kept between runs, `record` gets a record of every call; None for
-    nowhere, `groups` are switched on at the start. `collectors` are told of every call; `tracer_provider` is one of
-    OpenTelemetry that calls are traced with instead of what the configuration says. `functions` leads to those of
-    the program the hub runs in. Raises ConfigError for pins that cannot be read and unknown groups.
+    Args:
+        kept: Where catalogs are cached between runs; None: nowhere.
+        selection: What of the configuration is served.
+        groups: Groups of tools that are active from the start.
+        one_client: Whether the hub has exactly one client, over stdio.
+        record: Takes the record of every call; None: no records.
+        collectors: Receive the metrics of every call.
+        tracer_provider: OpenTelemetry's, in place of the configured exporter.
+        functions: Makes links to functions of the program that the hub runs in.
+
+    Raises:
+        ConfigError: The pins cannot be read, or a group is unknown.
     """
 
     def __init__(
@@ -65,7 +62,7 @@ class Hub:
         config: Config,
         *,
         environ: Mapping[str, str] | None = None,
-        kept: KeptCatalogs | None = None,
+        kept: CatalogCache | None = None,
         selection: Selection = EVERYTHING,
         groups: Iterable[str] = (),
         one_client: bool = False,
@@ -74,45 +71,30 @@ class Hub:
         tracer_provider: Any = None,
         functions: Functions | None = None,
     ) -> None:
-        self.info: dict[str, Any] = {"name": NAME, "title": NAME, "version": VERSION}
-        self.children = Children()
-        self.uris = KnownUris(lambda caller: self.catalogs.of(caller))
-        self.clients = Clients(expected=one_client, uris=self.uris, sees=self._sees)
-        self._kept = kept
-        started_with = os.environ if environ is None else environ
-        ancestry = Ancestry.of(config.path, started_with, config.max_hub_depth, self._identity_key)
+        parts = compose(
+            config,
+            selection,
+            environ=environ,
+            kept=kept,
+            one_client=one_client,
+            record=record,
+            collectors=collectors,
+            tracer_provider=tracer_provider,
+            functions=functions,
+        )
+        self._services = services = parts.services
+        self.info, self.children, self.metrics = services.info, services.children, services.metrics
+        self.catalogs, self.uris, self.clients = services.catalogs, services.uris, services.clients
+        self.place = parts.place
+        self._generations = parts.generations
+        self._screening = parts.screening
+        ancestry = services.ancestry
         self.waits = one_client and (ancestry.too_deep or ancestry.repeated)
-        """Whether no server is started before its client has said who it is: it may be a hub that must be refused."""
-        self.metrics = Metrics(collectors)
-        self._long_results = LongResults(time.monotonic)
-        lasting = Lasting(
-            self.info,
-            environ,
-            self.children,
-            self.clients,
-            self.uris,
-            kept,
-            record,
-            self._long_results,
-            lambda: self._task_ids,
-            lambda reviewed=False: self.catalogs.changed(reviewed=reviewed),
-            self.metrics,
-            ancestry,
-            tracer_provider,
-            functions,
-        )
-        self._generations = Generations(lasting, config, selection)
-        self.catalogs = Catalogs(self.info)
-        self.place = Place(
-            ancestry,
-            lambda: self.upstreams,
-            lambda caller: self.catalogs.of(caller).upstreams,
-            lambda callers: self.catalogs.tell(frozenset({TOOLS}), callers.__contains__),
-        )
-        self._patience_ends: float | None = None
+        """Whether servers are started only once the client has identified itself: it may be a hub that must be
+        refused."""
+        self._list_deadline: float | None = None
         self._refresh: asyncio.TimerHandle | None = None
-        self._flagging = Flagging(lambda: self.rules.screen)
-        self._hurried = asyncio.Event()
+        self._no_time = asyncio.Event()
         self._groups: Groups | None = None
         self._switched_on = tuple(groups)
         self._show()
@@ -120,12 +102,12 @@ class Hub:
     # --- generations -------------------------------------------------------------------------------------------
 
     def over_network(self) -> None:
-        """From now on it is served over a network. Raises ConfigError if a server must not be."""
+        """Applies the restrictions of a network listener. Raises ConfigError if a server must not be served on one."""
         self._generations.over_network()
 
     @property
     def generation(self) -> Generation:
-        """The configuration in force, at work."""
+        """The generation in force."""
         return self._generations.now
 
     @property
@@ -135,12 +117,12 @@ class Hub:
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:
-        """Those of the configuration in force, by id, in its order."""
+        """The upstreams of the configuration in force, by id, in its order."""
         return self.generation.upstreams
 
     @property
     def rules(self) -> Rules:
-        """Those of the configuration in force."""
+        """The rules of the configuration in force."""
         return self.generation.rules
 
     @property
@@ -149,17 +131,18 @@ class Hub:
         return self.generation.selection
 
     @property
-    def dialer(self) -> Dialer:
-        """Makes the connections of the configuration in force."""
+    def dialer(self) -> LinkDialer:
+        """Makes links to the upstreams of the configuration in force."""
         return self.generation.dialer
 
     async def renew(self, config: Config, selection: Selection = EVERYTHING) -> Generation:
-        """Go over to another configuration (Generations.renew). Nothing that is running fails. Raises ConfigError."""
+        """Changes to another configuration; running calls are not affected. Raises ConfigError (see
+        Generations.renew)."""
         return await self._generations.renew(config, selection, self._show)
 
     @property
     def groups(self) -> Groups:
-        """Groups of tools: those of the configuration, and more at run time."""
+        """Groups of tools, of the configuration and created at run time. Made at the first use."""
         if self._groups is None:
             from mcp_hub.hub.groups import Groups
 
@@ -190,7 +173,7 @@ class Hub:
             equipped.own_names if equipped is not None else frozenset(),
         )
 
-    async def __aenter__(self) -> Hub:
+    async def __aenter__(self) -> Engine:
         if not self.waits:
             self._begin()
         return self
@@ -202,7 +185,8 @@ class Hub:
         self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
 
     def admit(self, client_info: Any) -> None:
-        """The only client of a hub that `waits` is there: start the servers. Raises ProtocolError if it is refused."""
+        """Starts the servers of a hub that `waits`, once its client is known. Raises ProtocolError if that is
+        refused."""
         self.place.admit(client_info)
         if self.waits:
             self.waits = False
@@ -212,46 +196,44 @@ class Hub:
         await self.close()
 
     async def close(self) -> None:
-        """Stop every upstream, all at the same time, and what is left of their processes. Idempotent."""
+        """Stops all upstreams at the same time, and ends what is left of their processes. Idempotent."""
         self.catalogs.close()
-        self._flagging.close()
+        self._screening.close()
         if self._refresh is not None:
             self._refresh.cancel()
         await self._generations.close()
         if self._groups is not None:
             await self._groups.close()
-        if self._kept is not None:
-            await self._kept.close()
+        if (kept := self._services.kept) is not None:
+            await kept.close()
         await self.children.close()
 
     def _wake_all(self) -> None:
         for upstream in self.upstreams.values():
             upstream.wake()
 
-    def _sees(self, caller: Hashable | None, upstream: str) -> bool:
-        return profile_of(caller) is None or upstream in self.catalogs.of(caller).upstreams
-
     def _built(self) -> None:
-        self.generation.tell_of_strangers()
-        self._flagging.soon()
+        self.generation.report_unmatched_members()
+        self._screening.soon()
         self.place.built()
 
     # --- the catalog -------------------------------------------------------------------------------------------
 
     @property
     def catalog(self) -> Catalog:
-        """What is known now, for callers without a profile."""
+        """The current catalog for callers without a profile."""
         return self.catalogs.everybodys
 
     def entry(self, kind: Kind, exposed: str, caller: Hashable | None) -> Json | None:
-        """One item as it is listed to a caller now; not to be mutated."""
+        """Returns one item as it is listed to a caller now, None if it is not. Must not be mutated."""
         return self.catalogs.of(caller).entry(kind, exposed)
 
     async def settled_catalog(self, caller: Hashable | None = None) -> Catalog:
-        """What a caller sees once every upstream's first outcome is known, or the first has waited `list_wait`."""
-        if self._patience_ends is None:
-            self._patience_ends = time.monotonic() + self.config.list_wait
-        await self._wait_for(list(self.upstreams.values()), self._patience_ends - time.monotonic())
+        """Returns a caller's catalog once every upstream has connected or failed, at most `list_wait` after the first
+        request."""
+        if self._list_deadline is None:
+            self._list_deadline = time.monotonic() + self.config.list_wait
+        await self._wait_for(list(self.upstreams.values()), self._list_deadline - time.monotonic())
         catalog = self.catalogs.of(caller)
         if self.catalogs.is_behind(caller):
             await self.catalogs.settled(self.config.list_wait)
@@ -260,7 +242,7 @@ class Hub:
         return catalog
 
     async def missing(self) -> list[Upstream]:
-        """The required upstreams that are not there, once each has been tried; bounded by their deadlines."""
+        """Returns the required upstreams that failed, once each was tried; bounded by their connect deadlines."""
         required = [upstream for upstream in self.upstreams.values() if upstream.server.required]
         for upstream in required:
             upstream.start_now()
@@ -268,16 +250,16 @@ class Hub:
         return [upstream for upstream in required if upstream.error is not None]
 
     async def _wait_for(self, upstreams: list[Upstream], seconds: float) -> None:
-        """Wait until all of them are settled, the time is over, or there is no time to wait any more."""
+        """Waits until all of them are settled, at most `seconds`, or until `hurry` is called."""
         unsettled = [upstream for upstream in upstreams if not upstream.settled.is_set()]
-        if not unsettled or seconds <= 0 or self._hurried.is_set():
+        if not unsettled or seconds <= 0 or self._no_time.is_set():
             return
 
         async def all_settled() -> None:
             for upstream in unsettled:
                 await upstream.settled.wait()
 
-        tasks = {asyncio.ensure_future(wait) for wait in (all_settled(), self._hurried.wait())}
+        tasks = {asyncio.ensure_future(wait) for wait in (all_settled(), self._no_time.wait())}
         try:
             await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -285,41 +267,33 @@ class Hub:
                 task.cancel()
 
     def hurry(self) -> None:
-        """Nobody has time to wait for upstreams that are still connecting: answer with what is there."""
-        self._hurried.set()
+        """Ends all waiting for upstreams that are still connecting: requests are answered with what is there."""
+        self._no_time.set()
 
     def forget(self, caller: Hashable) -> None:
-        """`caller` is gone; what was kept open for it alone is closed."""
+        """Drops the state of a caller that is gone, and closes what was open for it alone."""
         self.clients.forget(caller)
         self.uris.forget(caller)
         self.place.forget(caller)
-        self._generations.used.forget(caller)
+        self._services.used.forget(caller)
         if self._groups is not None:
             self._groups.forget(caller)
         for upstream in self.upstreams.values():
             upstream.forget(caller)
 
-    def _identity_key(self) -> bytes | None:
-        kept = self._kept or KeptCatalogs(self.config.cache_dir or default_directory())
-        return kept.secret("hub")
-
     def extensions(self, era: Era, caller: Hashable | None = None) -> Json:
-        """What clients of an era are told of extensions: those of the servers of which they see something."""
+        """Returns the extensions advertised to a client of an era: those of the servers it can see."""
         shown = self.catalogs.of(caller).upstreams
         agreed = [u.agreement for u in self.upstreams.values() if u.server.id in shown and u.agreement is not None]
-        return extensions.advertised([(one.era, one.capabilities) for one in agreed], era)
-
-    @cached_property
-    def _task_ids(self) -> TaskIds:
-        key = self._kept.secret("tasks") if self._kept is not None else None
-        return TaskIds(key or secrets.token_bytes(32))
+        return forwarded_extensions([(one.era, one.capabilities) for one in agreed], era)
 
     def task(self, sealed: str, caller: Hashable | None) -> tuple[Route, str]:
-        """The tool and its server's id of a task. Raises ProtocolError for what this caller was not given."""
-        route, task_id = self._task_ids.open(caller, sealed)
-        self.catalogs.of(caller)  # so that the rules have seen what is known of the tool by now
+        """Returns (route of the tool, the server's id of the task). Raises ProtocolError for a task of another
+        caller."""
+        route, task_id = self._services.task_ids().open(caller, sealed)
+        self.catalogs.of(caller)  # brings the catalog up to date, so that the rules have seen the tool
         if route.upstream not in self.upstreams:
-            raise tasks.unknown_task(sealed)
+            raise unknown_task(sealed)
         return route, task_id
 
     async def begun(self) -> None:
@@ -331,30 +305,23 @@ class Hub:
         await self.catalogs.settled()
 
     def instructions(self, caller: Hashable | None = None) -> str | None:
-        """What a client is told at the start, of the servers of which it sees something."""
+        """Returns the instructions for a client: of the servers that it can see."""
         shown = self.catalogs.of(caller).upstreams
         agreed = [(u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown]
         notes = self._groups.notes_for(caller) if self._groups is not None else ""
         said = [(id, self.rules.instructions(id, one.instructions)) for id, one in agreed if one is not None]
-        return instructions.merged([*said, *self._skills(caller)], notes)
 
-    def _skills(self, caller: Hashable | None) -> Iterator[tuple[str, str | None]]:
-        """What is said of skills, those alone that the caller may read."""
-        for server in self.config.servers:
-            if server.skills:
-                from mcp_hub.servers import skills
+        def exposed(server: str, uri: str) -> str | None:
+            seen = self.reaches(Route(server, RESOURCES, uri), caller)
+            return self.catalogs.of(caller).exposed_uri(server, uri) if seen else None
 
-                def exposed(uri: str, id: str = server.id) -> str | None:
-                    seen = self.reaches(Route(id, RESOURCES, uri), caller)
-                    return self.catalogs.of(caller).exposed_uri(id, uri) if seen else None
-
-                yield server.id, skills.told(server.skills, exposed)
+        return instructions.merged([*said, *instructions.of_skills(self.config.servers, exposed)], notes)
 
     # --- names and calls ---------------------------------------------------------------------------------------
 
     async def route(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
-        """Where a call under this name goes. Raises UnknownName, the same for absent, hidden and refused."""
-        if kind is RESOURCES and self._long_results.owns(exposed):
+        """Returns the route of a name. Raises UnknownName, alike for absent, hidden and refused names."""
+        if kind is RESOURCES and self._services.long_results.owns(exposed):
             return Route(OWN, RESOURCES, exposed)
         route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is not None and self.catalogs.is_unread(route.upstream) and route.upstream in self.upstreams:
@@ -375,7 +342,8 @@ class Hub:
         return route
 
     async def reference(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
-        """Like `route`, for a completion's reference, which may also name a resource template."""
+        """Returns the route of a completion's reference, which may also name a resource template. Raises
+        UnknownName."""
         if kind is RESOURCES:
             template = (await self.settled_catalog(caller)).resolve(TEMPLATES, exposed)
             if template is not None:
@@ -383,64 +351,68 @@ class Hub:
         return await self.route(kind, exposed, era, caller)
 
     def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
-        """The rule that hides a name, for the user of the hub and the log; None if nothing here has it."""
+        """Returns the rule that hides a name, for the log and the user; None if no server lists the name."""
         return self.generation.why(kind, exposed, profile)
 
     def missed(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope) -> None:
-        """Record that somebody used a name that leads nowhere, and which rule hides it if one does."""
+        """Records a call under an unknown name, with the rule that hides the name if there is one."""
         reason = self.why(kind, exposed, profile_of(caller)) or "unknown"
         self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
 
     def _who_may_have(self, exposed: str) -> list[Upstream]:
-        """Upstreams whose namespace the name begins with, an empty one too: worth waiting for longer than a list is."""
+        """Returns the upstreams whose namespace the name begins with: a call waits for them longer than a list does."""
         return [u for u in self.upstreams.values() if exposed.startswith(u.server.namespace)]
 
     def _longest_connect(self) -> float:
         return max((u.server.deadlines.connect for u in self.upstreams.values()), default=0.0)
 
     def reaches(self, route: Route, caller: Hashable | None) -> bool:
-        """Whether a caller may hear of a resource now."""
+        """Whether a caller may see a resource now."""
         return route.upstream in self.upstreams and self.rules.reaches(route, profile_of(caller))
 
     async def tell(self, caller: Hashable | None, method: str) -> None:
-        """Pass on a client's announcement to the servers that it is the only client of."""
+        """Passes a client's notification on to the servers whose only client it is."""
         await asyncio.gather(*(upstream.tell(caller, method) for upstream in self.upstreams.values()))
 
     async def log_from(self, level: str) -> None:
-        """Have all servers that are there log this level and above."""
+        """Sets the log level of all connected servers."""
         await asyncio.gather(*(upstream.log_from(level) for upstream in self.upstreams.values()))
 
     def may_ask(self, route: Route) -> bool:
-        """Whether a call may come back with a question that its caller has to be parked for."""
+        """Whether a call may be parked while its caller answers a question of the server."""
         upstream = self.upstreams.get(route.upstream)
         return upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake")
 
     def one_by_one(self, call: Call) -> bool:
-        """Whether a call waits for the one before: many clients may be behind the anonymous caller of a session."""
+        """Whether a call waits for the one before it: the anonymous caller of a session may be several clients."""
         server = self.upstreams[call.route.upstream].server if call.route.upstream in self.upstreams else None
         return server is not None and server.session == "client" and call.caller == ""
 
     async def act(self, call: Call) -> Json:
-        """The result of one call in its caller's era. Raises ProtocolError and CallError."""
+        """Returns the result of one call in its caller's era. Raises ProtocolError and CallError."""
         if call.route.upstream == OWN:
-            return eras.result_for(call.era, "handshake", call.method, await self.rules.watched(call, self._own))
-        generation = self.generation
-        if call.route.upstream not in generation.upstreams:
-            raise unknown_name(call.kind, call.exposed, call.era)  # it went while the call was on its way
-        result = await generation.run(call)
+            return eras.result_for(call.era, "handshake", call.method, await self.rules.watched(call, self._call_own))
+        generation = self._generations.now
+        upstream = generation.upstreams.get(call.route.upstream)
+        if upstream is None:
+            raise unknown_name(call.kind, call.exposed, call.era)  # the server was removed after the call was routed
+        with generation.calls, upstream.calls:  # what the call needs of this generation stays until it has ended
+            result = await generation.rules.chain.run(call)
         if call.era == "modern" and "resultType" not in result:
-            result = {**result, "resultType": "complete"}  # it is the hub's own
+            result = {**result, "resultType": "complete"}  # the hub itself answered
         return result
 
-    async def _own(self, call: Call) -> Json:
+    async def _call_own(self, call: Call) -> Json:
         if call.method == TOOLS.act_method and self._groups is not None:
-            return await self._groups.act(call)
+            from mcp_hub.hub.groups.meta_calls import call_meta_tool
+
+            return call_meta_tool(self._groups, call)
         reading = call.method == RESOURCES.act_method
-        page = self._long_results.read(call.exposed, call.caller) if reading else None
+        page = self._services.long_results.read(call.exposed, call.caller) if reading else None
         if page is None:
             raise unknown_name(call.kind, call.exposed, call.era)
         return page
 
     async def forget_watcher(self, who: Hashable) -> None:
-        """A subscriber is gone; what only it wanted to hear of is nobody's news any more."""
-        await asyncio.gather(*(upstream.watching.forget(who) for upstream in self.upstreams.values()))
+        """Ends the subscriptions of a subscriber that is gone."""
+        await asyncio.gather(*(upstream.subscriptions.forget(who) for upstream in self.upstreams.values()))

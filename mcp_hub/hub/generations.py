@@ -1,101 +1,248 @@
-"""The generation in force, and the way from one to the next while calls run."""
+"""Generations: a loaded configuration at work, and the change from one to the next while calls run."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.catalog.known_uris import KnownUris
-from mcp_hub.catalog.tasks import TaskIds
+from mcp_hub.catalog import names
+from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog.exposed_ids import TaskIds, UriMap
 from mcp_hub.config.ancestry import Ancestry
-from mcp_hub.config.exposure import refuse_over_network
-from mcp_hub.config.file_stamps import tool_files
-from mcp_hub.config.models import Config, Server
+from mcp_hub.config.builtin_servers import refuse_over_network
+from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.errors import ConfigError
-from mcp_hub.hub.generation import Generation, Retiring
-from mcp_hub.hub.own_servers import OwnServers, built_in_settings
-from mcp_hub.hub.pin_file import Pins, PinWatch, read_pins
-from mcp_hub.hub.relay import Relay
-from mcp_hub.oauth.store import StoreFailed
-from mcp_hub.oauth.tokens import SignIns
-from mcp_hub.observability.metrics import Metrics
+from mcp_hub.hub.catalogs import Catalogs
+from mcp_hub.hub.internal_servers import InternalServers
+from mcp_hub.observability.call_metrics import CallMetrics
+from mcp_hub.observability.tracing import SpanTracing
 from mcp_hub.policy import Json
-from mcp_hub.policy.chain import make_rules
-from mcp_hub.policy.flow import Used
+from mcp_hub.policy.call_record import RecordLabels
+from mcp_hub.policy.chain import Rules
+from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.long_results import LongResults
-from mcp_hub.policy.selection import Selection
-from mcp_hub.policy.trace import Labels
+from mcp_hub.policy.pins import PinFileWatcher
+from mcp_hub.policy.selection import Selection, unmatched_members
+from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.security.redaction import LEARNED, MAX_HELD
 from mcp_hub.transport.children import Children
-from mcp_hub.upstream.clients import Clients
-from mcp_hub.upstream.connection import Upstream
-from mcp_hub.upstream.dial import Dialer, Functions
-from mcp_hub.upstream.kept import KeptCatalogs
-from mcp_hub.upstream.starts import Starts
+from mcp_hub.upstream.attribution import ClientRegistry
+from mcp_hub.upstream.catalog_cache import CatalogCache
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES, ReferenceCount, StartLimiter
+from mcp_hub.upstream.link_dialer import Functions, LinkDialer
+from mcp_hub.upstream.upstream import Upstream
 
 if TYPE_CHECKING:
-    from mcp_hub.observability.tracing import Tracing
+    pass
+
+log = logging.getLogger("mcp_hub")
+
+MAX_RETIRING: Final = 32
+"""Upstreams of former generations that wait for their calls to end; of more, the oldest are stopped at once."""
+PARKED_SECONDS: Final = 300.0
+"""Seconds by which a call may outlive its deadline: the deadline is suspended while its caller is asked."""
+
+
+MAX_COMPARED_NAMES: Final = 5_000
+"""Listed names that an unknown name is compared with, some ms: the reason it is hidden is only for the log."""
+
+
+class Generation:
+    """One loaded configuration at work: its upstreams and rules. Immutable once in use; `number` counts from 1."""
+
+    def __init__(
+        self,
+        number: int,
+        config: Config,
+        selection: Selection,
+        upstreams: Mapping[str, Upstream],
+        own: InternalServers,
+        dialer: LinkDialer,
+    ) -> None:
+        self.number = number
+        self.config = config
+        self.selection = selection
+        self.upstreams = upstreams
+        self.own = own
+        self.dialer = dialer
+        self.pin_watch: PinFileWatcher | None = None
+        """None where nothing is pinned."""
+        self.rules: Rules
+        """Set right after the generation is made, as the rules ask it for listed tools."""
+        self.tracing: SpanTracing | None = None
+        """Generations with the same settings share it; None: calls are not traced."""
+        self.calls = ReferenceCount()
+        self._reported_unmatched = False
+
+    def listed_tool(self, route: Route) -> Json | None:
+        """Returns a tool as its server lists it; None for anything else, the hub's own tools included."""
+        upstream = self.upstreams.get(route.upstream)
+        if route.kind is not TOOLS or upstream is None:
+            return None
+        return upstream.lists.tool(route.name) or upstream.caller_lists.tool(route.name)
+
+    def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
+        """Returns the rule that hides a name, for the log and the user; None if no server lists the name."""
+        access, looked_at = self.rules.access, 0
+        if len(exposed) > 2 * MAX_NAME:
+            return None
+        for upstream in self.upstreams.values():
+            server = upstream.server
+            prefix = names.expose(server.namespace, "")
+            for wire in (*upstream.lists.items.get(kind, ()), *upstream.caller_lists.items(kind)):
+                name = wire.get(kind.name_key) if isinstance(wire, dict) else None
+                looked_at += 1
+                if looked_at > MAX_COMPARED_NAMES:
+                    return None
+                if not isinstance(name, str):
+                    continue
+                alike = len(exposed) == names.MAX_LENGTH or exposed.startswith(prefix)
+                shown = (name, f"{server.id}/{name}", names.expose(server.namespace, name) if alike else name)
+                if exposed in shown and (reason := access.why(Route(server.id, kind, name), profile)) is not None:
+                    return reason
+        return None
+
+    def unmatched_members(self, members: Iterable[str]) -> tuple[str, ...]:
+        """Returns the members of tool sets that no server lists; () while a server that may list them is not
+        connected."""
+        if any(
+            u.error is not None or u.state not in CONNECTED_STATES for u in self.upstreams.values() if u.server.enabled
+        ):
+            return ()
+        listed = [
+            (upstream.server, tool["name"])
+            for upstream in self.upstreams.values()
+            for tool in upstream.lists.items.get(TOOLS, ())
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str)
+        ]
+        return unmatched_members(members, listed)
+
+    def report_unmatched_members(self) -> None:
+        """Warns once, when all servers have been tried, of selected tools that no server lists."""
+        members = self.selection.members or ()
+        if members and all(u.tried.is_set() for u in self.upstreams.values()) and not self._reported_unmatched:
+            self._reported_unmatched = True
+            for member in self.unmatched_members(members):
+                log.warning("%s: no server has a tool %r", self.selection.name, member)
+
+
+class RetiringResources:
+    """Stops what former generations leave behind, each as soon as the calls that use it have ended."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[None], Callable[[], Any]] = {}
+
+    def upstream(self, upstream: Upstream) -> None:
+        """Stops an upstream when its calls have ended, at the latest by their own deadlines."""
+        self._retire(upstream.calls, upstream.server.deadlines.call + PARKED_SECONDS, upstream.stop)
+
+    def generation(self, generation: Generation, successor: Generation) -> None:
+        """Ends what a generation does not share with its successor, when its calls have ended."""
+
+        async def stop() -> None:
+            await generation.own.close()
+            if generation.tracing is not None and generation.tracing is not successor.tracing:
+                await generation.tracing.close()
+
+        longest = max((u.server.deadlines.call for u in generation.upstreams.values()), default=0.0)
+        self._retire(generation.calls, longest + PARKED_SECONDS, stop)
+
+    def _retire(self, calls: ReferenceCount, seconds: float, stop: Callable[[], Any]) -> None:
+        while len(self._tasks) >= MAX_RETIRING:
+            oldest = next(iter(self._tasks))
+            self._stop(self._tasks.pop(oldest))
+            oldest.cancel()
+        waiting = asyncio.get_running_loop().create_task(_stop_when_unused(calls, seconds, stop))
+        self._tasks[waiting] = stop
+        waiting.add_done_callback(lambda task: self._tasks.pop(task, None))
+
+    def _stop(self, stop: Callable[[], Any]) -> None:
+        ending = asyncio.get_running_loop().create_task(stop())
+        self._tasks[ending] = stop
+        ending.add_done_callback(lambda task: self._tasks.pop(task, None))
+
+    async def close(self) -> None:
+        """Stops everything now. Never raises."""
+        stops = list(self._tasks.values())
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*(stop() for stop in stops), return_exceptions=True)
+
+
+async def _stop_when_unused(calls: ReferenceCount, seconds: float, stop: Callable[[], Any]) -> None:
+    if not await calls.ended(seconds):
+        log.warning("calls of a former configuration did not end within %g s; what they use is stopped", seconds)
+    await stop()
+
 
 RENEW_WAIT: Final = 10.0
-"""Seconds a new generation waits for the upstreams it has to start before it takes over."""
+"""Seconds that a new generation waits for the upstreams it starts, before it is in force."""
 
 
-class Lasting(msgspec.Struct, frozen=True):
-    """What of a hub outlives its generations. `lists_changed()` is called when those of an upstream have changed, with
-    `reviewed` when a rule may find something else in them."""
+class SharedServices(msgspec.Struct, frozen=True):
+    """The parts of a hub that outlive its generations; the composition root makes them."""
 
     info: dict[str, Any]
+    """`serverInfo` of the hub."""
     environ: Mapping[str, str] | None
     children: Children
-    clients: Clients
-    uris: KnownUris
-    kept: KeptCatalogs | None
+    catalogs: Catalogs
+    uris: UriMap
+    clients: ClientRegistry
+    metrics: CallMetrics
+    kept: CatalogCache | None
+    """Where catalogs are cached between runs; None: nowhere."""
     record: Callable[[Json], None] | None
+    """Takes the record of each call; None: no records are written."""
     long_results: LongResults
     task_ids: Callable[[], TaskIds]
-    lists_changed: Callable[..., None]
-    metrics: Metrics
+    """Seals the ids of tasks; made at the first use."""
     ancestry: Ancestry
+    starts: StartLimiter
+    labels: RecordLabels
+    used: UsedLabels
+    """Data-flow labels that each session has used so far."""
+    token_writes: PendingWrites
     tracer_provider: Any = None
-    """What calls are traced with instead of what the configuration says."""
+    """OpenTelemetry's, to be used in place of the configured exporter."""
     functions: Functions | None = None
+    """Functions of the program that the hub runs in."""
+
+
+Build = Callable[[int, Config, Selection, "Generation | None"], Generation]
+"""`build(number, config, selection, former)` makes a generation that takes over what `former` can leave it."""
 
 
 class Generations:
-    """`now` is the one in force. Raises ConfigError for pins that cannot be read."""
+    """Holds the generation in force as `now`, and replaces it. Raises ConfigError if the pins cannot be read."""
 
-    def __init__(self, lasting: Lasting, config: Config, selection: Selection) -> None:
-        self._lasting = lasting
+    def __init__(self, services: SharedServices, build: Build, config: Config, selection: Selection) -> None:
+        self._services = services
+        self._build = build
         self._over_network = False
         self._started = False
-        self._starts = Starts()
-        self._labels = Labels()
-        self.used = Used()
-        """What sessions have used of what servers are labelled with."""
-        self._retiring = Retiring()
-        self._token_writes = PendingWrites(StoreFailed)
+        self._retiring = RetiringResources()
         self._renewing = asyncio.Lock()
         self._watching_pins: asyncio.Task[None] | None = None
         self._retired: dict[str, None] = {}
         """Secrets of former configurations, the oldest first."""
-        self._tracing: Tracing | None = None
-        """That of the generation in force."""
-        self.now = self._make(1, config, selection, {})
+        self._tracing: SpanTracing | None = None
+        """The tracing of the generation in force."""
+        self.now = build(1, config, selection, None)
 
     def over_network(self) -> None:
-        """From now on it is served over a network. Raises ConfigError if a server must not be."""
+        """Applies the restrictions of a network listener. Raises ConfigError if a server must not be served on one."""
         refuse_over_network(self.now.config)
         self._over_network = True
 
     def start(self) -> None:
-        """Begin the lives of its upstreams."""
+        """Starts the upstreams of the generation in force."""
         self._started = True
         for upstream in self.now.upstreams.values():
             upstream.start()
@@ -103,23 +250,26 @@ class Generations:
         self._start_tracing()
 
     async def renew(self, config: Config, selection: Selection, taken_over: Callable[[], None]) -> Generation:
-        """Go over to another configuration; `taken_over()` is called as soon as it is in force.
+        """Changes to another configuration; `taken_over()` is called as soon as it is in force.
 
-        What is new is started first, and waited for at most `RENEW_WAIT` seconds. Upstreams whose entry still means
-        the same process keep it with all their sessions; what nobody needs any more ends with its last call.
-        Raises ConfigError for pins that cannot be read, and over a network for servers that must not be there; then
-        nothing has changed.
+        New upstreams are started first, and waited for at most `RENEW_WAIT` seconds. Upstreams whose entry still means
+        the same process keep it with all their sessions; the others stop when their last call has ended.
+
+        Raises:
+            ConfigError: The pins cannot be read, or a server must not be served over the network. Nothing has changed.
         """
         async with self._renewing:
             former = self.now
-            coming = await asyncio.to_thread(self._make, former.number + 1, config, selection, former.upstreams)
+            if self._over_network:
+                refuse_over_network(config)
+            coming = await asyncio.to_thread(self._build, former.number + 1, config, selection, former)
             fresh = [u for id, u in coming.upstreams.items() if former.upstreams.get(id) is not u and self._started]
             try:
                 for upstream in fresh:
                     upstream.start()
                     upstream.wake()
-                await _tried([upstream for upstream in fresh if not upstream.server.lazy], RENEW_WAIT)
-            except BaseException:  # the hub ends meanwhile: nobody else knows of them
+                await _wait_until_tried([upstream for upstream in fresh if not upstream.server.lazy], RENEW_WAIT)
+            except BaseException:  # the hub is closing: nothing else refers to them
                 for upstream in fresh:
                     self._retiring.upstream(upstream)
                 raise
@@ -141,7 +291,7 @@ class Generations:
             return coming
 
     def _retire_secrets(self, former: Config, config: Config) -> None:
-        """Servers that were given a secret may say it after it has left the configuration."""
+        """Keeps redacting secrets that have left the configuration: servers that were given them may still say them."""
         now = frozenset(secrets_of(config))
         self._retired = {secret: None for secret in (*self._retired, *secrets_of(former)) if secret not in now}
         while len(self._retired) > MAX_HELD:
@@ -149,12 +299,12 @@ class Generations:
         LEARNED.hold(self, self._retired)
 
     async def close(self) -> None:
-        """Stop every upstream, also those of former generations, all at the same time. Never raises."""
+        """Stops every upstream, those of former generations included, at the same time. Never raises."""
         if self._watching_pins is not None:
             self._watching_pins.cancel()
         stopping = (upstream.stop() for upstream in self.now.upstreams.values())
         await asyncio.gather(*stopping, self.now.own.close(), self._retiring.close(), return_exceptions=True)
-        await self._token_writes.close()
+        await self._services.token_writes.close()
         if self._tracing is not None:
             await self._tracing.close()  # the last, for the spans of the calls that have ended with the upstreams
 
@@ -164,97 +314,14 @@ class Generations:
         watch = self.now.pin_watch
         self._watching_pins = asyncio.create_task(watch.run(), name="pins") if watch is not None else None
 
-    def _make(self, number: int, config: Config, selection: Selection, former: Mapping[str, Upstream]) -> Generation:
-        """A generation that takes over those of the former upstreams whose entry still means the same process."""
-        if self._over_network:
-            refuse_over_network(config)
-        lasting = self._lasting
-        dialer = Dialer(
-            lasting.children,
-            lasting.environ,
-            partial(built_in_settings, config),
-            SignIns(config, self._token_writes).of,
-            lasting.functions,
-            msgspec.structs.replace(lasting.ancestry, limit=config.max_hub_depth),
-        )
-
-        def connect(server: Server, made_from: tuple[Any, ...]) -> Upstream:
-            return Upstream(
-                server,
-                dialer,
-                lasting.info,
-                lasting.clients,
-                self._starts,
-                lasting.kept,
-                lasting.lists_changed,
-                made_from,
-            )
-
-        def connect_unseen(server: Server) -> Upstream:
-            nobody = Clients(expected=False)
-            return Upstream(server, dialer, lasting.info, nobody, self._starts, None, lambda: None)
-
-        upstreams: dict[str, Upstream] = {}
-        for server in config.servers:
-            made_from = _made_from(server, config)
-            known = former.get(server.id)
-            same = known is not None and known.made_from == made_from and not known.left_out
-            upstreams[server.id] = known if known is not None and same else connect(server, made_from)
-        own = OwnServers(config, upstreams, connect_unseen)
-        generation = Generation(number, config, selection, upstreams, own, dialer)
-        pinned: Pins = {}
-        if any(config.pins_of(server) != "off" for server in config.servers):
-            if config.pins_file is None:
-                raise ConfigError("pins need a file: set pins.file")
-            generation.pin_watch = PinWatch(config.pins_file, partial(self._pinned, generation))
-            pinned = read_pins(config.pins_file)
-        generation.tracing = self._tracing_of(config)
-        relay = Relay(upstreams, lasting.uris, lasting.task_ids, lambda call, result: rules.shaped(call, result))
-        rules = generation.rules = make_rules(
-            config,
-            selection,
-            relay,
-            record=lasting.record,
-            labels=self._labels,
-            used=self.used,
-            listed=generation.listed_tool,
-            scrape=own.scrape,
-            run_function=own.run_function,
-            long_results=lasting.long_results,
-            pinned=pinned,
-            measure=lasting.metrics.record,
-            tracer=generation.tracing.tracer if generation.tracing is not None else None,
-            in_program=lasting.functions is not None,
-        )
-        return generation
-
-    def _tracing_of(self, config: Config) -> Tracing | None:
-        """That of the generation in force, if it is set up in the same way."""
-        if not config.tracing.enabled and self._lasting.tracer_provider is None:
-            return None
-        from mcp_hub.observability.tracing import Tracing
-
-        same = self._tracing is not None and self._tracing.settings == config.tracing
-        return self._tracing if same else Tracing(config.tracing, self._lasting.tracer_provider)
-
     def _start_tracing(self) -> None:
         self._tracing = self.now.tracing
         if self._tracing is not None:
             self._tracing.start()
 
-    def _pinned(self, generation: Generation, pins: Pins) -> None:
-        generation.rules.pins.take(pins)
-        self._lasting.lists_changed(reviewed=True)
 
-
-def _made_from(server: Server, config: Config) -> tuple[Any, ...]:
-    """What the process of an upstream was made from: with the same it would be the same."""
-    settings = built_in_settings(config, server) if server.builtin is not None else None
-    return server.connection, settings, tool_files(server.tools_dir)
-
-
-async def _tried(upstreams: Sequence[Upstream], seconds: float) -> None:
-    """Wait until each has been connected to or has failed to be, at most so long."""
+async def _wait_until_tried(upstreams: Sequence[Upstream], seconds: float) -> None:
+    """Waits until each upstream has connected or failed, at most `seconds`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             for upstream in upstreams:

@@ -1,9 +1,11 @@
-"""What the hub tells a client at the start: a word of its own, and what its servers have to say."""
+"""Instructions for clients: the hub's own sentence, then those of its servers, bounded in length."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
+
+from mcp_hub.config.models import Server
 
 MAX_OF_ONE: Final = 4096
 """Characters of one server's instructions."""
@@ -15,10 +17,10 @@ OWN: Final = (
 
 
 def merged(said: Iterable[tuple[str, str | None]], notes: str = "") -> str | None:
-    """One text of (server, its instructions), in their order; None where no server says anything.
+    """Merges (server, its instructions) into one text, in their order; None if there are none.
 
-    A text that is too long is cut, and one for which there is no room any more is named. The user's own `notes` come
-    first and whole.
+    A text that is too long is cut, and servers whose text does not fit are named. The user's own `notes` come first
+    and whole.
     """
     parts: list[str] = []
     left = MAX_OF_ALL
@@ -38,3 +40,18 @@ def merged(said: Iterable[tuple[str, str | None]], notes: str = "") -> str | Non
     if silent:
         parts.append(f"(no room for what {', '.join(silent)} say)")
     return "\n\n".join([*([notes] if notes else []), *([OWN, *parts] if parts else [])]) or None
+
+
+def of_skills(servers: Iterable[Server], exposed: Callable[[str, str], str | None]) -> Iterator[tuple[str, str | None]]:
+    """Yields (server, what is said of its skills), of the skills alone that the client may read.
+
+    `exposed(server, uri)` is the URI under which the client reads a resource of a server, None if it may not.
+    """
+    for server in servers:
+        if server.skills:
+            from mcp_hub.servers import skill_server
+
+            def exposed_here(uri: str, id: str = server.id) -> str | None:
+                return exposed(id, uri)
+
+            yield server.id, skill_server.skill_notes(server.skills, exposed_here)

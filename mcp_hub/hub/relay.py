@@ -1,4 +1,4 @@
-"""Carries one call out: to its upstream in that one's words, and the answer back in the caller's."""
+"""Relays one call: translates it to its upstream's names and era, and the result back to the caller's."""
 
 from __future__ import annotations
 
@@ -8,44 +8,43 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from mcp_hub.catalog import resource_uris, tasks
-from mcp_hub.catalog.known_uris import KnownUris
-from mcp_hub.catalog.tasks import TaskIds
+from mcp_hub.catalog import resource_uris
+from mcp_hub.catalog.exposed_ids import TASK_GET, TASK_ID, TASK_RESULT_TYPE, TaskIds, UriMap
 from mcp_hub.errors import INTERNAL_ERROR, UpstreamAnswered
 from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.shape_result import content_of_error, text_in
-from mcp_hub.protocol import bridge, extensions
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
-from mcp_hub.upstream.connection import Upstream
-from mcp_hub.upstream.watches import SUBSCRIBE, UNSUBSCRIBE
+from mcp_hub.protocol.server_requests import forwarded_capabilities, resolve_input_requests, wants_input
+from mcp_hub.upstream.resource_watchers import SUBSCRIBE, UNSUBSCRIBE
+from mcp_hub.upstream.upstream import Upstream
 
 MAX_TOLD: Final = 1024
-"""Clients of the handshake era of whom is remembered what servers are told of them."""
+"""Clients of the handshake era whose envelope for servers is cached."""
 
 AT_ONCE: Final = 4
-"""Blocks of one result that are looked through in one go: where a URI leads may take some milliseconds."""
+"""Blocks of one result that are translated in one step: to resolve one URI may take some milliseconds."""
 _LISTS: Final = ("content", "contents", "messages")
-"""Where results have many."""
+"""The members of results that are lists of blocks."""
 
 Shaped = Callable[[Call, Json], Awaitable[Json]]
-"""A result that did not come through the rules, as they would have left it."""
+"""Applies the result-shaping policies to a result that did not come through the chain."""
 
 
 class Relay:
-    """What is behind the last rule. `task_ids()` seals the ids of tasks."""
+    """The innermost step of the chain: sends a call to its upstream. `task_ids()` seals the ids of tasks."""
 
     def __init__(
-        self, upstreams: Mapping[str, Upstream], uris: KnownUris, task_ids: Callable[[], TaskIds], shaped: Shaped
+        self, upstreams: Mapping[str, Upstream], uris: UriMap, task_ids: Callable[[], TaskIds], shaped: Shaped
     ) -> None:
         self._upstreams = upstreams
         self._uris = uris
         self._task_ids = task_ids
         self._shaped = shaped
         self._told: dict[int, tuple[Envelope, Envelope]] = {}
-        """By the number of what a client of the handshake era has said, which is kept so that the number stays its."""
+        """By `id()` of a client's envelope, which is kept alive here so that the id stays its own."""
 
     async def __call__(self, call: Call) -> Json:
         """The result of one call in its caller's era. Raises ProtocolError and CallError."""
@@ -72,7 +71,7 @@ class Relay:
                     envelope=envelope,
                     on_progress=call.on_progress,
                     asker=call.asker,
-                    hear=call.on_message,
+                    on_log=call.on_message,
                 )
             except UpstreamAnswered as error:
                 raise UpstreamAnswered(resource_uris.in_error(call.method, error.error, exposed)) from None
@@ -81,35 +80,31 @@ class Relay:
 
         spoken: list[Era] = []
         result = await ask({})
-        if call.era == "handshake" and bridge.wants_input(result):
-            result = await bridge.driven(result, call.asker, ask)
+        if call.era == "handshake" and wants_input(result):
+            result = await resolve_input_requests(result, call.asker, ask)
         result = eras.result_for(call.era, spoken[-1], call.method, result)
-        return await self._task_of(call, result) if call.kind is TOOLS and tasks.ID in result else result
+        return await self._task_of(call, result) if call.kind is TOOLS and TASK_ID in result else result
 
     def _offered(self, envelope: Envelope) -> Envelope:
-        """The same for all calls of a client, so it is made once."""
+        """Returns what servers are told of a client of the handshake era; made once for all its calls."""
         known = self._told.get(id(envelope))
         if known is None or known[0] is not envelope:
             if len(self._told) >= MAX_TOLD:
                 self._told.clear()
             offered = Envelope(
-                capabilities=extensions.told(envelope.capabilities, "handshake"), log_level=envelope.log_level
+                capabilities=forwarded_capabilities(envelope.capabilities, "handshake"), log_level=envelope.log_level
             )
             known = self._told[id(envelope)] = (envelope, offered)
         return known[1]
 
     async def _task_of(self, call: Call, result: Json) -> Json:
-        """A result about a task: its id as the caller knows it, what it has come to as the rules leave it."""
-        if call.method == tasks.GET:
+        """Returns a result about a task with the id sealed for the caller, and the inner result shaped by the
+        policies."""
+        inner = result.get("result")
+        if call.method == TASK_GET and isinstance(inner, dict):
             made = replace(call, method=TOOLS.act_method)
-            inner, error, said = result.get("result"), result.get("error"), result.get("statusMessage")
-            if isinstance(inner, dict):
-                result = {**result, "result": await self._shaped(made, inner)}
-            if isinstance(error, dict):
-                result = {**result, "error": await self._failed(made, error)}
-            if result.get("status") == "failed" and isinstance(said, str):
-                result = {**result, "statusMessage": (await self._failed(made, {"message": said}))["message"]}
-        elif call.method == TOOLS.act_method and result.get("resultType") != tasks.RESULT_TYPE:
+            result = {**result, "result": await self._shaped(made, inner)}
+        elif call.method == TOOLS.act_method and result.get("resultType") != TASK_RESULT_TYPE:
             return result
         return self._task_ids().in_result(call.caller, call.route, result)
 
@@ -123,7 +118,8 @@ class Relay:
 
 
 async def _exposed(method: str, result: Json, expose: resource_uris.Expose) -> Json:
-    """`resource_uris.in_result`; long lists in slices, as finding out where one URI leads may take some time."""
+    """Translates the URIs of a result as `resource_uris.in_result` does; long lists in slices, as each URI takes
+    time."""
     long = {key: value for key in _LISTS if isinstance(value := result.get(key), list) and len(value) > AT_ONCE}
     if not isinstance(result, dict) or not long:
         return resource_uris.in_result(method, result, expose)
@@ -140,15 +136,16 @@ def _parts(method: str, key: str, members: list[Any], expose: resource_uris.Expo
 
 
 def _envelope(call: Call) -> Envelope:
-    """What a modern server is told of the caller; of one that cannot be asked because of this call, nothing."""
+    """Returns what a modern server is told of the caller; no capabilities if the caller cannot be asked during the
+    call."""
     if call.era == "modern":
-        return replace(call.envelope, capabilities=extensions.told(call.envelope.capabilities, "modern"))
+        return replace(call.envelope, capabilities=forwarded_capabilities(call.envelope.capabilities, "modern"))
     return Envelope(capabilities={}, log_level=call.envelope.log_level)
 
 
 async def _watch(upstream: Upstream, call: Call) -> Json:
     if call.method == UNSUBSCRIBE:
-        await upstream.watching.unwatch(call.route.name, call.caller, call.subscriber)
+        await upstream.subscriptions.unwatch(call.route.name, call.caller, call.subscriber)
     elif call.on_update is not None:
-        await upstream.watching.watch(call.route.name, call.caller, call.subscriber, call.on_update)
+        await upstream.subscriptions.watch(call.route.name, call.caller, call.subscriber, call.on_update)
     return {}

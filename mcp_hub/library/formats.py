@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
+from mcp_hub.errors import CallError
+
 Json = dict[str, Any]
 Format = Literal["openai", "anthropic", "prompt", "json"]
 Style = Literal["openai", "anthropic", "structured"]
@@ -258,3 +260,42 @@ def _values(text: str) -> Iterator[Any]:
             at = start.start() + 1
         else:
             yield value
+
+
+# --- results and errors ----------------------------------------------------------------------------------------
+
+
+def error_message(error: BaseException) -> str:
+    """Returns what an error says, with all that was added to it on its way."""
+    return error.message if isinstance(error, CallError) else str(error)
+
+
+def result_text(result: Json) -> str:
+    """All texts of a result, embedded ones too, joined by line ends; `[image image/png]` and so on for what is none."""
+    return "\n".join(_block_text(block) for block in _blocks(result))
+
+
+def error_text(result: Json) -> str:
+    """The texts alone, for an error."""
+    return "\n".join(str(block["text"]) for block in _blocks(result) if isinstance(block.get("text"), str))
+
+
+def _blocks(result: Json) -> Iterator[Json]:
+    content = result.get("content")
+    if isinstance(content, list):
+        yield from (block for block in content if isinstance(block, dict))
+
+
+def _block_text(block: Json) -> str:
+    kind, resource = block.get("type"), block.get("resource")
+    if kind == "text":
+        return str(block.get("text", ""))
+    if kind == "resource" and isinstance(resource, dict):
+        if isinstance(resource.get("text"), str):
+            return str(resource["text"])
+        return _marker(kind, resource.get("mimeType"), resource.get("uri"))
+    return _marker(str(kind), block.get("mimeType"), block.get("uri"))
+
+
+def _marker(kind: str, *facts: Any) -> str:
+    return "[" + " ".join([kind, *(fact for fact in facts if isinstance(fact, str))]) + "]"

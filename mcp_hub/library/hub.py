@@ -1,4 +1,4 @@
-"""`mcp_hub.Hub`: the hub in a program of its user's, from sync code, from any event loop, from several in turn."""
+"""`mcp_hub.Hub`: the hub as a library, for sync code and for any event loop."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from mcp_hub.config import config_of, default_path, load_config
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import CallError, to_wire
-from mcp_hub.library.edits import (
+from mcp_hub.library.engine_host import CallOutcome, EngineHost, ServerTools, ToolCard
+from mcp_hub.library.hub_groups import HubGroups
+from mcp_hub.library.portal import Portal
+from mcp_hub.library.server_entries import (
     FUNCTIONS,
+    make_server,
     secrets_among,
-    server_of,
     with_functions,
     with_functions_of,
     with_server,
     without_server,
 )
-from mcp_hub.library.hub_groups import HubGroups
-from mcp_hub.library.portal import Portal
-from mcp_hub.library.running import Outcome, Running, ServerTools, ToolCard
-from mcp_hub.observability.metrics import IMetricsCollector
+from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security.redaction import Redaction, preset_texts
-from mcp_hub.servers.local.functions import LocalTool
-from mcp_hub.servers.local.here import Direct
+from mcp_hub.security.redaction import Redactor, preset_texts
+from mcp_hub.servers.local.in_process import DirectCall
+from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.registry import mark_of
 from mcp_hub.servers.local.registry import tool as mark
 
@@ -71,8 +71,8 @@ class Hub:
         collectors: Sequence[IMetricsCollector] = (),
         tracer_provider: Any = None,
     ) -> None:
-        self._running = Running(_config(config), collectors, tracer_provider)
-        self._redaction: tuple[Config, Redaction] | None = None
+        self._running = EngineHost(_config(config), collectors, tracer_provider)
+        self._redaction: tuple[Config, Redactor] | None = None
         self._portal = Portal(self._running.close, self._running.begin_anew)
         # Whoever loses it without closing it loses its servers too.
         weakref.finalize(self, self._portal.end).atexit = False
@@ -91,11 +91,11 @@ class Hub:
         return self._running.config
 
     @property
-    def redaction(self) -> Redaction:
+    def redaction(self) -> Redactor:
         """Takes the secrets of the configuration in force out of what is written."""
         config = self.config
         if self._redaction is None or self._redaction[0] is not config:
-            self._redaction = (config, Redaction(secrets_of(config)))
+            self._redaction = (config, Redactor(secrets_of(config)))
         return self._redaction[1]
 
     @cached_property
@@ -131,7 +131,7 @@ class Hub:
         self._portal.close()
 
     def begin_end(self) -> None:
-        """`close` without waiting for its end."""
+        """Starts `close` without waiting for it."""
         self._portal.end()
 
     async def aclose(self) -> None:
@@ -139,7 +139,7 @@ class Hub:
         await self._portal.aclose()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What `await work()` gives in the hub's own loop, for code that has none."""
+        """Runs `await work()` in the hub's own loop and returns its result, for code without a loop."""
         return self._portal.run(work)
 
     # --- tools -------------------------------------------------------------------------------------------------
@@ -190,22 +190,22 @@ class Hub:
         on_chunk: Callable[[Any, bool], None] | None = None,
         in_hub: bool = False,
         preset: Mapping[str, Any] | None = None,
-    ) -> Outcome:
+    ) -> CallOutcome:
         """`call` for facades: the outcome has the error as it was raised, and what a function itself returned.
 
         `on_chunk(chunk, more)` is called in the running loop with each chunk of a function, and whether others may
         follow. `in_hub` says that the caller runs by `run`, in the loop of the hub, where no function may.
         `preset` are arguments of the facade's own, which nothing that is written or told has.
         """
-        direct = Direct(None if in_hub else asyncio.get_running_loop(), on_chunk=on_chunk)
+        direct = DirectCall(None if in_hub else asyncio.get_running_loop(), on_chunk=on_chunk)
         act = partial(
             self._running.act, server, tool, arguments or {}, on_progress=on_progress, direct=direct, preset=preset
         )
         return await self._portal.wait(act)
 
-    def act_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> Outcome:
+    def act_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> CallOutcome:
         """`act` for code without a loop."""
-        return self._portal.run(partial(self._running.act, server, tool, arguments or {}, direct=Direct()))
+        return self._portal.run(partial(self._running.act, server, tool, arguments or {}, direct=DirectCall()))
 
     async def why_hidden(self, server: str, tool: str) -> str | None:
         """The rule that keeps a tool from being reached, None where none does. For the hub's user, not for a model."""
@@ -219,15 +219,15 @@ class Hub:
         A hub that runs has tried to connect to it on return. `literal` expands no variables. Raises ConfigError for
         an entry that is not right or a name that is taken; then nothing has changed.
         """
-        await self._portal.wait(partial(self._running.change, partial(with_server, server_of(name, entry, literal))))
+        await self._portal.wait(partial(self._running.change, partial(with_server, make_server(name, entry, literal))))
 
     def add_server_sync(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
         """`add_server` for code without a loop."""
-        self._portal.run(partial(self._running.change, partial(with_server, server_of(name, entry, literal))))
+        self._portal.run(partial(self._running.change, partial(with_server, make_server(name, entry, literal))))
 
     def add_server_unstarted(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
         """`add_server` for a hub that nothing has been asked of yet; nothing is started. Raises ConfigError."""
-        self.edit_unstarted(partial(with_server, server_of(name, entry, literal)))
+        self.edit_unstarted(partial(with_server, make_server(name, entry, literal)))
 
     def edit_unstarted(self, edit: Callable[[Config], Config]) -> None:
         """`edit` for a hub that nothing has been asked of yet. Raises ConfigError."""
@@ -290,11 +290,11 @@ class Hub:
         return self._portal.run(put)
 
     async def process(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` gives in the loop that functions of the program run on, where it may block."""
+        """Runs `work` in the loop of the program's functions, where it may block, and returns its result."""
         return await self._running.functions.run(work)
 
     def remove_function(self, name: str) -> None:
-        """Offer it no longer; nothing if there is none."""
+        """Removes a function; does nothing if there is none of this name."""
         self._running.functions.remove(name)
         if (id := self.functions) is not None:
             self._portal.run(lambda: self._running.functions_changed(id))
@@ -363,7 +363,7 @@ def _cards(listed: Listed) -> Cards:
     return [card for one in listed for card in one.tools]
 
 
-def _result(outcome: Outcome) -> Json:
+def _result(outcome: CallOutcome) -> Json:
     if outcome.error is None:
         assert outcome.result is not None
         return outcome.result

@@ -6,24 +6,25 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from mcp_hub.hub.groups import Groups, ToolGroup
+from mcp_hub.config.root_rules import ToolGroupSettings
+from mcp_hub.hub.groups import Groups
+from mcp_hub.library.engine_host import EngineHost
 from mcp_hub.library.portal import Portal
-from mcp_hub.library.running import Running
 
 T = TypeVar("T")
 
 
 class HubGroups:
-    """What holds for everybody who has not chosen for himself. The hub is started if it is not running.
+    """The default state of groups, for callers without a choice of their own. Starts the hub if it is not running.
 
     Every method checks all it was given before it changes anything, and raises ValueError.
     """
 
-    def __init__(self, portal: Portal, running: Running) -> None:
+    def __init__(self, portal: Portal, running: EngineHost) -> None:
         self._portal = portal
         self._running = running
 
-    def __iter__(self) -> Iterator[ToolGroup]:
+    def __iter__(self) -> Iterator[ToolGroupSettings]:
         """All groups but `basic`, each with whether it is on."""
         return iter(self._done(lambda groups: list(groups)))
 
@@ -33,7 +34,7 @@ class HubGroups:
     def __contains__(self, name: object) -> bool:
         return self._done(lambda groups: name in groups)
 
-    def __getitem__(self, name: str) -> ToolGroup:
+    def __getitem__(self, name: str) -> ToolGroupSettings:
         """Raises KeyError."""
         return self._done(lambda groups: groups[name])
 
@@ -42,7 +43,7 @@ class HubGroups:
         return self._done(lambda groups: groups.active())
 
     def notes(self, names: Collection[str] | None = None) -> str:
-        """How the tools of the groups are to be used: of those named, else of those that are on."""
+        """Returns the notes of the named groups, by default of the active ones, as one text."""
         return self._done(lambda groups: groups.notes(names))
 
     def create(
@@ -55,7 +56,10 @@ class HubGroups:
         tools: Iterable[str] = (),
         servers: Iterable[str] = (),
     ) -> None:
-        """One more group. `tools` are `server/tool`, exposed or original names, `servers` ids; both may be patterns."""
+        """Creates a group of `tools` (`server/tool`, exposed or original names) and `servers`; both may be patterns.
+
+        Raises ValueError.
+        """
         more: dict[str, Any] = {"notes": notes, "active": active, "tools": tools, "servers": servers}
         self._done(lambda groups: groups.create(name, description, **more))
 
@@ -80,7 +84,10 @@ class HubGroups:
         return self._done(lambda groups: groups.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """What `state_dict` gave; groups it does not name are switched off. `strict`: nothing else may be in it."""
+        """Restores what `state_dict` returned; groups it does not name become inactive. `strict` refuses other keys.
+
+        Raises ValueError.
+        """
         self._done(lambda groups: groups.load_state_dict(state, strict))
 
     def _done(self, work: Callable[[Groups], T]) -> T:

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any, Literal
 
 from mcp_hub.config.models import Config
-from mcp_hub.library.agently.by_name import ByName
+from mcp_hub.library.agently.tools_by_name import ToolsByName
 from mcp_hub.library.hub import Hub
-from mcp_hub.library.miroflow.by_server import ByServer, OnTimeout
-from mcp_hub.library.tool_system.by_set import BySet
+from mcp_hub.library.miroflow.tools_by_server import OnTimeout, ToolsByServer
+from mcp_hub.library.tool_system.tool_types import ToolsBySet
 
 
-class ToolManager(ByServer, ByName, BySet):
+class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
     """MiroFlow's `execute_tool_call`, Agently's `register` and `call_tool`, and tools by name and tool set.
 
     `tool_blacklist` has `(server, tool)` pairs or `"server/tool"`, patterns too. `timeout` is for one call in total
@@ -34,8 +34,8 @@ class ToolManager(ByServer, ByName, BySet):
     ) -> None:
         self._hub = Hub(config)
         known = [{"name": server.id, "params": server} for server in self.hub.config.servers]
-        ByServer.__init__(self, [*known, *server_configs], tool_blacklist, timeout, on_timeout)
-        ByName.__init__(self)
+        ToolsByServer.__init__(self, [*known, *server_configs], tool_blacklist, timeout, on_timeout)
+        ToolsByName.__init__(self)
 
     @classmethod
     def from_config(cls, path: str | Path | None = None, **options: Any) -> ToolManager:
@@ -92,7 +92,7 @@ class ToolManager(ByServer, ByName, BySet):
 
 
 class Closing(Coroutine[Any, Any, None]):
-    """The end that has begun; await it, or `asyncio.run` it, to see it done. Nobody has to."""
+    """An end that has begun. Awaiting it waits until it is complete; it need not be awaited."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, to which any code hands work: without a loop, in one, in one after another."""
+"""The portal: an event loop in a thread of its own, to which code with or without a loop hands work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Work = Callable[[], Coroutine[Any, Any, T]]
 
 
 class Portal:
-    """`run` waits as sync code does, `wait` as a coroutine in any loop; the work itself runs in the portal's loop.
+    """`run` blocks until the work is done, `wait` awaits it in any loop; the work itself runs in the portal's loop.
 
     The thread begins with the first work. `ending` is what to do in the loop before it ends; it runs when `close` or
     `aclose` is called, or the program ends without. In a process made by `fork` there is no thread: it begins anew

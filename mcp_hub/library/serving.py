@@ -11,20 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mcp_hub.config.models import Config, Listen
+from mcp_hub.downstream.admission import check_listener
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
+from mcp_hub.library.engine_host import EngineHost
 from mcp_hub.library.portal import Portal
-from mcp_hub.library.running import Running
 
 TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
 
-def serve(portal: Portal, running: Running, transport: str, host: str | None, port: int | None) -> None:
+def serve(portal: Portal, running: EngineHost, transport: str, host: str | None, port: int | None) -> None:
     """Until the client leaves, SIGTERM or SIGINT. Raises HubError, ConfigError."""
     stop = asyncio.Event()
     with _signals(portal, stop):
         if transport == "stdio":
-            from mcp_hub.transport.streams import claim
+            from mcp_hub.transport.standard_streams import claim
 
             stdin, stdout = claim()  # before anything can print
             portal.run(lambda: _stdio(running, stdin, stdout, stop))
@@ -35,17 +36,15 @@ def serve(portal: Portal, running: Running, transport: str, host: str | None, po
             raise ConfigError(f"there is no transport {transport!r}; there are: stdio, http, sse")
 
 
-async def _stdio(running: Running, stdin: int, stdout: int, stop: asyncio.Event) -> None:
+async def _stdio(running: EngineHost, stdin: int, stdout: int, stop: asyncio.Event) -> None:
     from mcp_hub.downstream.stdio import serve_stdio
 
     await serve_stdio(Dispatcher(await running.hub()), stdin, stdout, stop)
 
 
-async def _network(running: Running, listen: Listen, stop: asyncio.Event, *, sse: bool) -> None:
-    from mcp_hub.downstream.app import App
-    from mcp_hub.downstream.network import serve_network
+async def _network(running: EngineHost, listen: Listen, stop: asyncio.Event, *, sse: bool) -> None:
+    from mcp_hub.downstream.app import App, serve_network
     from mcp_hub.downstream.quotas import Quotas
-    from mcp_hub.downstream.security import check_listener
 
     objection = check_listener(listen)
     if objection is not None:

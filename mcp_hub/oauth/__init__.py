@@ -1,1 +1,1 @@
-"""Signing in to upstreams: tokens got, kept, renewed and forgotten. The SDK's OAuth client does the talking."""
+"""Signing in to upstreams: gets, stores, renews and revokes tokens, with the SDK's OAuth client."""

@@ -1,4 +1,4 @@
-"""The way back of a sign-in: an address on this machine that the user's browser is sent to."""
+"""The redirect of a sign-in: an address on this machine to which the user's browser returns with the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import webbrowser
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Final
 
-from mcp_hub.oauth.sign_in import SignInFailed
+from mcp_hub.oauth.token_store import SignInError
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"
 MAX_QUERY: Final = 16 * 1024
-"""Characters; codes of some servers are tokens with several thousand."""
+"""Characters of a query; some servers' codes are tokens of several thousand."""
 _DONE: Final = "Signed in. This window can be closed."
 _REFUSED: Final = "The sign-in was refused; the terminal says more. This window can be closed."
 _STRANGE: Final = "This is not the answer to the sign-in that is waited for."
 _WITH_SCREEN: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""One of these on POSIX; elsewhere a browser would open in the terminal, or none at all."""
+"""Variables of which one is set on POSIX where a browser can open a window."""
 
 
-class Redirect:
-    """A User of the flow: shows an address, and waits until the browser comes back. `show(url)` is called once."""
+class RedirectListener:
+    """A SignInUser that shows a URL and waits until the browser returns. `show(url)` is called once."""
 
     def __init__(self, port: int, show: Callable[[str], None], wait: float) -> None:
         self.redirect_uri = f"http://{HOST}:{port}{PATH}"
@@ -38,17 +38,17 @@ class Redirect:
         self._given: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
     async def comes_back(self, url: str, state: str) -> dict[str, str]:
-        """As in User."""
+        """Shows the URL and waits for the browser (SignInUser)."""
         self._state = state
         self._show(url)
         try:
             async with asyncio.timeout(self._wait):
                 return await asyncio.shield(self._given)
         except TimeoutError:
-            raise SignInFailed(f"nobody has signed in within {self._wait:g} s") from None
+            raise SignInError(f"nobody has signed in within {self._wait:g} s") from None
 
     async def answer(self, request: web.Request) -> web.Response:
-        """The browser's request. Only one that carries the state counts; whoever guesses gets nowhere."""
+        """Answers the browser's request. Only one with the right state counts."""
         from aiohttp import web
 
         given = {name: value for name, value in request.query.items() if len(value) <= MAX_QUERY}
@@ -61,11 +61,13 @@ class Redirect:
 
 
 @contextlib.asynccontextmanager
-async def listening(ports: list[int], show: Callable[[str], None], wait: float) -> AsyncIterator[Redirect]:
-    """A Redirect on the first of `ports` that is free; 0 is any. Raises SignInFailed if none is."""
+async def redirect_listener(
+    ports: list[int], show: Callable[[str], None], wait: float
+) -> AsyncIterator[RedirectListener]:
+    """Listens on the first free port of `ports`; 0 is any. Raises SignInError if none is free."""
     from aiohttp import web
 
-    redirects: list[Redirect] = []
+    redirects: list[RedirectListener] = []
 
     async def answer(request: web.Request) -> web.Response:
         return await redirects[0].answer(request)
@@ -82,15 +84,15 @@ async def listening(ports: list[int], show: Callable[[str], None], wait: float) 
             except OSError:
                 continue
         else:
-            raise SignInFailed(f"the port {ports[-1]} on {HOST} is taken; set another auth.redirect_port")
-        redirects.append(Redirect(runner.addresses[0][1], show, wait))
+            raise SignInError(f"the port {ports[-1]} on {HOST} is taken; set another auth.redirect_port")
+        redirects.append(RedirectListener(runner.addresses[0][1], show, wait))
         yield redirects[0]
     finally:
         await runner.cleanup()
 
 
 def open_browser(url: str) -> bool:
-    """Hand an address to the user's browser, as one argument and to no shell. False where there is none."""
+    """Opens a URL in the user's browser, without a shell; returns whether there is one."""
     if not url.startswith(("https://", "http://")):
         return False
     if os.name == "posix" and sys.platform != "darwin" and not any(os.environ.get(name) for name in _WITH_SCREEN):

@@ -1,4 +1,4 @@
-"""The tokens of one upstream while the hub runs: shared by all its sessions, renewed once for all that wait."""
+"""The tokens of one upstream while the hub runs: shared by its sessions, and renewed once for all that wait."""
 
 from __future__ import annotations
 
@@ -13,36 +13,42 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Config, Server
-from mcp_hub.oauth.sign_in import NoTokenNow, SignIn, SignInFailed
-from mcp_hub.oauth.store import Stamp, StoreFailed, TokenStore, store_of
+from mcp_hub.oauth.token_store import (
+    SignIn,
+    SignInError,
+    Stamp,
+    TokenStore,
+    TokenStoreError,
+    TokenUnavailable,
+    token_store_for,
+)
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.security.redaction import LEARNED
 from mcp_hub.text import printable
-from mcp_hub.transport.authorization import Challenge, SignInNeeded
-from mcp_hub.transport.link import LinkError
+from mcp_hub.transport.link import Challenge, LinkError, SignInNeeded
 
 if TYPE_CHECKING:
-    from mcp_hub.oauth.flow import Flow, User
+    from mcp_hub.oauth.token_flow import SignInUser, TokenFlow
 
 log = logging.getLogger("mcp_hub.oauth")
 
 EARLY: Final = 5.0
-"""Seconds before its end a token is renewed: a request takes its time, and clocks differ."""
+"""Seconds before its end at which a token is renewed: requests take time, and clocks differ."""
 RENEWAL: Final = 30.0
-"""Seconds a renewal takes at most, where no user has to be waited for."""
+"""Seconds that a renewal without a user may take."""
 PAUSE: Final = 10.0
-"""Seconds after one that failed for the moment in which nobody is asked again."""
+"""Seconds after a failed renewal before the next one is tried."""
 
 
-class Tokens:
-    """The Authorization of one upstream. With a `user` it signs in anew; without one it can only renew."""
+class UpstreamTokens:
+    """The tokens of one upstream (an Authorization). With a `user` it can sign in; without one it can only renew."""
 
     def __init__(
         self,
         server: Server,
         store: TokenStore,
         allow: Sequence[str] = (),
-        user: User | None = None,
+        user: SignInUser | None = None,
         clock: Callable[[], float] = time.time,
         writes: PendingWrites | None = None,
     ) -> None:
@@ -53,43 +59,43 @@ class Tokens:
         self._allow = allow
         self._user = user
         self._clock = clock
-        self._writes = writes or PendingWrites(StoreFailed)
+        self._writes = writes or PendingWrites(TokenStoreError)
         self._sign_in: SignIn | None = None
         self._stamp: Stamp | None = None
         self._outdated: Stamp | None = None
-        """What the store has, or will have again, while it cannot take the sign-in that is in use."""
+        """The stamp of the older sign-in in the store, while the store cannot take the one in use."""
         self._read = False
         self._reading = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
         self._done = False
-        """Whether there was a renewal; for a `user`, what was kept before counts no more."""
+        """Whether there was a renewal; with a `user`, a token from before it does not count."""
         self._failure: Exception | None = None
         self._failed_until: float | None = None
-        """When the failure may be over; None: when the store has changed."""
+        """When the next attempt may be made; None: when the store has changed."""
         self._no_more_until = 0.0
-        """When the hub as itself asks again for a scope that it was not given."""
+        """When client credentials may ask again for a scope that was refused."""
 
     @property
     def has_new(self) -> bool:
-        """Whether there is a token that a user, or the hub itself, has just signed in for."""
+        """Whether there is a token from a sign-in of this run."""
         return self._done or (self._user is None and self.signed_in)
 
     @property
     def signed_in(self) -> bool:
-        """Whether there is a token, whatever it is worth."""
+        """Whether there is a token, valid or not."""
         return self._sign_in is not None and self._sign_in.access_token is not None
 
     @property
     def changed(self) -> bool:
-        """Whether another process has signed in, or out, since anything was last asked for."""
+        """Whether another process has signed in or out since the store was last read."""
         return self._has_changed(self._store.stamp(self.server))
 
     def _has_changed(self, stamp: Stamp | None) -> bool:
         return stamp != self._stamp and (stamp is None or stamp != self._outdated)
 
     async def token(self) -> str | None:
-        """As in Authorization."""
-        await self._look()
+        """Returns the bearer token to send, renewed if it has expired (Authorization)."""
+        await self._reload()
         if (failure := self._lasting_failure()) is not None:
             raise failure
         known = self._sign_in
@@ -99,7 +105,7 @@ class Tokens:
             return known.access_token if known is not None and self._done else None
         if self._oauth.grant == "client_credentials":
             if known is None or known.access_token is None:
-                return None  # the answer says where tokens are to be had
+                return None  # the answer will say where to get a token
             await self._renewed(known.access_token, Challenge(401))
         elif known is None or known.access_token is None:
             raise self._needed("nobody has signed in yet")
@@ -110,11 +116,11 @@ class Tokens:
         return self._sign_in.access_token if self._sign_in is not None else None
 
     async def challenged(self, token: str | None, challenge: Challenge, *, again: bool) -> bool:
-        """As in Authorization."""
+        """Reacts to a 401 or 403; returns whether there is another token now (Authorization)."""
         more = challenge.status == 403
         if more and challenge.field("error") != "insufficient_scope":
             return False
-        await self._look()
+        await self._reload()
         known = self._sign_in
         if not again:
             if known is not None and known.access_token not in (None, token) and (self._user is None or self._done):
@@ -137,19 +143,19 @@ class Tokens:
         raise error
 
     async def sign_in(self, challenge: Challenge) -> None:
-        """Sign in now, with a user or as the hub itself. Raises SignInNeeded, LinkError."""
-        await self._look()
+        """Signs in now, with a user or as the hub itself. Raises SignInNeeded, LinkError."""
+        await self._reload()
         await self._renewed(None, challenge)
 
     async def last_challenge(self) -> Challenge | None:
-        """What the server said when it last refused the tokens that are kept."""
-        await self._look()
+        """Returns the challenge with which the server last refused the stored tokens."""
+        await self._reload()
         return self._sign_in.challenge if self._sign_in is not None else None
 
-    # --- what is kept ------------------------------------------------------------------------------------------
+    # --- store -------------------------------------------------------------------------------------------------
 
-    async def _look(self) -> None:
-        """Read what is kept, where it has changed. Raises SignInNeeded where it cannot be read."""
+    async def _reload(self) -> None:
+        """Reads the store if it has changed. Raises SignInNeeded if it cannot be read."""
         if self._read and not self.changed:
             return
         if not self._read and (failure := self._lasting_failure()) is not None:
@@ -160,7 +166,7 @@ class Tokens:
                 return
             try:
                 sign_in = await asyncio.to_thread(self._store.load, self.server) if stamp is not None else None
-            except StoreFailed as error:
+            except TokenStoreError as error:
                 self._read = False
                 unreadable = SignInNeeded(f"unavailable (auth): {error}", executed=False, status=401)
                 self._fail(unreadable, PAUSE)
@@ -174,7 +180,7 @@ class Tokens:
         self._sign_in, self._stamp, self._read, self._outdated = sign_in, stamp, True, None
 
     async def _keep(self, sign_in: SignIn) -> None:
-        """What cannot be kept on disk is used all the same, and kept as soon as the disk takes it."""
+        """Saves a sign-in and uses it. If the disk does not take it, it is used all the same and saved later."""
         before = self._outdated or self._stamp
         try:
             if self._user is not None:
@@ -182,9 +188,9 @@ class Tokens:
                     await asyncio.to_thread(self._store.save, self.server, sign_in)
             else:
                 await asyncio.to_thread(self._store.save, self.server, sign_in)
-        except StoreFailed as error:
+        except TokenStoreError as error:
             if self._user is not None:
-                raise SignInFailed(str(error)) from None
+                raise SignInError(str(error)) from None
             self._take(sign_in, self._store.stamp(self.server))
             self._outdated = before
             what = f"keeping the tokens of {printable(self.server.id)} in {self._store.where(self.server)}"
@@ -193,18 +199,18 @@ class Tokens:
             self._take(sign_in, self._store.stamp(self.server))
 
     async def _keep_later(self, sign_in: SignIn) -> None:
-        """Keep it, unless there is a newer one by now, of this process or another one. Raises StoreFailed."""
+        """Saves a sign-in unless there is a newer one by now. Raises TokenStoreError."""
         async with self._store.locked(self.server):
             if self._sign_in is sign_in and not self.changed:
                 await asyncio.to_thread(self._store.save, self.server, sign_in)
                 self._take(sign_in, self._store.stamp(self.server))
 
     async def _remember(self, token: str | None, challenge: Challenge) -> None:
-        """For the next `login`: what the server wants. Not if somebody has signed in meanwhile, nor twice."""
+        """Stores the challenge for the next `login`, unless it is stored or somebody has signed in meanwhile."""
         if self._user is not None or self._oauth.grant == "client_credentials":
             return
         async with self._store.locked(self.server):
-            await self._look()
+            await self._reload()
             before = self._sign_in if self._sign_in is not None else SignIn()
             if before.challenge != challenge and before.access_token == token:
                 await self._keep(before.refused(challenge))
@@ -219,7 +225,7 @@ class Tokens:
     # --- renewing ----------------------------------------------------------------------------------------------
 
     async def _renewed(self, token: str | None, challenge: Challenge | None, *, refused: bool = False) -> None:
-        """Another token than `token`: by a refresh, or with a challenge from the beginning. One at a time.
+        """Gets another token than `token`: by a refresh, or for a challenge from the beginning. One at a time.
 
         Raises SignInNeeded, LinkError.
         """
@@ -227,13 +233,13 @@ class Tokens:
             work = self._renew(token, challenge, refused=refused)
             self._renewing = asyncio.get_running_loop().create_task(work, name=f"sign-in {self.server.id}")
             self._renewing.add_done_callback(lambda task: task.cancelled() or task.exception())
-        # Whoever gives up waiting leaves it to the others.
+        # A caller that gives up does not end it for the others.
         await asyncio.shield(self._renewing)
 
     async def _renew(self, token: str | None, challenge: Challenge | None, *, refused: bool) -> None:
         try:
-            async with self._alone():
-                await self._look()
+            async with self._exclusive():
+                await self._reload()
                 known = self._sign_in
                 if known is not None and known.access_token not in (None, token) and self._user is None:
                     return  # another process was faster
@@ -246,8 +252,8 @@ class Tokens:
                 await self._keep(signed_in)
                 self._done = True
                 self._failure = self._failed_until = None
-        except SignInFailed as error:
-            await self._look()
+        except SignInError as error:
+            await self._reload()
             if challenge is None and self._sign_in is not None and self._sign_in.access_token not in (None, token):
                 return  # the refresh token was spent by another process
             failure = self._needed(str(error))
@@ -256,7 +262,7 @@ class Tokens:
             if challenge is None or challenge.status != 403:
                 self._fail(failure, None if self._oauth.grant == "authorization_code" else PAUSE)
             raise failure from None
-        except (NoTokenNow, TimeoutError) as error:
+        except (TokenUnavailable, TimeoutError) as error:
             why = str(error) or f"the authorization server did not answer within {RENEWAL:g} s"
             unavailable = LinkError(f"it cannot be signed in to: {why}", executed=False)
             if challenge is None or challenge.status != 403:
@@ -266,22 +272,23 @@ class Tokens:
             raise
         except Exception as error:
             log.error("signing in to %s failed with an unexpected %s", self.server.id, type(error).__name__)
-            odd = LinkError("it cannot be signed in to: the authorization server answers oddly", executed=False)
+            text = "it cannot be signed in to: the authorization server sent an invalid answer"
+            odd = LinkError(text, executed=False)
             self._fail(odd, PAUSE)
             raise odd from None
 
     @contextlib.asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """In bounded time and without other processes; a user takes the time it takes, and nobody waits for that."""
+    async def _exclusive(self) -> AsyncIterator[None]:
+        """Runs the block in bounded time and without other processes; with a user, without either bound."""
         if self._user is not None:
             yield
             return
         async with self._store.locked(self.server), asyncio.timeout(RENEWAL):
             yield
 
-    async def _flow(self) -> Flow:
-        module = await asyncio.to_thread(importlib.import_module, "mcp_hub.oauth.flow")
-        flow: Flow = module.Flow(self.server, self._allow, self._user)
+    async def _flow(self) -> TokenFlow:
+        module = await asyncio.to_thread(importlib.import_module, "mcp_hub.oauth.token_flow")
+        flow: TokenFlow = module.TokenFlow(self.server, self._allow, self._user)
         return flow
 
     # --- failures ----------------------------------------------------------------------------------------------
@@ -292,7 +299,7 @@ class Tokens:
             self._failed_until = None if seconds is None else self._clock() + seconds
 
     def _lasting_failure(self) -> LinkError | None:
-        """The failure that still counts, as a new object: it is raised in many places."""
+        """A copy of the failure that still counts: it is raised in many places."""
         failure = self._failure
         if not isinstance(failure, LinkError) or (
             self._failed_until is not None and self._clock() >= self._failed_until
@@ -312,19 +319,19 @@ class Tokens:
         return SignInNeeded(text, executed=False, status=401)
 
 
-class SignIns:
-    """The tokens of all upstreams of one hub that have to be signed in to."""
+class TokenRegistry:
+    """The tokens of all upstreams of one hub."""
 
     def __init__(self, config: Config, writes: PendingWrites | None = None) -> None:
         self._writes = writes
-        self._store = store_of(config)
+        self._store = token_store_for(config)
         self._allow = config.web.allow_addresses
-        self._tokens: dict[str, Tokens] = {}
+        self._tokens: dict[str, UpstreamTokens] = {}
 
-    def of(self, server: Server) -> Tokens | None:
-        """Those of one; None where no sign-in is configured."""
+    def of(self, server: Server) -> UpstreamTokens | None:
+        """Returns the tokens of one upstream; None if no sign-in is configured."""
         if server.oauth is None:
             return None
         if server.id not in self._tokens:
-            self._tokens[server.id] = Tokens(server, self._store, self._allow, writes=self._writes)
+            self._tokens[server.id] = UpstreamTokens(server, self._store, self._allow, writes=self._writes)
         return self._tokens[server.id]

@@ -1,4 +1,4 @@
-"""Keeps work that grows with its input from keeping the event loop, and tells of what does keep it.
+"""Keeps long work off the event loop, in slices or threads, and reports what blocks the loop all the same.
 
 A stall is processor time of the loop's thread in one callback, without that of decoding and encoding large frames.
 Work that may take long is done in slices, between which everybody else has a turn, or in a thread.
@@ -21,22 +21,22 @@ T = TypeVar("T")
 log = logging.getLogger("mcp_hub")
 
 SLICE: Final = 0.005
-"""Seconds of work in one callback before the others have their turn."""
+"""Seconds of work in one callback before others have a turn."""
 AT_ONCE: Final = 2
-"""Pieces of work in threads at the same time. Each takes the interpreter from the loop for a moment."""
+"""Threads that work at the same time. Each takes the interpreter from the loop now and then."""
 EVERY: Final = 0.5
-"""Seconds between two looks for stalls: one that is shorter may pass unseen."""
+"""Seconds between two measurements; a shorter stall may go unnoticed."""
 STALL: Final = 0.1
-"""Seconds of processor time that are told of."""
+"""Seconds of processor time from which a stall is reported."""
 
 
-def at_once(steps: Generator[None, None, T], seconds: float = float("inf")) -> tuple[bool, T | None]:
-    """(whether `steps` came to their end within so many seconds of processor time, what they returned)."""
+def run_for(steps: Generator[None, None, T], seconds: float = float("inf")) -> tuple[bool, T | None]:
+    """Runs a generator for so many seconds of processor time; returns (whether it ended, what it returned)."""
     began, until = time.thread_time(), time.perf_counter() + seconds
     try:
         while True:
             next(steps)
-            if time.perf_counter() > until:  # which costs a tenth of asking for the processor time
+            if time.perf_counter() > until:  # a tenth of the cost of reading the processor time
                 left = began + seconds - time.thread_time()
                 if left <= 0:
                     return False, None
@@ -46,9 +46,9 @@ def at_once(steps: Generator[None, None, T], seconds: float = float("inf")) -> t
 
 
 async def in_slices(steps: Generator[None, None, T]) -> T:
-    """What `steps` return. They yield where others may have a turn, and have one when a slice is over."""
+    """Runs a generator in slices and returns what it returns. Others have a turn between two slices."""
     while True:
-        done, value = at_once(steps, SLICE)
+        done, value = run_for(steps, SLICE)
         if done:
             return value  # type: ignore[return-value]
         await asyncio.sleep(0)
@@ -58,7 +58,7 @@ _places: WeakKeyDictionary[Any, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 async def in_thread(work: Callable[..., T], *args: Any) -> T:
-    """What `work(*args)` returns or raises, done in a thread. It goes on to its end if the caller is cancelled."""
+    """Runs `work(*args)` in a thread and returns its result. It runs to its end even if the caller is cancelled."""
     loop = asyncio.get_running_loop()
     place = _places.get(loop)
     if place is None:
@@ -73,8 +73,8 @@ async def in_thread(work: Callable[..., T], *args: Any) -> T:
     return await working
 
 
-class Stalls:
-    """`longest` is the longest stall seen, in seconds of processor time, `count` how many were told of.
+class StallMonitor:
+    """Measures stalls: `longest` in seconds of processor time, `count` of those that were reported.
 
     A look that comes late tells how long it was kept from running; a stall has taken no more than that, and no more
     than the processor time of the thread since the last look. So a machine that is busy elsewhere makes none.
@@ -86,7 +86,7 @@ class Stalls:
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Look while the block runs."""
+        """Measures while the block runs."""
         watching = asyncio.get_running_loop().create_task(self._watch())
         try:
             yield
@@ -102,4 +102,4 @@ class Stalls:
             self.longest = max(self.longest, took)
             if took > STALL:
                 self.count += 1
-                log.warning("the event loop was kept for %.2f s by one piece of work: the hub has a fault", took)
+                log.warning("the event loop was kept for %.2f s by one piece of work: a fault of the hub", took)

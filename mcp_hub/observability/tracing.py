@@ -1,4 +1,4 @@
-"""Spans on their way to a collector, by OpenTelemetry: the extra `otel`, imported by a thread where it is wanted."""
+"""Makes spans of calls and sends them to a collector, with OpenTelemetry (extra `otel`), imported in a thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from mcp_hub.config.extras import missing
-from mcp_hub.config.rules import Tracing as Settings
+from mcp_hub.config.root_rules import TracingSettings as Settings
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub")
 
 TRACE_CONTEXT: Final = ("traceparent", "tracestate")
-"""Members of `params._meta` that say which trace a request belongs to."""
+"""Members of `params._meta` with the trace context of a request."""
 MAX_WAITING: Final = 2048
-"""Spans that wait to be sent; of more, the oldest are dropped."""
+"""Spans that wait to be sent; beyond that, the oldest are dropped."""
 BATCH: Final = 256
 EVERY: Final = 2.0
-"""Seconds between two sendings, unless a batch is full before."""
+"""Seconds between two batches, unless one is full before."""
 SEND_WITHIN: Final = 10.0
-"""Seconds one sending may take, repeated attempts included."""
+"""Seconds that sending one batch may take, retries included."""
 FLUSH_WITHIN: Final = 2.0
-"""Seconds the end may wait for a collector: whoever started a hub ends it by force soon after."""
+"""Seconds that the end waits for a collector: clients kill a hub that takes much longer to exit."""
 MAX_CARRIER: Final = 512
-"""Characters of a member of a trace context; the specification wants no more to be passed on."""
+"""Characters of a member of a trace context; the specification allows no more to be passed on."""
 
 Attributes = dict[str, str | int]
 
 
 _TALKATIVE: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
-"""Loggers of a line for each attempt that fails and each span that is dropped."""
+"""Loggers that write a line for each failed attempt and each dropped span."""
 
 
-class Tracing:
-    """Opened by `start` or the first call, by a thread: nobody else waits for its imports.
+class SpanTracing:
+    """Provides the tracer. It is opened by `start` or the first call, in a thread, as its imports take long.
 
-    `provider` is one of somebody's who runs the hub as a library; it is used as it is, and never shut down.
+    `provider` is that of the program that runs the hub as a library; it is used as it is and never shut down.
     """
 
     def __init__(self, settings: Settings, provider: trace.TracerProvider | None = None) -> None:
@@ -55,12 +55,12 @@ class Tracing:
         self._closed = False
 
     def start(self) -> None:
-        """Begin to open it. Idempotent; does nothing once it is closed."""
+        """Starts opening the tracer. Idempotent; does nothing after `close`."""
         if self._opening is None and not self._closed:
             self._opening = asyncio.get_running_loop().create_task(asyncio.to_thread(self._open), name="tracing")
 
     async def tracer(self) -> _Tracer | None:
-        """What makes spans; None where the packages are missing, or it is closed."""
+        """Returns the tracer; None if the packages are missing, or after `close`."""
         self.start()
         return await asyncio.shield(self._opening) if self._opening is not None else None
 
@@ -85,7 +85,7 @@ class Tracing:
                 logger.setLevel(logging.CRITICAL)
 
         class Exporter(OTLPSpanExporter):
-            """One that says once that it fails; a collector that is away is nobody's news for ever."""
+            """Logs an unreachable collector once, then stays silent until it is reachable again."""
 
             fails = False
 
@@ -126,7 +126,7 @@ class Tracing:
         return provider
 
     async def close(self) -> None:
-        """Send what is left, as far as `FLUSH_WITHIN` allows. Idempotent; never raises."""
+        """Sends the spans that are left, in at most `FLUSH_WITHIN`. Idempotent; never raises."""
         self._closed = True
         opening, self._opening = self._opening, None
         if opening is None:
@@ -155,7 +155,7 @@ class _Tracer:
         carrier = {
             key: value for key in TRACE_CONTEXT if isinstance(value := meta.get(key), str) and len(value) <= MAX_CARRIER
         }
-        # What is current is a span of the program that runs the hub, and nothing under `serve`.
+        # The current span is one of the program that runs the hub as a library; under `serve` there is none.
         parent = self._context.extract(carrier, self._current())
         return _Span(self._tracer.start_span(name, parent), self._context.inject)
 
@@ -180,7 +180,7 @@ class _Span:
         else:
             code, kind, text = error
             self._span.set_attribute("error.type", code)
-            # Not record_exception: its stack trace would quote what nobody has looked through.
+            # Not record_exception: its stack trace could quote secrets.
             self._span.add_event("exception", {"exception.type": kind or code, "exception.message": text})
             self._span.set_status(Status(StatusCode.ERROR, text))
         self._span.end()

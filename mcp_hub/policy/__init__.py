@@ -1,6 +1,7 @@
-"""Rules: one object with two halves, so that what is hidden and what is refused cannot disagree.
+"""The interface of policies, and the chain they form around a call.
 
-`shape` runs when a catalog is built, `__call__` around every call. The order of the rules is fixed in `CHAIN`.
+A policy is one object with two methods, so that what is hidden and what is refused cannot disagree: `shape` runs when a
+catalog is built, `__call__` around every call. `chain.make_rules` fixes their order.
 """
 
 from __future__ import annotations
@@ -13,15 +14,29 @@ import msgspec
 
 from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
-from mcp_hub.policy.time_limit import TimeLimit
-from mcp_hub.protocol.asking import Asker
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, Kind
+from mcp_hub.protocol.server_requests import Asker
 
 Json = dict[str, Any]
 
 MAX_COMPOSED: Final = 10_000
-"""Routes whose rules are remembered; URIs of resources are the callers' to make up."""
+"""Routes whose composed chain is cached; callers can make up any number of resource URIs."""
+
+
+class Suspendable(Protocol):
+    """A running time limit: `when` is in the loop's time, None while it stands still."""
+
+    when: float | None
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time is up."""
+        ...
+
+    def reschedule(self, when: float | None) -> None:
+        """Moves its end; None suspends it."""
+        ...
 
 
 class Call(msgspec.Struct, eq=False):
@@ -41,30 +56,30 @@ class Call(msgspec.Struct, eq=False):
     caller: Hashable | None = None
     on_progress: Callable[[Json], None] | None = None
     asker: Asker | None = None
-    """The caller, where it can be asked something because of this call."""
+    """Asks the caller on the server's behalf during this call; None: it cannot be asked."""
     on_message: Callable[[Json], None] | None = None
-    """Takes what the server logs because of this call."""
+    """Takes log messages of the server that belong to this call."""
     subscriber: Hashable = None
-    """Whom a subscription is for, and `on_update` the way to tell it."""
+    """CallerFilter a subscription is for; `on_update` notifies it."""
     on_update: Callable[[Json], None] | None = None
-    deadlines: list[TimeLimit] = msgspec.field(default_factory=list)
-    """The limits that are running; they stand still while the call waits for its caller."""
+    deadlines: list[Suspendable] = msgspec.field(default_factory=list)
+    """The running time limits; they are suspended while the call waits for its caller."""
     notes: list[str] = msgspec.field(default_factory=list)
-    """What the policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
+    """What policies did, for `--explain` and the log: `retry: attempt 2 after server_unavailable`."""
     attempts: int = 0
-    """How often the upstream was asked."""
+    """Requests sent to the upstream."""
     label: str | None = None
-    """Its id in records and spans; None: it is given one."""
+    """Its id in records and spans; None: one is assigned."""
     fallback: str | None = None
-    """What answered in the upstream's place."""
+    """What answered in place of the upstream."""
     refused_by: str | None = None
-    """The rule that did not let the call through."""
+    """The rule that refused the call."""
     preset: Mapping[str, Any] | None = None
-    """Arguments that a program sets where it has registered the tool. None: the call does not come from there."""
+    """Arguments preset by the program that registered the tool; None: the call does not come from such a program."""
 
     @property
     def kind(self) -> Kind:
-        """What the caller asked for: to it, a resource found by a template is a resource."""
+        """The kind the caller asked for: a resource that a template matched is a resource to it."""
         return RESOURCES if self.route.kind is TEMPLATES else self.route.kind
 
 
@@ -72,38 +87,39 @@ Next = Callable[[Call], Awaitable[Json]]
 
 
 def unknown_name(kind: Kind, exposed: str, era: Era) -> UnknownName:
-    """The one error for a name that does not exist, is hidden or is refused: nobody outside can tell them apart."""
+    """Returns the one error for names that do not exist, are hidden or are refused; clients cannot tell which."""
     code = RESOURCE_NOT_FOUND if kind is RESOURCES and era == "handshake" else INVALID_PARAMS
     data = {"uri": exposed} if kind is RESOURCES else None
     return UnknownName(code, f"Unknown {kind.unknown}: {exposed}", data)
 
 
 class Policy(Protocol):
-    """One rule. Both halves decide from the upstream's id and the original name, never from the exposed one."""
+    """One policy. Both methods decide by the upstream's id and the original name, never by the exposed one."""
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """The items of one upstream as they may be listed: fewer, or with another `local` name or `wire` dict."""
+        """Returns the items of one upstream as they may be listed: fewer, or with another `local` name or `wire`
+        dict."""
         ...
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """The result of one call: `await call_next(call)`, something around it, or an exception of errors.py."""
+        """Returns the result of `await call_next(call)` or another one, or raises an exception of errors.py."""
         ...
 
 
 class Selective(Policy, Protocol):
-    """A rule that most calls have nothing to do with."""
+    """A policy that most routes are not concerned by."""
 
     def concerns(self, route: Route) -> bool:
-        """Whether the rule may ever make a difference to a call of this route.
+        """Whether the policy may affect calls of this route.
 
-        Asked once for all calls of a configuration, so it decides by the configuration alone, never by what servers
+        The answer is cached for the configuration, so it must depend on the configuration alone, never on what servers
         list or what has happened.
         """
         ...
 
 
 class Chain:
-    """Policies from the outermost to the innermost. A call goes through those that concern its route."""
+    """Policies from the outermost to the innermost. A call passes those that concern its route."""
 
     def __init__(self, policies: Sequence[Policy | Selective], innermost: Next) -> None:
         self.policies = tuple(policies)
@@ -111,7 +127,7 @@ class Chain:
         self._composed: dict[Route, Next] = {}
 
     def run(self, call: Call) -> Awaitable[Json]:
-        """The result of one call, to be awaited."""
+        """Runs one call through the chain; the result is to be awaited."""
         run = self._composed.get(call.route)
         return (run or self._compose(call.route))(call)
 
@@ -123,21 +139,21 @@ class Chain:
         return run
 
     def insert(self, policy: Policy, after: Policy) -> None:
-        """One more rule, behind another one; calls that run already go on as they began."""
+        """Inserts a policy behind another one; calls that are running are not affected."""
         if policy not in self.policies:
             place = self.policies.index(after) + 1
             self.policies = (*self.policies[:place], policy, *self.policies[place:])
             self._composed = {}
 
     def shape(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        """What every policy together leaves of the items, innermost rule first."""
+        """Applies `shape` of every policy to the items, innermost first."""
         for policy in reversed(self.policies):
             items = policy.shape(items)
         return tuple(items)
 
 
 def compose(policies: Sequence[Policy], innermost: Next) -> Next:
-    """One callable that runs the policies outside in, then `innermost`."""
+    """Returns one callable that runs the policies outside in, then `innermost`."""
     call_next = innermost
     for policy in reversed(policies):
         call_next = partial(policy.__call__, call_next=call_next)

@@ -1,27 +1,27 @@
-"""What may be reached at all: the blacklist, filters, what the user has chosen to serve, pins, the screen."""
+"""What a caller may reach: blacklist, filters, the selection that is served, pins, screening; and active groups."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from mcp_hub.catalog import names
 from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.config.entry_rules import Filter
 from mcp_hub.config.models import Config, Server
-from mcp_hub.config.rules import Filter
+from mcp_hub.errors import GroupInactive
 from mcp_hub.policy import Call, Json, Next, unknown_name
-from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
+from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, UriRules
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
-from mcp_hub.policy.uri_rules import UriRules
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.security.principals import profile_of
 
-_KINDS_OF_FILTERS: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
-_URIS: Final = (RESOURCES, TEMPLATES)
+_FILTER_OF_KIND: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
+_URI_KINDS: Final = (RESOURCES, TEMPLATES)
 
 
-class _Names:
-    """One filter over names, compiled."""
+class _NameFilter:
+    """A compiled filter over names."""
 
     def __init__(self, filter: Filter) -> None:
         self._allow = Patterns(filter.allow) if filter.allow is not None else None
@@ -38,8 +38,8 @@ class _Names:
         return bool(tags & self.deny_tags) or (self.allow_tags is not None and not tags & self.allow_tags)
 
 
-class _Uris(_Names):
-    """One filter over URIs and their templates."""
+class _UriFilter(_NameFilter):
+    """A compiled filter over URIs and URI templates."""
 
     def __init__(self, filter: Filter) -> None:
         super().__init__(filter)
@@ -56,26 +56,26 @@ class _Uris(_Names):
 
 
 class Review(Protocol):
-    """Judges items by what their server says of them, not only by their names."""
+    """Judges items by their content as servers list it, not only by their names."""
 
     def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
-        """Look at what an upstream lists now, all of it and as it lists it, in steps."""
+        """Reviews all that an upstream lists, before other policies change it, in steps."""
         ...
 
     def why(self, route: Route) -> str | None:
-        """Why a route must not be reached; None where it may."""
+        """Returns why a route must not be reached, None if it may."""
         ...
 
     def note(self, route: Route) -> str | None:
-        """What the user should know of a route that may be reached."""
+        """Returns a note for the user about a route that may be reached."""
         ...
 
 
 class Access:
-    """Hides and refuses by one and the same decision, from the upstream's id and the original name.
+    """Hides items from lists and refuses calls of them, by one decision on the upstream's id and the original name.
 
-    What is refused answers as what does not exist. `why` tells the user which rule it was, and nobody else.
-    `selection` is for everybody; a caller with a profile of its own gets what both allow.
+    A refused name answers like one that does not exist; only `why` says which rule it was. `selection` holds for
+    everybody; a caller with a profile gets what both allow.
     """
 
     def __init__(self, config: Config, selection: Selection = EVERYTHING, reviews: Sequence[Review] = ()) -> None:
@@ -83,26 +83,26 @@ class Access:
         self._blacklist = [(Patterns((server,)), Patterns((name,)), name) for server, name in config.blacklist]
         self._servers: dict[str, Server] = {server.id: server for server in config.servers}
         self._filters = {
-            (server.id, kind): (_Uris if kind in _URIS else _Names)(server.filters[name])
+            (server.id, kind): (_UriFilter if kind in _URI_KINDS else _NameFilter)(server.filters[name])
             for server in config.servers
-            for kind, name in _KINDS_OF_FILTERS.items()
+            for kind, name in _FILTER_OF_KIND.items()
             if name in server.filters
         }
         self._selections: dict[str | None, Selection] = {None: selection}
         """By the profile of the caller."""
         self._forbidden: dict[str, UriRules] = {}
-        """What the blacklist has about URIs, by upstream."""
+        """The blacklist's rules about URIs, by upstream."""
         self._resources: dict[str, set[str]] = {}
         self._templates: dict[str, list[tuple[Route, names.UriPattern]]] = {}
         self._selections |= {one.name: select(config, one.name) for one in config.profiles}
         self._tags: dict[str, dict[Route, frozenset[str]]] = {}
         self._chosen: dict[tuple[str, str | None], bool] = {}
-        """Whether anything of an upstream was chosen, so that its resources and prompts are served too."""
+        """Whether a tool of an upstream is selected, so that its resources and prompts are served too."""
         self._decided: dict[str, dict[tuple[Route, str | None], str | None]] = {}
-        """By upstream, as all of one may change."""
+        """Decisions by upstream, since those of one upstream change together."""
 
     def look(self, items: Sequence[Item]) -> Generator[None]:
-        """See all that an upstream lists, before any rule changes how it looks, in steps; then `shape` parts of it."""
+        """Reviews all that an upstream lists, in steps; `shape` is called afterwards, with parts of it."""
         if not items:
             return
         upstream = items[0].route.upstream
@@ -133,11 +133,11 @@ class Access:
         self._decided.pop(upstream, None)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Only what may be reached."""
+        """Returns the items that may be reached."""
         return [item for item in items if self.why(item.route) is None]
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises UnknownName for what is hidden."""
+        """Raises UnknownName for a hidden item."""
         why = self.why(call.route, profile_of(call.caller))
         if why is not None:
             call.refused_by = why
@@ -147,7 +147,7 @@ class Access:
         return self._without_refused(call, result) if call.route.kind is TEMPLATES else result
 
     def _without_refused(self, call: Call, result: Json) -> Json:
-        """The completions of a template's variable, without those that make a URI which is refused."""
+        """Returns completions of a template's variable without values that would make a refused URI."""
         completion, argument = result.get("completion"), call.params.get("argument")
         values = completion.get("values") if isinstance(completion, dict) else None
         name = argument.get("name") if isinstance(argument, dict) else None
@@ -168,7 +168,7 @@ class Access:
         return {**result, "completion": {**{k: v for k, v in completion.items() if k != "total"}, "values": kept}}
 
     def why(self, route: Route, profile: str | None = None) -> str | None:
-        """The rule that keeps a route from being reached by callers of a profile; None if it may be."""
+        """Returns the rule that hides a route from callers of a profile, None if they may reach it."""
         key = (route, profile)
         decided = self._decided.setdefault(route.upstream, {})
         if key in decided:
@@ -188,16 +188,16 @@ class Access:
             return "blacklist"
         filter = self._filters.get((route.upstream, route.kind))
         if filter is not None and (
-            filter.refuses(route) or (isinstance(filter, _Uris) and self._only_made_by(filter.denied, route))
+            filter.refuses(route) or (isinstance(filter, _UriFilter) and self._only_made_by(filter.denied, route))
         ):
-            return f"servers.{route.upstream}: filter of {_KINDS_OF_FILTERS[route.kind]}"
+            return f"servers.{route.upstream}: filter of {_FILTER_OF_KIND[route.kind]}"
         if filter is not None and filter.refuses_tags(self._tags_of(route)):
             return f"servers.{route.upstream}: filter of tags"
         return self._not_chosen(route, None)
 
     def _is_blacklisted(self, route: Route) -> bool:
         upstream = route.upstream
-        if route.kind not in _URIS:
+        if route.kind not in _URI_KINDS:
             return any(
                 servers.match(upstream) and patterns.match(route.name) for servers, patterns, _ in self._blacklist
             )
@@ -208,7 +208,7 @@ class Access:
         return rules.covers(route.name) or self._only_made_by(rules, route)
 
     def _only_made_by(self, refused: UriRules, route: Route) -> bool:
-        """Whether a URI is neither listed nor of a template that may be reached, but of one that is refused."""
+        """Whether a URI is unlisted and matches only templates that are refused."""
         if route.kind is not RESOURCES or not refused.makes(route.name):
             return False
         if route.name in self._resources.get(route.upstream, ()):
@@ -232,7 +232,7 @@ class Access:
 
 
 def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
-    """The tags of an item: its server's, its tool's in the configuration, and those it lists itself."""
+    """Returns the tags of an item: of its server, of its tool's configuration, and those the server lists."""
     tags = set(server.tags)
     if route.kind is TOOLS:
         for pattern, rules in server.tools.items():
@@ -246,3 +246,36 @@ def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
             if isinstance(own, list):
                 tags.update(tag for tag in own if isinstance(tag, str))
     return frozenset(tags)
+
+
+class GroupPolicy:
+    """Refuses calls of tools whose groups are inactive for the caller.
+
+    `inactive(route, caller)` returns the group to activate first, None if there is none; `gone(route)` says whether a
+    tool was removed with its groups. Only new calls are refused: tasks and running calls go on.
+    """
+
+    def __init__(self, inactive: Callable[[Route, Hashable | None], str | None], gone: Callable[[Route], bool]) -> None:
+        self._inactive = inactive
+        self._gone = gone
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Returns the items unchanged: a call of an inactive tool has to find its route to be told so."""
+        return items
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        """Raises GroupInactive, and UnknownName for a removed tool."""
+        if call.route.kind is TOOLS:
+            if self._gone(call.route):
+                call.refused_by = "groups: removed"
+                raise unknown_name(call.kind, call.exposed, call.era)
+            group = self._inactive(call.route, call.caller) if call.method == TOOLS.act_method else None
+            if group is not None:
+                call.refused_by = f"groups.{group}: inactive"
+                # The text of AgentScope's toolkit, which models and programs know.
+                text = (
+                    f"FunctionInactiveError: The function '{call.exposed}' is in the inactive group '{group}'. "
+                    "Activate the tool group by calling 'reset_equipped_tools' first to use this tool."
+                )
+                raise GroupInactive(text, server=call.route.upstream, executed=False)
+        return await call_next(call)

@@ -1,95 +1,133 @@
-"""An upstream whose transport keeps failing is left alone for a while; then one call tries whether it is back."""
+"""The circuit breaker: stops calls to an upstream whose transport keeps failing, then lets one call try again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from mcp_hub.catalog.catalog import Item, Route
-from mcp_hub.config import rules
+from mcp_hub.config.entry_rules import BreakerSettings
 from mcp_hub.config.models import Server
 from mcp_hub.errors import CircuitOpen, PermissionDenied, ProtocolError, ResultTooLarge, ServerUnavailable
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.breaker_states import TRANSITIONS, Event, State
+
+
+class CircuitState(StrEnum):
+    """The state of a circuit."""
+
+    CLOSED = "closed"
+    """Calls go to the upstream."""
+    OPEN = "open"
+    """No call goes to the upstream until the cool-down is over."""
+    HALF_OPEN = "half_open"
+    """One call goes to the upstream as a probe; its outcome decides."""
+
+
+class CircuitEvent(StrEnum):
+    """What moves a circuit from one state to another."""
+
+    SUCCEEDED = "succeeded"
+    """The upstream answered, be it with an error."""
+    FAILED = "failed"
+    """The transport failed, but fewer times in a row than the limit."""
+    FAILED_TOO_OFTEN = "failed_too_often"
+    COOLED_DOWN = "cooled_down"
+    UNDECIDED = "undecided"
+    """The probe says nothing about the upstream: it was cancelled, or the hub itself refused it."""
+
+
+TRANSITIONS: Final[dict[tuple[CircuitState, CircuitEvent], CircuitState]] = {
+    (CircuitState.CLOSED, CircuitEvent.FAILED_TOO_OFTEN): CircuitState.OPEN,
+    (CircuitState.OPEN, CircuitEvent.COOLED_DOWN): CircuitState.HALF_OPEN,
+    # A call that was running when the breaker opened.
+    (CircuitState.OPEN, CircuitEvent.SUCCEEDED): CircuitState.CLOSED,
+    (CircuitState.HALF_OPEN, CircuitEvent.SUCCEEDED): CircuitState.CLOSED,
+    (CircuitState.HALF_OPEN, CircuitEvent.FAILED): CircuitState.OPEN,
+    (CircuitState.HALF_OPEN, CircuitEvent.FAILED_TOO_OFTEN): CircuitState.OPEN,
+    (CircuitState.HALF_OPEN, CircuitEvent.UNDECIDED): CircuitState.HALF_OPEN,
+}
+"""A pair that is not in the table leaves the state as it is."""
 
 
 class _Circuit(msgspec.Struct):
-    rules: rules.Breaker
-    state: State = State.CLOSED
+    rules: BreakerSettings
+    state: CircuitState = CircuitState.CLOSED
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
     opened: float = 0.0
     probing: bool = False
 
-    def move(self, event: Event, now: float) -> None:
+    def move(self, event: CircuitEvent, now: float) -> None:
         before, self.state = self.state, TRANSITIONS.get((self.state, event), self.state)
-        if self.state is State.CLOSED and event is Event.SUCCEEDED:
+        if self.state is CircuitState.CLOSED and event is CircuitEvent.SUCCEEDED:
             self.failures = 0
-        if self.state is State.OPEN and before is not State.OPEN:
+        if self.state is CircuitState.OPEN and before is not CircuitState.OPEN:
             self.opened = now
 
 
-class Breaker:
-    """Counts failures of the transport, in a row and per upstream; errors an upstream answers with are answers."""
+class CircuitBreaker:
+    """Counts transport failures in a row for each upstream; an error that an upstream answers with is no failure."""
 
     def __init__(self, servers: Mapping[str, Server], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._circuits = {id: _Circuit(server.breaker) for id, server in servers.items() if server.breaker.failures > 0}
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Nothing changes in a list."""
+        """Returns the items unchanged."""
         return items
 
-    def state(self, upstream: str) -> State:
-        """The state of an upstream's breaker; closed where it has none."""
+    def state(self, upstream: str) -> CircuitState:
+        """Returns the state of an upstream's circuit; closed if it has no breaker."""
         circuit = self._circuits.get(upstream)
-        return circuit.state if circuit is not None else State.CLOSED
+        return circuit.state if circuit is not None else CircuitState.CLOSED
 
     def concerns(self, route: Route) -> bool:
-        """Upstreams that have a breaker."""
+        """Whether the upstream has a breaker."""
         return route.upstream in self._circuits
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises CircuitOpen, with the seconds until the next attempt, without asking the upstream."""
+        """Raises CircuitOpen while the circuit is open, with the seconds until the next attempt."""
         circuit = self._circuits.get(call.route.upstream)
         if circuit is None:
             return await call_next(call)
         probe = self._admitted(circuit, call)
-        event = Event.UNDECIDED
+        event = CircuitEvent.UNDECIDED
         try:
             result = await call_next(call)
-            event = Event.SUCCEEDED
+            event = CircuitEvent.SUCCEEDED
             return result
         except ServerUnavailable:
             circuit.failures += 1
-            event = Event.FAILED_TOO_OFTEN if circuit.failures >= circuit.rules.failures else Event.FAILED
+            event = CircuitEvent.FAILED_TOO_OFTEN if circuit.failures >= circuit.rules.failures else CircuitEvent.FAILED
             raise
         except (ProtocolError, PermissionDenied, ResultTooLarge):
-            event = Event.SUCCEEDED
+            event = CircuitEvent.SUCCEEDED
             raise
         finally:
             if probe:
                 circuit.probing = False
             circuit.move(event, self._clock())
-            if circuit.state is State.OPEN and event is Event.FAILED_TOO_OFTEN:
+            if circuit.state is CircuitState.OPEN and event is CircuitEvent.FAILED_TOO_OFTEN:
                 call.notes.append(f"breaker: open after {circuit.failures} failures")
 
     def _admitted(self, circuit: _Circuit, call: Call) -> bool:
         """Whether this call is the probe. Raises CircuitOpen."""
         now = self._clock()
-        if circuit.state is State.CLOSED:
+        if circuit.state is CircuitState.CLOSED:
             return False
         left = circuit.opened + circuit.rules.cooldown - now
-        if circuit.state is State.OPEN and left <= 0:
-            circuit.move(Event.COOLED_DOWN, now)
-        if circuit.state is State.HALF_OPEN and not circuit.probing:
+        if circuit.state is CircuitState.OPEN and left <= 0:
+            circuit.move(CircuitEvent.COOLED_DOWN, now)
+        if circuit.state is CircuitState.HALF_OPEN and not circuit.probing:
             circuit.probing = True
             call.notes.append("breaker: this call tries whether the server is back")
             return True
         server = call.route.upstream
-        wait = max(left, 1.0) if circuit.state is State.OPEN else 1.0
+        wait = max(left, 1.0) if circuit.state is CircuitState.OPEN else 1.0
         text = (
             f"The server {server!r} failed {circuit.failures} times in a row and is left alone for {wait:.0f} s "
             f"(setting: servers.{server}.breaker)."

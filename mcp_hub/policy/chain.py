@@ -1,4 +1,4 @@
-"""The rules in their order, made from the configuration."""
+"""All policies of a configuration, in their fixed order."""
 
 from __future__ import annotations
 
@@ -12,77 +12,77 @@ from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.policy import Call, Chain, Json, Next, Policy, compose
 from mcp_hub.policy.access import Access
-from mcp_hub.policy.breaker import Breaker
-from mcp_hub.policy.deadline import Deadline
-from mcp_hub.policy.fallback import Fallback, Scrape
-from mcp_hub.policy.flow import Flow, Used
+from mcp_hub.policy.breaker import CircuitBreaker
+from mcp_hub.policy.call_record import RecordLabels
+from mcp_hub.policy.data_flow import FlowPolicy, UsedLabels
+from mcp_hub.policy.deadline import DeadlinePolicy
+from mcp_hub.policy.fallback import FallbackPolicy, Scrape
 from mcp_hub.policy.guard import FilterResults, UrlGuard
-from mcp_hub.policy.limits import Limits
+from mcp_hub.policy.limits import LimitsPolicy
 from mcp_hub.policy.long_results import LongResults
-from mcp_hub.policy.pins import Pins
-from mcp_hub.policy.presentation import Presentation
-from mcp_hub.policy.preset import Preset
-from mcp_hub.policy.retry import Retry
-from mcp_hub.policy.screen import Screen
+from mcp_hub.policy.pins import PinReview
+from mcp_hub.policy.presentation import Presentation, Preset
+from mcp_hub.policy.retry import RetryPolicy
+from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.selection import Selection
 from mcp_hub.policy.shape_result import Function, ShapeResult
-from mcp_hub.policy.trace import Labels, Measure, Trace
+from mcp_hub.policy.trace import Measure, Trace
 from mcp_hub.policy.validate import Validate
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
-from mcp_hub.security.pinning import Pinned
-from mcp_hub.security.redaction import Redaction
+from mcp_hub.security.pinning import PinRecord
+from mcp_hub.security.redaction import Redactor
 
 if TYPE_CHECKING:
     from mcp_hub.policy.spans import Spans, Tracer
 
 AT_ONCE: Final = 32
-"""Tools or prompts that are shaped in one step."""
+"""Tools or prompts shaped in one step of a build."""
 
 MakesTracer = Callable[[], Awaitable["Tracer | None"]]
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The chain, and the rules somebody asks something besides."""
+    """The chain of a configuration, and the policies that other parts query directly."""
 
     chain: Chain
     access: Access
     guard: UrlGuard
     trace: Trace
-    breaker: Breaker
+    breaker: CircuitBreaker
     shaping: tuple[Policy, ...]
-    """Those that change results."""
-    pins: Pins
-    screen: Screen
+    """The policies that change results."""
+    pins: PinReview
+    screen: ScreenReview
     spans: Spans | None = None
 
     async def watched(self, call: Call, call_next: Next) -> Json:
-        """What the hub does itself, recorded as the calls that go through the rules."""
+        """Runs a call that the hub answers itself, recorded and traced like any other."""
         outermost = (self.spans, self.trace) if self.spans is not None else (self.trace,)
         return await compose(outermost, call_next)(call)
 
     def shape(self, items: Sequence[Item]) -> Generator[None, None, list[Item]]:
-        """The items of one upstream as they may be listed, from what it lists itself, in steps."""
+        """Applies all policies to what an upstream lists, in steps; returns the items as they may be listed."""
         yield from self.access.look(items)
         shaped: list[Item] = []
         at = 0
         while at < len(items):
             yield
-            # URIs are read in many spellings, which takes a hundred times as long as what is done to a tool.
+            # A URI is read in many spellings, which takes a hundred times as long as shaping a tool.
             number = 1 if items[at].route.kind in (RESOURCES, TEMPLATES) else AT_ONCE
             shaped += self.chain.shape(items[at : at + number])
             at += number
         return shaped
 
     def instructions(self, upstream: str, text: str | None) -> str | None:
-        """What a server says of itself, if that may be passed on."""
+        """Returns a server's instructions if they may be passed on, else None."""
         if text is None:
             return None
-        # Both are asked, so that each can tell of what it has found.
+        # Both reviews run, so that each can log what it finds.
         passes = [review.passes_instructions(upstream, text) for review in (self.pins, self.screen)]
         return text if all(passes) else None
 
     async def shaped(self, call: Call, result: Json) -> Json:
-        """A result that did not come through the chain, as if it had."""
+        """Applies the result-shaping policies to a result that did not come through the chain."""
 
         async def given(_: Call) -> Json:
             return result
@@ -90,7 +90,7 @@ class Rules(msgspec.Struct, frozen=True):
         return await compose(self.shaping, given)(call)
 
     def reaches(self, route: Route, profile: str | None) -> bool:
-        """Whether callers of a profile may hear of a resource."""
+        """Whether callers of a profile may see a resource."""
         return self.access.why(route, profile) is None and not self.guard.hides(route)
 
 
@@ -100,33 +100,39 @@ def make_rules(
     innermost: Next,
     *,
     record: Callable[[Json], None] | None,
-    labels: Labels,
-    used: Used,
+    labels: RecordLabels,
+    used: UsedLabels,
     listed: Callable[[Route], Json | None],
     scrape: Scrape,
     run_function: Function,
     long_results: LongResults,
-    pinned: Mapping[str, Pinned],
+    pinned: Mapping[str, PinRecord],
     measure: Measure | None = None,
     tracer: MakesTracer | None = None,
     in_program: bool = False,
 ) -> Rules:
-    """All rules of a configuration, from the outermost to the innermost.
+    """Makes all policies of a configuration, from the outermost to the innermost.
 
-    `record` gets a record of every call, `labels` name callers in it, `used` is for Flow;
-    `listed(route)` is a tool as its server lists it, `scrape` is for Fallback,
-    `run_function` and `long_results` are for ShapeResult, `pinned` is for Pins, `measure` for Trace;
-    `tracer` is for Spans, None where no call is traced; `in_program`: the hub is that of a program, whose calls may
-    bring presets.
+    Args:
+        record: Takes the record of every call; None: no records.
+        labels: Names calls and callers in records.
+        used: The data-flow labels that sessions have used.
+        listed: Returns a tool as its server lists it.
+        scrape: Fetches a page, for the fallback.
+        run_function: Runs a post-processor of the user's.
+        pinned: The pins, by id of the server.
+        measure: Takes the metrics of every call.
+        tracer: Returns a tracer once it is ready; None: calls are not traced.
+        in_program: Whether the hub runs in a program, whose calls may bring presets.
     """
     servers = {server.id: server for server in config.servers}
     browsers = [server.id for server in config.servers if server.browser]
-    pins, screen = Pins(config, pinned), Screen(config)
+    pins, screen = PinReview(config, pinned), ScreenReview(config)
     access = Access(config, selection, (pins, screen))
-    flow = Flow(servers, config.flows, used)
-    guard, breaker = UrlGuard(config.guard, browsers), Breaker(servers)
+    flow = FlowPolicy(servers, config.flows, used)
+    guard, breaker = UrlGuard(config.guard, browsers), CircuitBreaker(servers)
     presentation = Presentation(servers)
-    redaction = Redaction(secrets_of(config))
+    redaction = Redactor(secrets_of(config))
     preset = Preset(servers, of_calls=in_program)
     trace = Trace(
         record,
@@ -148,15 +154,15 @@ def make_rules(
             trace,
             access,
             flow,
-            Deadline(servers),
+            DeadlinePolicy(servers),
             *shaping,
             preset,
             Validate(servers, lambda route: _input_schema(presentation, route, listed(route)), preset.hidden),
             guard,
-            Fallback(config.fallback, scrape),
-            Retry(servers, lambda route: _annotations(listed(route))),
+            FallbackPolicy(config.fallback, scrape),
+            RetryPolicy(servers, lambda route: _annotations(listed(route))),
             breaker,
-            Limits(servers),
+            LimitsPolicy(servers),
             presentation,
         ),
         innermost,

@@ -1,34 +1,131 @@
-"""The time of one call: in total, and without a sign of progress."""
+"""The deadline of one call, in total and without progress, and the time limit it is made of."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from mcp_hub.catalog.catalog import Item
 from mcp_hub.config.models import Server
 from mcp_hub.errors import DeadlineExceeded
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.patterns import RulesOfTools
-from mcp_hub.policy.time_limit import TimeLimit
+from mcp_hub.policy.patterns import ToolRulesTable
+
+LONG: Final = 10.0
+"""Limits of at least so many seconds share timers."""
+STEP: Final = 0.5
+"""Seconds by which a long limit may be late: limits within one step end together."""
 
 
-class Deadline:
-    """Ends a call at its deadline, retries and fallback included; the upstream is told to cancel, its session stays.
+class _TimerWheel:
+    """The timer wheel for the long limits of one loop: one timer for each step, none while there are no limits."""
 
-    An idle deadline is put off by every progress notification, never beyond the total one.
+    def __init__(self) -> None:
+        self._steps: dict[int, set[TimeLimit]] = {}
+
+    def step(self, loop: asyncio.AbstractEventLoop, when: float) -> set[TimeLimit]:
+        """Returns the set of limits that end in the step of `when`; limits are removed as they are left."""
+        number = int(when / STEP) + 1
+        found = self._steps.get(number)
+        if found is None:
+            found = self._steps[number] = set()
+            loop.call_at(number * STEP, self._end, number)
+        return found
+
+    def _end(self, number: int) -> None:
+        for limit in tuple(self._steps.pop(number)):
+            limit._expire()
+
+
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _TimerWheel] = WeakKeyDictionary()
+"""The values must not refer to their loop, which would then never be freed."""
+
+
+class TimeLimit:
+    """`with TimeLimit(seconds):` cancels the task after so many seconds and raises TimeoutError when the block is left.
+
+    Does what `asyncio.timeout` does, for a quarter of the cost if it is long. To be made and left in the same task.
+    `when` is in the loop's time; None: it is suspended.
+    """
+
+    __slots__ = ("_cancelling", "_expired", "_handle", "_loop", "_step", "_task", "when")
+
+    def __init__(self, seconds: float) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a time limit is for a task")
+        self._loop = loop = task.get_loop()
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._handle: asyncio.TimerHandle | None = None
+        self._step: set[TimeLimit] | None = None
+        self._expired = False
+        self.when: float | None = None
+        self.reschedule(loop.time() + seconds)
+
+    def __enter__(self) -> TimeLimit:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._disarm()
+        if self._expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    @property
+    def expired(self) -> bool:
+        """Whether it has cancelled its task."""
+        return self._expired
+
+    def reschedule(self, when: float | None) -> None:
+        """Moves the end to another time of the loop; None suspends it."""
+        self._disarm()
+        self.when = when
+        if when is None:
+            return
+        if when - self._loop.time() < LONG:
+            self._handle = self._loop.call_at(when, self._expire)
+            return
+        shared = _of_loops.get(self._loop)
+        if shared is None:
+            shared = _of_loops[self._loop] = _TimerWheel()
+        self._step = shared.step(self._loop, when)
+        self._step.add(self)
+
+    def _disarm(self) -> None:
+        if self._step is not None:
+            self._step.discard(self)
+            self._step = None
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _expire(self) -> None:
+        self._disarm()
+        self._expired = True
+        self._task.cancel()
+
+
+class DeadlinePolicy:
+    """Ends a call at its deadline, retries and fallback included. The upstream is told to cancel; its session stays.
+
+    Every progress notification extends the idle deadline, never beyond the total one.
     """
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
         self._servers = servers
-        self._rules = RulesOfTools(servers)
+        self._rules = ToolRulesTable(servers)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Nothing changes in a list."""
+        """Returns the items unchanged."""
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises DeadlineExceeded, naming the limit and its setting."""
+        """Raises DeadlineExceeded, which names the limit and its setting."""
         server = call.route.upstream
         rules, deadlines = self._rules(call.route), self._servers[server].deadlines
         total = rules.timeout if rules.timeout is not None else deadlines.call
@@ -48,7 +145,7 @@ class Deadline:
 
 
 async def _while_busy(idle: float, call: Call, call_next: Next) -> Json:
-    """The call, as long as something is heard of it every `idle` seconds."""
+    """Runs the call as long as it reports progress at least every `idle` seconds. Raises DeadlineExceeded."""
     scope = TimeLimit(idle)
     relay = call.on_progress
 

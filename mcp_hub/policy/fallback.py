@@ -1,4 +1,4 @@
-"""When a server fails to scrape a page, the hub fetches the page itself."""
+"""The fallback for scraping: when a server fails to read a page, the hub fetches it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from mcp_hub.catalog.catalog import Item, Route
-from mcp_hub.config import rules
+from mcp_hub.config.root_rules import FailureClass, FallbackSettings
 from mcp_hub.errors import (
     CallError,
     CircuitOpen,
@@ -18,7 +18,7 @@ from mcp_hub.errors import (
     UpstreamAnswered,
 )
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.guard import ToolNames
+from mcp_hub.policy.patterns import ToolNames
 from mcp_hub.protocol.kinds import TOOLS
 
 META_KEY: Final = "mcp-hub/fallback"
@@ -27,24 +27,24 @@ URL_ARGUMENTS: Final = ("url", "uri", "link", "href", "webpage", "website")
 Scrape = Callable[[str, float], Awaitable[Json]]
 
 
-class Fallback:
-    """`scrape(url, seconds)` answers in the place of a tool that failed in one of the ways of the configuration."""
+class FallbackPolicy:
+    """Answers with `scrape(url, seconds)` when a scraping tool fails in one of the configured ways."""
 
-    def __init__(self, fallback: rules.Fallback, scrape: Scrape) -> None:
+    def __init__(self, fallback: FallbackSettings, scrape: Scrape) -> None:
         self._rules = fallback
         self._tools = ToolNames(fallback.tools)
         self._scrape = scrape
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Nothing changes in a list."""
+        """Returns the items unchanged."""
         return items
 
     def concerns(self, route: Route) -> bool:
-        """Tools that scrape."""
+        """Whether it is a scraping tool."""
         return route.kind is TOOLS and route in self._tools
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises what the server's own attempt raised if the page cannot be fetched either."""
+        """Raises what the server's attempt raised if the hub cannot fetch the page either."""
         url = self._url(call)
         if url is None:
             return await call_next(call)
@@ -90,8 +90,8 @@ class Fallback:
         return next((url for url in found if isinstance(url, str) and url.strip()), None)
 
 
-def _class_of(failure: Exception | None, result: Json | None) -> rules.FailureClass | None:
-    """The class of a failure, by type; None for a success and for what is no failure of the server's."""
+def _class_of(failure: Exception | None, result: Json | None) -> FailureClass | None:
+    """Returns the class of a failure; None for a success and for errors that are not the server's."""
     if isinstance(failure, ServerUnavailable | CircuitOpen | SignInMissing):
         return "transport"
     if isinstance(failure, DeadlineExceeded):
@@ -109,7 +109,7 @@ def _outcome(result: Json | None, failure: Exception | None) -> Json:
 
 
 def _marked(page: Json, code: str, upstream: str) -> Json:
-    """The page as it is, and after it that it does not come from the server."""
+    """Returns the page with a note that the hub fetched it."""
     content: list[Any] = list(page.get("content") or [])
     content.append({"type": "text", "text": f"(fetched by the hub with MarkItDown: {upstream!r} failed with {code})"})
     meta = {**(page.get("_meta") or {}), META_KEY: {"used": "markitdown", "because": code}}

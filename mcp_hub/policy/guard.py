@@ -1,60 +1,45 @@
-"""The guard: tools that fetch pages must not be used for the URLs of its rules."""
+"""The guard: refuses URLs of its rules in calls of guarded tools, and drops links to them from search results."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from mcp_hub.catalog.catalog import Item, Route
-from mcp_hub.config import rules
+from mcp_hub.config.root_rules import GuardSettings
 from mcp_hub.errors import GuardBlocked
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next, unknown_name
-from mcp_hub.policy.patterns import Patterns
-from mcp_hub.policy.search_results import without_guarded
-from mcp_hub.protocol.frames import weighs_more
+from mcp_hub.policy.patterns import ToolNames
+from mcp_hub.protocol.frames import FrameError, decode, encode, weighs_more
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.security.url_rules import UrlRules, strings_in
-from mcp_hub.security.urls import QUICK_WORK, Work
+from mcp_hub.security.urls import QUICK_WORK, WorkBudget
 
 META_KEY: Final = "mcp-hub/guard"
 
 
-def url_rules(guard: rules.Guard) -> UrlRules:
-    """The rules about URLs in the configuration."""
+def url_rules(guard: GuardSettings) -> UrlRules:
+    """Returns the URL rules of the configuration."""
     return UrlRules(guard.huggingface, guard.deny_urls, guard.allow_urls, guard.message)
 
 
-class ToolNames:
-    """Tools given as `tool`, of any upstream, or `upstream/tool`; patterns over original names."""
-
-    def __init__(self, written: Iterable[str]) -> None:
-        given = tuple(written)
-        self._names = Patterns(one for one in given if "/" not in one)
-        self._pairs = Patterns(one for one in given if "/" in one)
-
-    def __contains__(self, route: Route) -> bool:
-        if self._names.match(route.name):
-            return True
-        return bool(self._pairs) and self._pairs.match(f"{route.upstream}/{route.name}")
-
-
 class UrlGuard:
-    """Refuses guarded tools a URL of the rules before anybody is asked, and says the rule where they are listed.
+    """Refuses calls of guarded tools with a URL of the rules, and states the rule in the tools' descriptions.
 
     Resources whose URI is such a URL are neither listed nor readable. All tools of `browsers` are guarded.
     """
 
-    def __init__(self, guard: rules.Guard, browsers: Collection[str] = ()) -> None:
+    def __init__(self, guard: GuardSettings, browsers: Collection[str] = ()) -> None:
         self._rules = url_rules(guard)
         self._tools = ToolNames(guard.tools)
         self._browsers = frozenset(browsers)
         self._message = guard.message
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Guarded tools with the rule in their description and `_meta`; no resource of a refused URL."""
+        """Adds the rule to guarded tools' descriptions and `_meta`, and removes resources of refused URLs."""
         if not self._rules:
             return items
         return [shown for item in items if (shown := self._shown(item)) is not None]
@@ -96,11 +81,11 @@ class UrlGuard:
         return route.upstream in self._browsers or route in self._tools
 
     def concerns(self, route: Route) -> bool:
-        """Guarded tools, and what clients name by a URI."""
+        """Whether it is a guarded tool, or named by a URI."""
         return bool(self._rules) and (route.kind is not TOOLS or self._guards(route))
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises GuardBlocked; UnknownName for a resource, which is then as if it were not there."""
+        """Raises GuardBlocked, and UnknownName for a resource of a refused URL."""
         if not self._rules:
             return await call_next(call)
         if call.method != TOOLS.act_method:
@@ -126,9 +111,9 @@ class UrlGuard:
             )
 
     async def _refused(self, arguments: Any) -> str | None:
-        """The rule that refuses a URL in the arguments; what takes too long for the loop is read in a thread."""
+        """Returns the rule that refuses a URL in the arguments; large ones are read in a thread."""
         if not weighs_more(arguments):
-            work = Work(QUICK_WORK)
+            work = WorkBudget(QUICK_WORK)
             rule = self._rules.refuses_any(strings_in(arguments), work)
             if not work.over:
                 return rule
@@ -136,28 +121,36 @@ class UrlGuard:
 
 
 def _literal(route: Route) -> str:
-    """A URI, of a template what stands before its first expression."""
+    """Returns a URI, or the part of a template before its first expression."""
     return route.name.partition("{")[0] if route.kind is TEMPLATES else route.name
 
 
-class FilterResults:
-    """Drops what the guard would not let be opened from the results of search tools."""
+LINK_KEYS: Final = frozenset({"link", "url", "href", "uri", "permalink", "targeturl", "sourceurl", "pageurl", "weburl"})
+"""Fields, in any case and with any `_`, in which a search result has its page; those of images are none."""
+MAX_WORK: Final = 5_000_000
+"""Units of work for all links of one result, some 80,000 links."""
+MAX_TEXT: Final = 8 * 1024 * 1024
+MAX_DEPTH: Final = 60
 
-    def __init__(self, guard: rules.Guard) -> None:
+
+class FilterResults:
+    """Drops links that the guard refuses from the results of search tools."""
+
+    def __init__(self, guard: GuardSettings) -> None:
         self._rules = url_rules(guard)
         self._tools = ToolNames(guard.filter_results)
         self._active = bool(guard.filter_results) and bool(self._rules)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Nothing changes in a list."""
+        """Returns the items unchanged."""
         return items
 
     def concerns(self, route: Route) -> bool:
-        """Tools whose results are to be filtered."""
+        """Whether the tool's results are filtered."""
         return self._active and route in self._tools
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """The result without guarded links."""
+        """Returns the result without guarded links."""
         result = await call_next(call)
         if not self._active or call.method != TOOLS.act_method or call.route not in self._tools:
             return result
@@ -168,3 +161,74 @@ class FilterResults:
         if dropped:
             call.notes.append(f"filter_results: {dropped} guarded links dropped")
         return kept
+
+
+def without_guarded(result: Json, rules: UrlRules) -> tuple[Json, int]:
+    """Returns (the result without list members that link to a refused URL, how many were dropped).
+
+    Reads JSON in text blocks, `structuredContent` and resource links. A result of which nothing is dropped is returned
+    as the same object. Links beyond `MAX_WORK` are dropped unread.
+    """
+    dropped = 0
+    changes: Json = {}
+    work = WorkBudget(MAX_WORK)
+    content = result.get("content")
+    if isinstance(content, list):
+        kept: list[Any] = []
+        for block in content:
+            changed, number = _block(block, rules, work)
+            dropped += number
+            if changed is not None:
+                kept.append(changed)
+        if len(kept) != len(content) or any(one is not other for one, other in zip(kept, content, strict=True)):
+            changes["content"] = kept
+    structured = result.get("structuredContent")
+    if isinstance(structured, dict | list):
+        changed, number = _cleaned(structured, rules, work)
+        dropped = max(dropped, number)
+        if changed is not structured:
+            changes["structuredContent"] = changed
+    return ({**result, **changes}, dropped) if changes else (result, 0)
+
+
+def _block(block: Any, rules: UrlRules, work: WorkBudget) -> tuple[Any, int]:
+    if not isinstance(block, dict):
+        return block, 0
+    if block.get("type") == "resource_link":
+        uri = block.get("uri")
+        return (None, 1) if isinstance(uri, str) and rules.refuses_uri(uri, work) else (block, 0)
+    text = block.get("text")
+    if block.get("type") != "text" or not isinstance(text, str) or len(text) > MAX_TEXT:
+        return block, 0
+    if not text.lstrip().startswith(("{", "[")):
+        return block, 0
+    try:
+        value = decode(text.encode("utf-8", "surrogatepass"))
+    except FrameError:
+        return block, 0
+    changed, number = _cleaned(value, rules, work)
+    return (block, 0) if changed is value else ({**block, "text": encode(changed).decode()}, number)
+
+
+def _cleaned(value: Any, rules: UrlRules, work: WorkBudget, depth: int = 0) -> tuple[Any, int]:
+    if depth > MAX_DEPTH:
+        return value, 0
+    if isinstance(value, dict):
+        members = {key: _cleaned(one, rules, work, depth + 1) for key, one in value.items()}
+        if all(changed is value[key] for key, (changed, _) in members.items()):
+            return value, 0
+        return {key: changed for key, (changed, _) in members.items()}, sum(number for _, number in members.values())
+    if isinstance(value, list):
+        kept = [_cleaned(one, rules, work, depth + 1) for one in value if not _is_guarded(one, rules, work)]
+        number = len(value) - len(kept) + sum(dropped for _, dropped in kept)
+        return ([changed for changed, _ in kept], number) if number else (value, 0)
+    return value, 0
+
+
+def _is_guarded(member: Any, rules: UrlRules, work: WorkBudget) -> bool:
+    if isinstance(member, str):
+        return "://" in member and " " not in member and rules.refuses_uri(member, work) is not None
+    if not isinstance(member, dict):
+        return False
+    links = (one for key, one in member.items() if isinstance(one, str) and key.lower().replace("_", "") in LINK_KEYS)
+    return any(rules.refuses_uri(link, work) is not None for link in links)

@@ -1,38 +1,163 @@
-"""How many calls one upstream gets at once and per second, and how many may wait for a place."""
+"""Limits of one upstream: calls at once, calls per second, and the fair queue of calls that wait for a slot."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from mcp_hub.catalog.catalog import Item
-from mcp_hub.config import rules
+from mcp_hub.config.entry_rules import LimitSettings
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.bucket import Bucket
-from mcp_hub.policy.waiting import Waiting
 from mcp_hub.security.principals import Principal, principal_of
 
+
+class TokenBucket(msgspec.Struct):
+    """A token bucket: `rate` tokens come back per second, at most `room` in all."""
+
+    rate: float
+    room: float
+    tokens: float
+    seen: float
+
+    @classmethod
+    def full(cls, rate: float, now: float, room: float | None = None) -> TokenBucket:
+        """Returns a full bucket. The default `room` is the tokens of one second, at least one."""
+        room = max(rate, 1.0) if room is None else room
+        return cls(rate, room, room, now)
+
+    def wait(self, now: float) -> float:
+        """Takes a token and returns 0, or returns the seconds until there is one."""
+        self.tokens = min(self.room, self.tokens + (now - self.seen) * self.rate)
+        self.seen = now
+        if self.tokens >= 1:
+            self.tokens -= 1
+            return 0.0
+        return (1 - self.tokens) / self.rate
+
+
+class QueuedCall(NamedTuple):
+    """A call that waits for a slot."""
+
+    caller: Hashable | None
+    future: asyncio.Future[None]
+
+
+class FairQueue:
+    """The fair queue: principals take turns, then callers of a principal, then calls of a caller in order."""
+
+    def __init__(self) -> None:
+        self._principals: OrderedDict[Principal, _PrincipalQueue] = OrderedDict()
+        self.size = 0
+
+    def add(self, caller: Hashable | None) -> QueuedCall:
+        """Adds a call behind the other calls of its caller."""
+        entry = QueuedCall(caller, asyncio.get_running_loop().create_future())
+        self._principals.setdefault(principal_of(caller), _PrincipalQueue()).add(entry)
+        self.size += 1
+        return entry
+
+    def has(self, entry: QueuedCall) -> bool:
+        """Whether a call still waits."""
+        turns = self._principals.get(principal_of(entry.caller))
+        return turns is not None and turns.has(entry)
+
+    def remove(self, entry: QueuedCall, *, served: bool = False) -> None:
+        """Removes a call; with `served` its caller goes behind all others."""
+        principal = principal_of(entry.caller)
+        turns = self._principals[principal]
+        turns.remove(entry, served=served)
+        self.size -= 1
+        if not turns.size:
+            del self._principals[principal]
+        elif served:
+            self._principals.move_to_end(principal)
+
+    def next(self, free_for: Callable[[Hashable | None], bool], taken: Mapping[Principal, int]) -> QueuedCall | None:
+        """Returns the next call: of the principal with the fewest slots `taken`. None: no caller may have a slot."""
+        first = [(taken.get(whose, 0), turns.first(free_for)) for whose, turns in self._principals.items()]
+        return min(
+            ((count, one) for count, one in first if one is not None), key=lambda pair: pair[0], default=(0, None)
+        )[1]
+
+    def room_for(self, caller: Hashable | None) -> QueuedCall | None:
+        """Returns the last call of whoever has most waiting, if `caller` would have fewer; None: the caller must give
+        way."""
+        principal = principal_of(caller)
+        most = max(self._principals, key=lambda one: self._principals[one].size, default=principal)
+        if most == principal:
+            turns = self._principals.get(principal)
+            return turns.room_for(caller) if turns is not None else None
+        mine = self._principals.get(principal)
+        if self._principals[most].size <= (mine.size if mine is not None else 0) + 1:
+            return None
+        return self._principals[most].last()
+
+
+class _PrincipalQueue:
+    """The waiting calls of one principal."""
+
+    def __init__(self) -> None:
+        self._callers: OrderedDict[Hashable | None, deque[QueuedCall]] = OrderedDict()
+        self.size = 0
+
+    def add(self, entry: QueuedCall) -> None:
+        self._callers.setdefault(entry.caller, deque()).append(entry)
+        self.size += 1
+
+    def has(self, entry: QueuedCall) -> bool:
+        return entry in self._callers.get(entry.caller, ())
+
+    def remove(self, entry: QueuedCall, *, served: bool) -> None:
+        queue = self._callers[entry.caller]
+        queue.remove(entry)
+        self.size -= 1
+        if not queue:
+            del self._callers[entry.caller]
+        elif served:
+            self._callers.move_to_end(entry.caller)
+
+    def first(self, free_for: Callable[[Hashable | None], bool]) -> QueuedCall | None:
+        for caller, queue in self._callers.items():
+            if free_for(caller) and (entry := next((one for one in queue if not one.future.done()), None)) is not None:
+                return entry
+        return None
+
+    def last(self) -> QueuedCall | None:
+        """Returns the newest call of the caller that has most."""
+        queue = max(self._callers.values(), key=len)
+        return next((one for one in reversed(queue) if not one.future.done()), None)
+
+    def room_for(self, caller: Hashable | None) -> QueuedCall | None:
+        if self.size == len(self._callers):
+            return None  # each caller has one call only
+        longest = max(map(len, self._callers.values()))
+        return self.last() if longest > len(self._callers.get(caller, ())) + 1 else None
+
+
 MAX_CALLERS: Final = 10_000
-"""Callers whose rate is remembered; the longest unseen goes first."""
+"""Callers whose bucket is kept; of more, the least recent are dropped."""
 
 
-class _Places:
-    """The places of one upstream."""
+class _Slots:
+    """The concurrency slots of one upstream."""
 
-    def __init__(self, server: str, limits: rules.Limits) -> None:
+    def __init__(self, server: str, limits: LimitSettings) -> None:
         self._server = server
         self._limits = limits
         self._taken = 0
         self._of_caller: dict[Hashable, int] = {}
         self._of_principal: dict[Principal, int] = {}
-        self.waiting = Waiting()
+        self.waiting = FairQueue()
 
     def take(self, caller: Hashable | None) -> bool:
-        """Take a place if there is one now. Nobody who may have it waits: it would have been given away."""
+        """Takes a slot if one is free, and says whether it did. A free slot never has a call waiting for it."""
         if not self._free_for(caller):
             return False
         self._enter(caller)
@@ -48,7 +173,7 @@ class _Places:
         _one_more(self._of_principal, principal_of(caller))
 
     async def wait(self, caller: Hashable | None) -> None:
-        """Wait for a place and take it. Raises Overloaded where too many wait."""
+        """Waits for a slot and takes it. Raises Overloaded if too many calls wait."""
         if self.waiting.size >= self._limits.waiting:
             self._make_room(caller)
         entry = self.waiting.add(caller)
@@ -62,7 +187,8 @@ class _Places:
             raise
 
     def _make_room(self, caller: Hashable | None) -> None:
-        """Who has most calls waiting gives up its last, for one who has fewer. Raises Overloaded."""
+        """Removes the last call of whoever has most waiting, for a caller with fewer. Raises Overloaded if there is
+        none."""
         text = f"{self._server!r} has {self.waiting.size} calls waiting already; try again in a moment."
         error = Overloaded(text, server=self._server, retry_after=1.0, executed=False)
         last = self.waiting.room_for(caller)
@@ -72,7 +198,7 @@ class _Places:
         last.future.set_exception(error)
 
     def leave(self, caller: Hashable | None) -> None:
-        """Give a place back; the next one gets it."""
+        """Returns a slot and gives it to the next call."""
         self._taken -= 1
         _one_less(self._of_caller, caller)
         _one_less(self._of_principal, principal_of(caller))
@@ -85,21 +211,21 @@ class _Places:
             entry.future.set_result(None)
 
 
-class Limits:
-    """At most `at_once` calls per upstream; up to `waiting` more queue, in turn, the rest is answered `overloaded`."""
+class LimitsPolicy:
+    """Runs at most `at_once` calls per upstream; up to `waiting` more wait in a fair queue, others are refused."""
 
     def __init__(self, servers: Mapping[str, Server], clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = {id: server.limits for id, server in servers.items()}
-        self._places = {id: _Places(id, limits) for id, limits in self._limits.items()}
-        self._buckets: dict[tuple[str, Hashable], Bucket] = {}
+        self._places = {id: _Slots(id, limits) for id, limits in self._limits.items()}
+        self._buckets: dict[tuple[str, Hashable], TokenBucket] = {}
         self._clock = clock
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Nothing changes in a list."""
+        """Returns the items unchanged."""
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises Overloaded, with the seconds after which it is worth another try."""
+        """Raises Overloaded, with the seconds after which to try again."""
         server = call.route.upstream
         self._check_rate(server, call)
         places = self._places[server]
@@ -118,11 +244,11 @@ class Limits:
         now = self._clock()
         for rate, key, whose in (
             (limits.rate_per_caller, (server, call.caller), "one caller"),
-            (limits.rate, (server, Limits), "all callers together"),
+            (limits.rate, (server, LimitsPolicy), "all callers together"),
         ):
             if rate is None:
                 continue
-            bucket = self._buckets.pop(key, None) or Bucket.full(rate, now)
+            bucket = self._buckets.pop(key, None) or TokenBucket.full(rate, now)
             self._buckets[key] = bucket
             while len(self._buckets) > MAX_CALLERS:
                 del self._buckets[next(iter(self._buckets))]

@@ -1,9 +1,11 @@
-"""Results that were too long to be passed on whole, kept for a while so that they can be read in pages."""
+"""Results above their size limit: shortened for the client, and kept whole in pages that it can read. No I/O."""
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
+from itertools import accumulate
 from secrets import token_hex
 from sys import getsizeof
 from typing import Any, Final
@@ -18,12 +20,12 @@ PREFIX: Final = "mcp-hub://result/"
 META_KEY: Final = "mcp-hub/long-result"
 KEPT_SECONDS: Final = 900.0
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of memory, all results together; the oldest goes first. The newest stays even where it alone is larger."""
+"""Bytes of memory of all results; the oldest is dropped first. The newest stays even if it alone is larger."""
 MAX_RESULTS: Final = 1000
 MIN_PAGE: Final = 1024
 
 
-class Page(msgspec.Struct, frozen=True):
+class ResultPage(msgspec.Struct, frozen=True):
     """One page: a part of a text, or one whole piece of other data (base64)."""
 
     mime_type: str
@@ -36,22 +38,22 @@ class Page(msgspec.Struct, frozen=True):
         return getsizeof(self.text) + getsizeof(self.blob)
 
 
-class Pages(msgspec.Struct, frozen=True):
+class ResultPages(msgspec.Struct, frozen=True):
     """A result in pages, and the bytes of memory they take."""
 
-    all: tuple[Page, ...]
+    all: tuple[ResultPage, ...]
     size: int
 
 
 class _Kept(msgspec.Struct, frozen=True):
     caller: Hashable | None
-    pages: tuple[Page, ...]
+    pages: tuple[ResultPage, ...]
     until: float
     size: int
 
 
 class LongResults:
-    """Bound to their callers: nobody else can read one, whatever URI he knows. `clock()` is in seconds."""
+    """Stores long results for a while. Only the caller of a result can read it. `clock()` is in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -59,13 +61,13 @@ class LongResults:
         self._size = 0
 
     def keep(self, result: Json, caller: Hashable | None, page_size: int) -> tuple[str, int]:
-        """(the URI under which the result can be read, how many pages it has of about `page_size` bytes)."""
+        """Stores a result in pages of about `page_size` bytes; returns (its URI, number of pages)."""
         uri, pages = new_uri(), pages_of(result, page_size)
         self.put(uri, pages, caller)
         return uri, len(pages.all)
 
-    def put(self, uri: str, pages: Pages, caller: Hashable | None) -> None:
-        """Keep the pages of a result under one of `new_uri`."""
+    def put(self, uri: str, pages: ResultPages, caller: Hashable | None) -> None:
+        """Stores the pages of a result under a URI of `new_uri`."""
         self._drop_old()
         self._kept[uri.removeprefix(PREFIX)] = _Kept(caller, pages.all, self._clock() + KEPT_SECONDS, pages.size)
         self._size += pages.size
@@ -73,7 +75,7 @@ class LongResults:
             self._drop(next(iter(self._kept)))
 
     def _drop_old(self) -> None:
-        """What is too old is at the front: all are kept for the same time."""
+        """Drops expired results, which are the first: all are stored for the same time."""
         while self._kept and next(iter(self._kept.values())).until < self._clock():
             self._drop(next(iter(self._kept)))
 
@@ -82,11 +84,11 @@ class LongResults:
 
     @staticmethod
     def owns(uri: str) -> bool:
-        """Whether a URI is one of these, kept or not."""
+        """Whether a URI has the form of a long result's."""
         return uri.startswith(PREFIX)
 
     def read(self, uri: str, caller: Hashable | None) -> Json | None:
-        """A page as a result of `resources/read`; None if there is none for this caller."""
+        """Returns a page as the result of `resources/read`, None if this caller has none of that URI."""
         name, slash, number = uri[len(PREFIX) :].partition("/")
         self._drop_old()
         kept = self._kept.get(name)
@@ -105,17 +107,17 @@ class LongResults:
 
 
 def new_uri() -> str:
-    """A URI under which a result can be kept."""
+    """Returns a new URI for a result."""
     return PREFIX + token_hex(16)
 
 
-def pages_of(result: Json, size: int) -> Pages:
+def pages_of(result: Json, size: int) -> ResultPages:
     """The pages of a result, of about `size` bytes each. Takes as long as the result is large."""
     pages = tuple(_pages_of(result, max(size, MIN_PAGE)))
-    return Pages(pages, sum(page.size for page in pages))
+    return ResultPages(pages, sum(page.size for page in pages))
 
 
-def _pages_of(result: Json, size: int) -> Iterator[Page]:
+def _pages_of(result: Json, size: int) -> Iterator[ResultPage]:
     """Texts in parts of at most `size` bytes, everything else whole; at least one.
 
     First those of the content blocks in their order, then one with `structuredContent`, then one with what other
@@ -131,35 +133,35 @@ def _pages_of(result: Json, size: int) -> Iterator[Page]:
     others = {key: value for key, value in result.items() if key not in ("content", "structuredContent")}
     for value in ([structured] if structured is not None else []) + ([others] if others else []):
         found = True
-        yield Page("application/json", text=encode(value).decode())
+        yield ResultPage("application/json", text=encode(value).decode())
     if not found:
-        yield Page("text/plain", text="")
+        yield ResultPage("text/plain", text="")
 
 
-def _pages_of_block(block: Any, size: int) -> Iterator[Page]:
+def _pages_of_block(block: Any, size: int) -> Iterator[ResultPage]:
     fields = block if isinstance(block, dict) else {}
     text, data = fields.get("text"), fields.get("data")
     inner = fields.get("resource")
     if fields.get("type") == "text" and isinstance(text, str):
-        yield from _parts(text, "text/plain", size)
+        yield from _text_pages(text, "text/plain", size)
     elif isinstance(data, str):
-        yield Page(str(fields.get("mimeType", "application/octet-stream")), blob=data)
+        yield ResultPage(str(fields.get("mimeType", "application/octet-stream")), blob=data)
     elif isinstance(inner, dict) and isinstance(inner.get("blob"), str):
-        yield Page(str(inner.get("mimeType", "application/octet-stream")), blob=inner["blob"])
+        yield ResultPage(str(inner.get("mimeType", "application/octet-stream")), blob=inner["blob"])
     elif isinstance(inner, dict) and isinstance(inner.get("text"), str):
-        yield from _parts(inner["text"], str(inner.get("mimeType", "text/plain")), size)
+        yield from _text_pages(inner["text"], str(inner.get("mimeType", "text/plain")), size)
     else:
-        yield Page("application/json", text=encode(block).decode())
+        yield ResultPage("application/json", text=encode(block).decode())
 
 
-def _parts(text: str, mime_type: str, size: int) -> Iterator[Page]:
+def _text_pages(text: str, mime_type: str, size: int) -> Iterator[ResultPage]:
     if len(text) * 6 <= size:  # no character is longer in JSON
-        yield Page(mime_type, text=text)
+        yield ResultPage(mime_type, text=text)
         return
     at = 0
     while at < len(text):
         part = head(text[at : at + size], size)
-        yield Page(mime_type, text=part)
+        yield ResultPage(mime_type, text=part)
         at += len(part)
 
 
@@ -169,20 +171,151 @@ def head(text: str, size: int) -> str:
     No character is cut in half, those outside the first plane included, and no pair of surrogates.
     """
     text = text[: max(size, 1)]  # no character is shorter than a byte
-    size_of_all = _written(text)
+    size_of_all = _json_size(text)
     if len(text) <= 1 or size_of_all <= size:
         return text
     # Texts are mostly of one script, so a guess is nearly right; no character is shorter than a byte, so it bounds.
     guess = max(len(text) * size // size_of_all, 1)
-    over = _written(text[:guess]) - size
+    over = _json_size(text[:guess]) - size
     low, high = (max(guess - over, 1), guess) if over > 0 else (guess, min(guess - over, len(text)))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if _written(text[:middle]) <= size else (low, middle - 1)
+        low, high = (middle, high) if _json_size(text[:middle]) <= size else (low, middle - 1)
     if low > 1 and "\ud800" <= text[low - 1] <= "\udbff":
         low -= 1
     return text[:low]
 
 
-def _written(text: str) -> int:
+def _json_size(text: str) -> int:
     return len(encode(text)) - 2
+
+
+LEAST_TEXT: Final = 64
+"""Bytes below which a part of a text says nothing."""
+_MAX_DEPTH: Final = 50
+_MAX_VALUES: Final = 100_000
+"""Values looked at in one pass, some 0.1 s."""
+_SHARES: Final = (2, 8, 32, 128)
+"""The longest text and list inside of a value, as a share of the room for all of it; tried in this order."""
+
+
+def shortened_content(content: Any, room: int) -> tuple[list[Any], int]:
+    """Returns (the content blocks that fit into `room` bytes, their size in bytes).
+
+    The first text that is too long is cut, at a line or a word where one is near; texts after it are left out. Any
+    other block is whole, or a short text that says what it was.
+    """
+    blocks = content if isinstance(content, list) else []
+    sizes = [len(encode(block)) + 1 for block in blocks]  # and a comma
+    if sum(sizes) <= room:
+        return list(blocks), sum(sizes)
+    notes = [
+        None if _text(block) is not None else _note(block, size) for block, size in zip(blocks, sizes, strict=True)
+    ]
+    least = [0 if note is None else min(size, _size(note)) for note, size in zip(notes, sizes, strict=True)]
+    after = [*reversed([*accumulate(reversed(least), initial=0)])][1:]  # what the notes behind each block need
+    kept: list[Any] = []
+    shown = 0
+    cut = False
+    for block, size, note, needed in zip(blocks, sizes, notes, after, strict=True):
+        free = room - shown - min(needed, room // 4)
+        part = block
+        if size > free or (note is None and cut):
+            part = note
+            if note is None and not cut:
+                part, cut = _cut(block, free), True
+            if part is not None and _size(part) > room - shown:
+                part = None
+        if part is not None:
+            kept.append(part)
+            shown += size if part is block else _size(part)
+    return kept, shown
+
+
+def shortened_values(value: Any, room: int) -> Iterator[Any]:
+    """Yields shorter versions of a JSON value, each of at most `room` bytes, the longest first; maybe none.
+
+    Texts and lists are cut; objects keep all their members and everything its type.
+    """
+    for share in _SHARES:
+        try:
+            shorter = _Trim(max(room // share, LEAST_TEXT)).trimmed(value)
+        except _TooMany:
+            continue
+        if len(encode(shorter)) <= room:
+            yield shorter
+
+
+def without_lone_surrogates(value: Any) -> Any:
+    """Replaces lone surrogates in a JSON value by question marks, so that it can be encoded as UTF-8."""
+    if rb"\ud" not in encode(value):
+        return value
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+class _TooMany(Exception):
+    """There are more values than are looked at."""
+
+
+class _Trim:
+    """One pass over a value: texts and lists get at most `longest` bytes each."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._seen = 0
+
+    def trimmed(self, value: Any, depth: int = 0) -> Any:
+        """A shorter value. Raises _TooMany."""
+        self._seen += 1
+        if self._seen > _MAX_VALUES:
+            raise _TooMany
+        if isinstance(value, str):
+            return value if len(value) * 6 <= self._longest else head(value, self._longest)
+        if isinstance(value, dict) and depth < _MAX_DEPTH:
+            return {name: self.trimmed(member, depth + 1) for name, member in value.items()}
+        if not isinstance(value, list) or depth >= _MAX_DEPTH:
+            return value
+        kept: list[Any] = []
+        left = self._longest
+        for member in value:
+            shorter = self.trimmed(member, depth + 1)
+            left -= _size(shorter)
+            if left < 0:
+                break
+            kept.append(shorter)
+        return kept
+
+
+def _text(block: Any) -> str | None:
+    text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+    return text if isinstance(text, str) else None
+
+
+def _note(block: Any, size: int) -> Any:
+    fields = block if isinstance(block, dict) else {}
+    inner = fields.get("resource")
+    mime_type = fields.get("mimeType", inner.get("mimeType", "") if isinstance(inner, dict) else "")
+    what = f"{str(fields.get('type', 'block'))[:50]} {str(mime_type)[:50]}".strip()
+    return {"type": "text", "text": f"({what} of {size - 1:,} bytes left out)"}
+
+
+def _size(block: Any) -> int:
+    return len(encode(block)) + 1
+
+
+def _cut(block: Any, room: int) -> Any:
+    """A text block of at most so many bytes; None if that would say nothing."""
+    text = block["text"]
+    left = room - _size({**block, "text": ""})
+    return {**block, "text": _at_a_border(head(text, left), text)} if left >= LEAST_TEXT else None
+
+
+def _at_a_border(part: str, text: str) -> str:
+    """The part up to the last line or word, where that is not far back."""
+    if len(part) == len(text):
+        return part
+    for border in ("\n", " "):
+        at = part.rfind(border)
+        if at > len(part) * 0.9:
+            return part[:at]
+    return part

@@ -1,15 +1,23 @@
-"""Patterns over original names, and the rules of one tool found by them; those over URIs are UriRules."""
+"""Patterns over original names, rules about resource URIs, and the rules of one tool that patterns select.
+
+Rule and URI are normalised by one function, `readings`. A rule that refuses has to cover the URI in one way of reading
+it, a rule that allows has to cover it in all of them; a URI without a certain reading is refused.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import translate
+from functools import cached_property, lru_cache
 from typing import Final
+from urllib.parse import unquote
 
+from mcp_hub.catalog import names
 from mcp_hub.catalog.catalog import Route
+from mcp_hub.config.entry_rules import ToolRules
 from mcp_hub.config.models import Server
-from mcp_hub.config.rules import ToolRules
+from mcp_hub.policy.uri_readings import LITERAL, MARKS, UriReading, folded, readings, trimmed
 
 MAX_REMEMBERED: Final = 10_000
 """Names whose rules are remembered; an upstream may make up new ones for ever."""
@@ -33,7 +41,21 @@ class Patterns:
         return name in self._exact or (self._glob is not None and self._glob.match(name) is not None)
 
 
-class RulesOfTools:
+class ToolNames:
+    """Tools given as `tool`, of any upstream, or `upstream/tool`; patterns over original names."""
+
+    def __init__(self, written: Iterable[str]) -> None:
+        given = tuple(written)
+        self._names = Patterns(one for one in given if "/" not in one)
+        self._pairs = Patterns(one for one in given if "/" in one)
+
+    def __contains__(self, route: Route) -> bool:
+        if self._names.match(route.name):
+            return True
+        return bool(self._pairs) and self._pairs.match(f"{route.upstream}/{route.name}")
+
+
+class ToolRulesTable:
     """The ToolRules of each tool: of all patterns that match, in the order of the file, the last word wins."""
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
@@ -67,3 +89,237 @@ class RulesOfTools:
 
 
 NO_RULES: Final = ToolRules()
+
+
+_TOKEN: Final = re.compile(r"(?P<expression>\{[^{}]*\})|(?P<class>\[!?\]?[^\]]*\])|[*?]")
+_EXPRESSION_MARKS: Final = dict(zip(("", "+", "#", ".", "/", ";", "?", "&"), MARKS, strict=False))
+_STAR, _ANY, _CLASS_MARKS = MARKS[8], MARKS[9], MARKS[10:]
+_WILDCARDS: Final = "*?["
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.*?-]*")
+"""A rule for names of tools and prompts, such as `write_*`, which means no URI."""
+_READ: Final = 16
+"""URIs whose readings are kept: several rules look at one after the other."""
+
+
+MAX_PARAMETERS: Final = 64
+"""Parameters of one query that are compared; of more, some may be what a rule refuses."""
+
+
+class UriRules:
+    """Some rules of which one is enough."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._given = tuple(pattern for pattern in patterns if pattern)
+        self._raw = Patterns(self._given)
+        self._about_uris = tuple(pattern for pattern in self._given if not _NAME.fullmatch(pattern))
+
+    @cached_property
+    def _exact(self) -> frozenset[str]:
+        return frozenset(one for one in self._given if names.is_template(one) or not any(c in one for c in _WILDCARDS))
+
+    @cached_property
+    def _everything(self) -> bool:
+        return any(not one.strip("*") for one in self._given)
+
+    def covers(self, uri: str) -> bool:
+        """Whether some server may read a URI, or a template, as one that is meant; case does not count.
+
+        A URI without a certain reading is covered by every rule about URIs, and so is every URI by such a rule.
+        """
+        if not self._about_uris or self._raw.match(uri):
+            return self._raw.match(uri)
+        found = _read(uri)
+        if found is None or not all(rule.readings for rule in self._rules):
+            return True
+        return self._cover(found) or any(query.covers(uri) for query in self._queries)
+
+    def admits(self, uri: str) -> bool:
+        """Whether every server reads a URI, or a template, as one that is meant; case counts."""
+        if uri in self._exact or self._everything:
+            return True
+        found = _read(uri) if self._about_uris else None
+        if found is None:
+            return False
+        matches, ends = self._globs.match, self._ends.match
+        if all(matches(way, one.whole) and ends(way, one.root) for way, one in self._distinct(found)):
+            return True
+        if any(query.admits(uri) for query in self._queries):
+            return True
+        literal = {text for one in found[LITERAL::3] for text in one}
+        return any(all(template.fullmatch(text) for text in literal) for template in self._templates)
+
+    def admits_some(self, template: str) -> bool:
+        """Whether a template may make URIs that are meant; each of them is judged by itself when it is read."""
+        if self.admits(template):
+            return True
+        start = _start(_read(template))
+        return start is not None and any(
+            start.startswith(other) or other.startswith(start)
+            for rule in self._rules
+            if not names.is_template(rule.written) and (other := _start(rule.readings)) is not None
+        )
+
+    def makes(self, uri: str) -> bool:
+        """Whether one of them is a template that a URI may have been made from."""
+        if not self._templates:
+            return False
+        texts = {uri, *(text for one in _read(uri) or () for text in one)}
+        return any(template.fullmatch(text) for template in self._templates for text in texts)
+
+    def _cover(self, found: tuple[UriReading, ...]) -> bool:
+        for way, one in self._distinct(found):
+            for text in dict.fromkeys(one):
+                plain = folded(text)
+                if self._globs.match(way, text) or self._folded.match(way, plain):
+                    return True
+                if way % 3 != LITERAL and self._trimmed.match(way, trimmed(plain)):
+                    return True
+        return False
+
+    def _distinct(self, found: tuple[UriReading, ...]) -> Iterator[tuple[int, UriReading]]:
+        """The readings, without those that another way has as well and compares with the same."""
+        if not self._ends.first:
+            return iter(enumerate(found[:1]))
+        ways = {pair: way for way, pair in enumerate(zip(self._ends.first, found, strict=True))}
+        return ((way, one) for (_, one), way in ways.items())
+
+    @cached_property
+    def _rules(self) -> tuple[_Rule, ...]:
+        return tuple(_Rule(one) for one in self._about_uris)
+
+    @cached_property
+    def _globs(self) -> _Globs:
+        return _Globs(rule.globs() for rule in self._rules)
+
+    @cached_property
+    def _ends(self) -> _Globs:
+        """For URIs without their tail: a rule that names a tail covers those too."""
+        return _Globs(globs for rule in self._rules for globs in (rule.globs(), rule.globs(root=True)))
+
+    @cached_property
+    def _folded(self) -> _Globs:
+        return _Globs(rule.globs(folded) for rule in self._rules)
+
+    @cached_property
+    def _trimmed(self) -> _Globs:
+        return _Globs(rule.globs(lambda text: trimmed(folded(text))) for rule in self._rules)
+
+    @cached_property
+    def _queries(self) -> tuple[_Query, ...]:
+        return tuple(query for one in self._about_uris if (query := _Query.read(one)) is not None)
+
+    @cached_property
+    def _templates(self) -> tuple[names.UriPattern, ...]:
+        found = (names.template_pattern(one) for one in self._about_uris if names.is_template(one))
+        return tuple(one for one in found if one is not None)
+
+
+def alike(uri: str) -> frozenset[str] | None:
+    """Two URIs that some server may take for one have one of these in common; None: no reading is certain."""
+    found = _read(uri)
+    return None if found is None else frozenset(folded(text) for one in found for text in one)
+
+
+@lru_cache(_READ)
+def _read(uri: str) -> tuple[UriReading, ...] | None:
+    """The readings of a URI or a template; expressions of equal operators are the same."""
+    if not uri.isascii() and any(mark in uri for mark in MARKS):
+        return None
+    return readings(names.EXPRESSION.sub(lambda found: _EXPRESSION_MARKS[found[1]], uri) if "{" in uri else uri)
+
+
+def _start(found: tuple[UriReading, ...] | None) -> str | None:
+    """What stands before the first wildcard or expression."""
+    return None if not found else re.split(f"[{MARKS}]", found[LITERAL].whole, maxsplit=1)[0]
+
+
+class _Rule:
+    """One rule, normalised as a URI is, with marks in place of its wildcards and expressions."""
+
+    def __init__(self, written: str) -> None:
+        self.written = written
+        self._classes: list[str] = []
+        marked = _TOKEN.sub(self._mark, written)
+        certain = len(self._classes) <= len(_CLASS_MARKS) and not any(mark in written for mark in MARKS)
+        self.readings = readings(marked) if certain else None
+        self._cut = readings(re.split("[#;]", marked, maxsplit=1)[0]) if certain else None
+
+    def _mark(self, token: re.Match[str]) -> str:
+        if token["expression"] is not None:
+            operator = token[0][1:2]
+            return _EXPRESSION_MARKS.get(operator, _EXPRESSION_MARKS[""])
+        if token["class"] is None:
+            return _STAR if token[0] == "*" else _ANY
+        self._classes.append(token[0])
+        return _CLASS_MARKS[min(len(self._classes), len(_CLASS_MARKS)) - 1]
+
+    def globs(self, change: Callable[[str], str] = str, *, root: bool = False) -> tuple[str, ...]:
+        """A glob for each way of reading, of the normalised text after a change; `root`: without `#` and `;`."""
+        found = self._cut if root else self.readings
+        return tuple(self._glob(change(one.whole), change) for one in found or ())
+
+    def _glob(self, text: str, change: Callable[[str], str]) -> str:
+        made = []
+        for char in text:
+            if char == _STAR:
+                made.append("*")
+            elif char == _ANY:
+                made.append("?")
+            elif char in _CLASS_MARKS:
+                written = self._classes[_CLASS_MARKS.index(char)]
+                made.append(written if change is str else written.casefold())
+            else:
+                made.append(f"[{char}]" if char in _WILDCARDS else char)
+        return "".join(made)
+
+
+class _Globs:
+    """The globs of some rules, one expression for each way of reading; ways with the same globs share it."""
+
+    def __init__(self, rules: Iterable[tuple[str, ...]]) -> None:
+        ways = list(zip(*(globs for globs in rules if globs), strict=True))
+        self.first = tuple(ways.index(globs) for globs in ways)
+        """The first way that has the same globs."""
+        made = {globs: re.compile("|".join(map(translate, dict.fromkeys(globs)))) for globs in set(ways)}
+        self._ways = tuple(made[globs] for globs in ways)
+
+    def match(self, way: int, text: str) -> bool:
+        return bool(self._ways) and self._ways[way].match(text) is not None
+
+
+class _Query:
+    """A rule with a query, `docs://search?q=public*`: parameters are compared one by one, in any order."""
+
+    def __init__(self, base: str, query: str) -> None:
+        self._base = UriRules((base,))
+        self._parameters = [UriRules((one,)) for one in query.split("&") if one]
+
+    @classmethod
+    def read(cls, rule: str) -> _Query | None:
+        """The query of a rule; None where its `?` are wildcards, which they are unless `=` or one `*` follows."""
+        plain = names.EXPRESSION.sub("", rule).partition("#")[0].replace("[?]", "?")
+        end = plain.find("=")
+        if end < 0 and plain.endswith("?*") and not plain.lower().startswith("file:"):
+            end = len(plain)
+        at = plain.rfind("?", 0, end) if end > 0 else -1
+        return cls(plain[:at], plain[at + 1 :]) if at > 0 else None
+
+    def covers(self, uri: str) -> bool:
+        base, given = _split_query(uri)
+        given += [one.replace("+", " ") for one in given] + _split_query(f"?{unquote(uri.partition('?')[2])}")[1]
+        if len(given) > MAX_PARAMETERS:
+            return self._base.covers(base)
+        return self._base.covers(base) and all(any(rule.covers(one) for one in given) for rule in self._parameters)
+
+    def admits(self, uri: str) -> bool:
+        base, given = _split_query(uri)
+        if len(given) > MAX_PARAMETERS or not self._base.admits(base):
+            return False
+        if not all(any(rule.admits(one) for rule in self._parameters) for one in given):
+            return False
+        return all(any(rule.admits(one) for one in given) for rule in self._parameters)
+
+
+def _split_query(uri: str) -> tuple[str, list[str]]:
+    base, _, query = uri.partition("#")[0].partition("?")
+    return base, [one for one in re.split("[&;]", query) if one]

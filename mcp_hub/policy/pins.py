@@ -1,48 +1,162 @@
-"""Tools that are not what they were when somebody looked at them: told of, or hidden and refused until pinned again."""
+"""Pinned tool definitions: the file that records them, and the rule that reports or hides what has changed since."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
-from collections.abc import Generator, Mapping, Sequence
+import os
+import secrets
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.config.config_files import stamp_of
 from mcp_hub.config.models import Config
-from mcp_hub.security.pinning import PARTS, Difference, Pinned, differences_in_steps, instructions_differ
+from mcp_hub.errors import ConfigError
+from mcp_hub.security.ownership import refuse_foreign
+from mcp_hub.security.pinning import PARTS, Difference, PinRecord, differences_in_steps, instructions_difference
 from mcp_hub.text import printable
 
 log = logging.getLogger("mcp_hub.policy")
 
+FORMAT: Final = 1
+MAX_SIZE: Final = 16 * 1024 * 1024
+"""Bytes; the definitions of some ten thousand tools."""
+LOOKED_AT_EVERY: Final = 1.0
+"""Seconds between two checks whether the file has changed."""
+
+PinsByServer = dict[str, PinRecord]
+"""By the id of the server."""
+
+
+def read_pins(path: Path) -> PinsByServer:
+    """Returns the recorded pins, {} if there is no file. Raises ConfigError if it cannot be read or trusted."""
+    try:
+        with path.open("rb") as file:
+            refuse_foreign(path, file.fileno(), "which tools are let through")
+            content = file.read(MAX_SIZE + 1)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
+        raise ConfigError(f"{path}: the pins cannot be read: {reason}") from None
+    if len(content) > MAX_SIZE:
+        raise ConfigError(f"{path}: the file is larger than {MAX_SIZE} bytes; delete it and run `mcp-hub pin`")
+    try:
+        return _pins_of(json.loads(content))
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        how = "restore it, or delete it and run `mcp-hub pin`"
+        raise ConfigError(f"{path}: this is not a pins file of format {FORMAT}: {how}") from None
+
+
+def write_pins(path: Path, pins: Mapping[str, PinRecord]) -> None:
+    """Replaces the file atomically. Raises ConfigError if that fails; the file is then unchanged."""
+    # Invisible characters are written as escapes, so that a review of the file shows them.
+    value = {"format": FORMAT, "servers": {id: _json_of(one) for id, one in pins.items()}}
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
+    if len(text) > MAX_SIZE:
+        raise ConfigError(f"{path}: the pins would take more than {MAX_SIZE} bytes; pin fewer servers")
+    target = path.resolve()
+    fresh = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o644)
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(target)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(f"{path}: the pins cannot be written: {error.strerror}") from None
+
+
+def _json_of(one: PinRecord) -> dict[str, Any]:
+    found: dict[str, Any] = {"fingerprint": one.fingerprint}
+    if one.instructions is not None:
+        found["instructions"] = one.instructions
+    for kind in PARTS:
+        found[kind.name] = dict(one.items.get(kind, {}))
+    return found
+
+
+def _pins_of(value: Any) -> PinsByServer:
+    if value["format"] != FORMAT:
+        raise ValueError
+    found: PinsByServer = {}
+    for id, one in value["servers"].items():
+        items = {kind: dict(one.get(kind.name, {})) for kind in PARTS}
+        sound = all(item["name"] == name for kind in PARTS for name, item in items[kind].items())
+        said = one.get("instructions")
+        if not sound or not isinstance(said, str | None):
+            raise ValueError
+        found[id] = PinRecord(items, said)
+    return found
+
+
+class PinFileWatcher:
+    """Calls `changed(pins)` whenever the file has changed. A file that cannot be used is logged and changes nothing."""
+
+    def __init__(self, path: Path, changed: Callable[[PinsByServer], None]) -> None:
+        self._path = path
+        self._changed = changed
+        self._seen = stamp_of(path)
+
+    async def run(self) -> None:
+        """Checks the file forever."""
+        while True:
+            await asyncio.sleep(LOOKED_AT_EVERY)
+            self.look()
+
+    def look(self) -> None:
+        """Checks the file once."""
+        now = stamp_of(self._path)
+        if now == self._seen:
+            return
+        self._seen = now
+        try:
+            pins = read_pins(self._path)
+        except ConfigError as error:
+            log.error("the pins stay as they were: %s", printable(str(error)))
+        else:
+            log.info("the pins were read again: %s", self._path.name)
+            self._changed(pins)
+
+
 MAX_TOLD: Final = 10_000
-"""Problems that are remembered as told."""
+"""Problems that are remembered as logged."""
 
 
-class Pins:
-    """One of Access's reviews. `recorded` is what was pinned, by the id of the server; a missing one has nothing."""
+class PinReview:
+    """The review of `Access` that compares what servers list with `recorded`, the pins by id of the server."""
 
-    def __init__(self, config: Config, recorded: Mapping[str, Pinned]) -> None:
+    def __init__(self, config: Config, recorded: Mapping[str, PinRecord]) -> None:
         self._modes = {server.id: config.pins_of(server) for server in config.servers}
         self._recorded = recorded
         self._found: dict[str, dict[Route, str]] = {}
-        """What is not as it was, by upstream."""
+        """What differs from the pins, by upstream."""
         self._listed: dict[str, frozenset[Route]] = {}
         self._gone: dict[str, list[Difference]] = {}
         self._told: set[tuple[str, str, str]] = set()
-        self._compared: dict[str, tuple[Pinned | None, list[Any]]] = {}
-        """What was compared last, with what."""
+        self._compared: dict[str, tuple[PinRecord | None, list[Any]]] = {}
+        """By upstream: the pins and items that were compared last."""
 
-    def take(self, recorded: Mapping[str, Pinned]) -> None:
-        """Hold everything against this from now on; counts for an upstream when it is looked at again."""
+    def take(self, recorded: Mapping[str, PinRecord]) -> None:
+        """Replaces the pins; they count for an upstream once its lists are reviewed again."""
         self._recorded = recorded
 
     def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
-        """Compare what an upstream lists now, all of it and as it lists it, in steps."""
+        """Compares all that an upstream lists, before other rules change it, with its pins, in steps."""
         if self._modes[upstream] == "off":
             return
         own = [item for item in items if item.route.kind in PARTS]
         recorded, wires = self._recorded.get(upstream), [item.wire for item in own]
         if _is_same(self._compared.get(upstream), recorded, wires):
-            return  # it was another server whose lists have changed
+            return  # only the lists of other servers have changed
         found: list[Difference] = []
         for one in differences_in_steps(recorded, ((item.route.kind, item.wire) for item in own)):
             yield
@@ -61,7 +175,7 @@ class Pins:
             self._tell(upstream, one)
 
     def why(self, route: Route) -> str | None:
-        """Why a route must not be reached; None where it may."""
+        """Returns why a route must not be reached, None if it may."""
         if self._modes[route.upstream] != "enforce" or route.kind not in PARTS:
             return None
         if route not in self._listed.get(route.upstream, ()):
@@ -70,24 +184,24 @@ class Pins:
         return f"{found}; `mcp-hub pin {printable(route.upstream, 100)}` accepts it" if found is not None else None
 
     def note(self, route: Route) -> str | None:
-        """What the user should know of a route that may be reached."""
+        """Returns a note for the user about a route that may be reached."""
         return self._found.get(route.upstream, {}).get(route) if self._modes[route.upstream] == "warn" else None
 
     def of_instructions(self, upstream: str, text: str) -> str | None:
-        """How what a server says of itself differs from what was pinned."""
+        """Returns how a server's instructions differ from the pinned ones, None if they do not."""
         if self._modes[upstream] == "off":
             return None
-        difference = instructions_differ(self._recorded.get(upstream), text)
+        difference = instructions_difference(self._recorded.get(upstream), text)
         if difference is not None:
             self._tell(upstream, difference)
         return f"pins: they {difference.problem}" if difference is not None else None
 
     def passes_instructions(self, upstream: str, text: str) -> bool:
-        """Whether what a server says of itself may be passed on."""
+        """Whether a server's instructions may be passed on to clients."""
         return self.of_instructions(upstream, text) is None or self._modes[upstream] == "warn"
 
     def problems(self, upstream: str) -> list[tuple[str, str, str]]:
-        """(kind, name, what is the matter) of everything of an upstream that is not as it was."""
+        """Returns (kind, name, problem) of every item of an upstream that differs from its pin."""
         enforced = self._modes[upstream] == "enforce"
         end = "; it is hidden until `mcp-hub pin`" if enforced else ""
         found = [(route.kind.unknown, route.name, text + end) for route, text in self._found.get(upstream, {}).items()]
@@ -95,7 +209,7 @@ class Pins:
         return found + [(one.kind.unknown, one.name, f"pins: it {one.problem}") for one in gone if one.kind is not None]
 
     def _tell(self, upstream: str, one: Difference) -> None:
-        """Once, for the log."""
+        """Logs it once."""
         key = (upstream, one.name, one.problem)
         if key in self._told or len(self._told) >= MAX_TOLD:
             return
@@ -106,7 +220,7 @@ class Pins:
         log.warning("%s: %s %r %s%s", upstream, word, one.name[:200], one.problem, end)
 
 
-def _is_same(before: tuple[Pinned | None, list[Any]] | None, recorded: Pinned | None, wires: list[Any]) -> bool:
+def _is_same(before: tuple[PinRecord | None, list[Any]] | None, recorded: PinRecord | None, wires: list[Any]) -> bool:
     if before is None or before[0] is not recorded or len(before[1]) != len(wires):
         return False
     return all(one is other for one, other in zip(before[1], wires, strict=True))

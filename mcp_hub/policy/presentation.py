@@ -1,45 +1,134 @@
-"""How things look to clients: names, titles, descriptions and input schemas of tools; what the hub's own tools are."""
+"""How tools look to clients: their names, titles, descriptions and input schemas, and the arguments that are preset."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.models import Server
+from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.patterns import RulesOfTools
+from mcp_hub.policy.patterns import ToolRulesTable
+from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.schema.extended_schemas import extended
-from mcp_hub.schema.titles import without_titles
+from mcp_hub.schema.schema_edits import (
+    Path,
+    drop_argument,
+    drop_titles,
+    extend_schema,
+    parse_path,
+    set_argument,
+    without_property,
+)
 from mcp_hub.text import printable
+
+MAX_PATHS: Final = 10_000
+"""Tools whose preset paths are cached."""
+
+
+class Preset:
+    """Hides preset arguments in lists and sets them in calls.
+
+    `of_calls`: calls may bring presets of the program that registered the tool.
+    """
+
+    def __init__(self, servers: Mapping[str, Server], *, of_calls: bool = False) -> None:
+        self._rules = ToolRulesTable(servers)
+        self._paths: dict[Route, tuple[Path, ...]] = {}
+        self._of_calls = of_calls
+        self._declared: dict[Route, frozenset[str]] = {}
+        """Argument names that a tool with presets lists, so that none is taken for a spelling of another."""
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Returns the tools without_property their preset arguments."""
+        return [self._shown(item) for item in items]
+
+    def _shown(self, item: Item) -> Item:
+        preset = self._rules(item.route).preset
+        if item.route.kind is not TOOLS or not preset or not isinstance(item.wire, dict):
+            return item
+        schema = item.wire.get("inputSchema")
+        if not isinstance(schema, dict):
+            return item
+        properties = schema.get("properties")
+        self._declared[item.route] = frozenset(properties) if isinstance(properties, dict) else frozenset()
+        for written in preset:
+            schema = without_property(schema, parse_path(written), schema)
+        return msgspec.structs.replace(item, wire={**item.wire, "inputSchema": schema})
+
+    def concerns(self, route: Route) -> bool:
+        """Whether it is a tool with presets."""
+        return route.kind is TOOLS and (self._of_calls or bool(self._rules(route).preset))
+
+    def hidden(self, call: Call) -> tuple[Path, ...]:
+        """Returns the paths of preset arguments of a call."""
+        of_call = tuple((name,) for name in call.preset or ())
+        written = self._rules(call.route).preset
+        if not written:
+            return of_call
+        paths = self._paths.get(call.route)
+        if paths is None:
+            if len(self._paths) >= MAX_PATHS:
+                self._paths.clear()
+            paths = self._paths[call.route] = tuple(map(parse_path, written))
+        return (*paths, *of_call)
+
+    def shown(self, call: Call, arguments: Any) -> Any:
+        """Returns the arguments that a caller sent, without_property preset ones, for records and spans."""
+        hidden = self.hidden(call)
+        if hidden:
+            declared = self._declared.get(call.route, frozenset())
+            for path in hidden:
+                arguments = drop_argument(arguments, path, declared)
+        return arguments
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        """Sets the configured values, whatever the caller sent in their place."""
+        hidden = self.hidden(call) if call.method == TOOLS.act_method else ()
+        if not hidden:
+            return await call_next(call)
+        arguments = call.params.get("arguments")
+        merged: Any = arguments if isinstance(arguments, dict) else {}
+        declared = self._declared.get(call.route, frozenset())
+        values = (*self._rules(call.route).preset.values(), *(call.preset or {}).values())
+        large, lost = weighs_more(merged), 0
+        for path, value in zip(hidden, values, strict=True):
+            given = (merged, path, value, declared)
+            merged, dropped = await in_thread(set_argument, *given) if large else set_argument(*given)
+            lost += dropped
+        # Neither the names nor the values: notes are read by more people than the configuration.
+        call.notes.append(f"preset: {len(hidden)} set" + (f"; {lost} sent by the caller dropped" if lost else ""))
+        call.params = {**call.params, "arguments": merged}
+        return await call_next(call)
+
 
 log = logging.getLogger("mcp_hub.policy")
 
 MAX_CHANGED: Final = 1000
-"""Input schemas that are kept as they were changed."""
+"""Changed input schemas that are cached."""
 
 SOURCE_KEY: Final = "mcp-hub/source"
 """In a tool's `_meta`: `native` or `builtin`."""
 
 
 class Presentation:
-    """Puts `name`, `title` and `description` of the configuration in the place of the server's own.
+    """Replaces names, titles and descriptions of tools by those of the configuration.
 
     Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`). Tools of the hub's own
     processes say so in their `_meta`; that of other servers is theirs.
     """
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
-        self._rules = RulesOfTools(servers)
+        self._rules = ToolRulesTable(servers)
         self._origins = {id: server.origin for id, server in servers.items() if server.origin != "mcp"}
         self._changed: dict[Route, tuple[Json, Json]] = {}
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """The same items under other names, with other words."""
+        """Returns the items with their configured names and texts."""
         return [self._shown(item) for item in items]
 
     def _shown(self, item: Item) -> Item:
@@ -60,17 +149,17 @@ class Presentation:
         return msgspec.structs.replace(item, local=rules.name or item.local, wire=wire)
 
     def schema(self, route: Route, listed: Json) -> Json:
-        """The input schema of a tool as clients may use it, of the one its server lists; the same object each time."""
+        """Returns the input schema that clients see for the one its server lists; the same object each time."""
         rules = self._rules(route)
         if rules.extend_schema is None and not rules.strip_titles:
             return listed
         known = self._changed.get(route)
         if known is not None and known[0] is listed:
             return known[1]
-        changed: Json = without_titles(listed) if rules.strip_titles else listed
+        changed: Json = drop_titles(listed) if rules.strip_titles else listed
         if rules.extend_schema is not None:
             try:
-                changed = extended(changed, rules.extend_schema, route.name)
+                changed = extend_schema(changed, rules.extend_schema, route.name)
             except ValueError as error:
                 where = f"servers.{route.upstream}.tools: extend_schema"
                 log.warning("%s of %s is left out: %s", where, printable(route.name, 200), printable(str(error), 300))
@@ -80,9 +169,9 @@ class Presentation:
         return changed
 
     def concerns(self, route: Route) -> bool:
-        """No call: names are mapped back by the catalog."""
+        """Never: the catalog maps names back."""
         return False
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Nothing: names are mapped back by the catalog."""
+        """Passes the call on: the catalog maps names back."""
         return await call_next(call)

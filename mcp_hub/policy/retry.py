@@ -1,4 +1,4 @@
-"""Another attempt, only where it cannot do harm: nothing was executed, or executing it twice is as good as once."""
+"""Retries: another attempt after a transport failure, only if executing a call twice cannot do harm."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.catalog import tasks
 from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog.exposed_ids import TASK_UPDATE
 from mcp_hub.config.models import Server
 from mcp_hub.errors import NotConnected, ServerUnavailable
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.patterns import Patterns, RulesOfTools
+from mcp_hub.policy.patterns import Patterns, ToolRulesTable
 from mcp_hub.protocol.kinds import TOOLS
 
 BUDGET_AT_REST: Final = 10.0
-"""Retries an upstream has in store after a quiet time, whatever its share."""
+"""Retries in the budget of an upstream after a quiet time."""
 
 MOST_STARTS: Final = 2
-"""Failed starts in a row that one call waits for, whatever its attempts: another one is the supervisor's to make, and
-what the call would be told is known."""
+"""Failed starts in a row that one call waits for; the supervisor makes further attempts without it."""
 
 
-class _Budget(msgspec.Struct):
-    """Every call brings a share of a retry, every retry takes a whole one."""
+class _RetryBudget(msgspec.Struct):
+    """A retry budget: every call adds `share` of a retry, every retry takes one."""
 
     share: float
     left: float = BUDGET_AT_REST
@@ -42,10 +41,11 @@ class _Budget(msgspec.Struct):
         return True
 
 
-class Retry:
-    """Repeats calls whose transport failed, with exponential waits drawn at random.
+class RetryPolicy:
+    """Repeats calls whose transport failed, after exponential waits with jitter.
 
-    `hints(route)` are the annotations of a listed tool, `sleep(seconds)` waits, `draw()` is a number from 0 to 1.
+    `hints(route)` returns the annotations of a listed tool, `sleep(seconds)` waits, `draw()` returns a number from 0
+    to 1.
     """
 
     def __init__(
@@ -58,15 +58,15 @@ class Retry:
     ) -> None:
         self._rules = {id: server.retry for id, server in servers.items()}
         self._listed = {id: Patterns(server.retry.tools) for id, server in servers.items()}
-        self._tools = RulesOfTools(servers)
-        self._budgets = {id: _Budget(server.retry.budget) for id, server in servers.items()}
+        self._tools = ToolRulesTable(servers)
+        self._budgets = {id: _RetryBudget(server.retry.budget) for id, server in servers.items()}
         self._hints = hints
         self._clock = clock
         self._sleep = sleep
         self._draw = draw
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Nothing changes in a list."""
+        """Returns the items unchanged."""
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
@@ -98,14 +98,14 @@ class Retry:
         raise AssertionError  # the last attempt returns or raises
 
     def _may_repeat(self, call: Call, error: ServerUnavailable) -> bool:
-        """Whether executing the call once more cannot be executing it twice, or does not matter."""
+        """Whether the call was not executed, or may safely be executed twice."""
         rule = self._tools(call.route).retry
         if rule is False:
             return False
         return not error.executed or rule is True or self._is_safe(call)
 
     def _is_safe(self, call: Call) -> bool:
-        if call.method not in (TOOLS.act_method, tasks.UPDATE):
+        if call.method not in (TOOLS.act_method, TASK_UPDATE):
             return True  # reading, completing, rendering a prompt
         if self._listed[call.route.upstream].match(call.route.name):
             return True

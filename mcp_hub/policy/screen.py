@@ -1,25 +1,25 @@
-"""Signs of harm in what servers say: told of, or a reason to keep an item back."""
+"""Screening of what servers list: reports suspicious text, or hides the item that has it."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Container, Generator, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.config.entry_rules import ScreenSettings
 from mcp_hub.config.models import Config, Server
-from mcp_hub.config.rules import Screen as Settings
-from mcp_hub.observability.stalls import SLICE, at_once
-from mcp_hub.policy.patterns import Patterns, RulesOfTools
-from mcp_hub.policy.uri_rules import alike
+from mcp_hub.observability.stalls import SLICE, run_for
+from mcp_hub.policy.patterns import Patterns, ToolRulesTable, alike
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.security.screening import (
     FOREIGN_TOOLS,
-    HIDDEN,
+    HIDDEN_CHARACTER_RULES,
     REPORT_ONLY,
-    SAYS,
+    RULE_DESCRIPTIONS,
     Budget,
     Flag,
     flags_in_steps,
@@ -35,8 +35,8 @@ MAX_TOLD: Final = 10_000
 """Flags that are remembered as told."""
 
 
-class _Looked(msgspec.Struct):
-    """What is known of one item; `rest` None: only its names were looked at so far."""
+class _Screened(msgspec.Struct):
+    """Findings for one item; `rest` is None until more than its names was screened."""
 
     wire: Any
     names: tuple[Flag, ...]
@@ -58,34 +58,37 @@ class _Without:
         return name in self._names and name not in self._own
 
 
-class Screen:
-    """One of Access's reviews. Names are looked at before anything is listed, the rest only if it could hide an item;
-    else `step` does it when there is time. Items that have not changed are not looked at again."""
+class ScreenReview:
+    """The review of `Access` that screens what servers list for suspicious text.
+
+    Names are screened before an item is listed; the rest too if it could hide the item, else later by `step`. Items
+    that have not changed are not screened again.
+    """
 
     def __init__(self, config: Config) -> None:
         self._servers: dict[str, Server] = {server.id: server for server in config.servers}
         self._settings = {server.id: config.screen_of(server) for server in config.servers}
         self._allowed = {id: Patterns(settings.allow) for id, settings in self._settings.items()}
-        self._own_words = RulesOfTools(self._servers)
-        self._looked: dict[str, dict[Route, list[_Looked]]] = {}
+        self._own_words = ToolRulesTable(self._servers)
+        self._looked: dict[str, dict[Route, list[_Screened]]] = {}
         self._budgets: dict[str, Budget] = {}
         self._held: dict[str, dict[Route, str]] = {}
         self._held_uris: dict[str, dict[str, str]] = {}
-        self._pending: list[tuple[str, Route, _Looked]] = []
+        self._pending: list[tuple[str, Route, _Screened]] = []
         self._told: set[tuple[str, str, str]] = set()
         self._working: Generator[None] | None = None
         """What `step` is in the middle of."""
-        self._begun: tuple[str, Route, _Looked] | None = None
+        self._begun: tuple[str, Route, _Screened] | None = None
         """The item that it has begun with."""
         self._instructions: dict[str, tuple[str, list[Flag]]] = {}
 
     def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
-        """Look at what an upstream lists now, all of it and as it lists it, in steps."""
+        """Reviews all that an upstream lists, before other policies change it, in steps."""
         settings = self._settings[upstream]
         if settings.mode == "off":
             return
         before = self._looked.get(upstream, {})
-        found: dict[Route, list[_Looked]] = {}
+        found: dict[Route, list[_Screened]] = {}
         begun = [self._begun] if self._begun is not None else []
         self._pending = [one for one in (*self._pending, *begun) if one[0] != upstream]
         self._working = self._begun = None
@@ -95,7 +98,7 @@ class Screen:
             yield
             known = next((one for one in before.get(item.route, ()) if _same(one.wire, item.wire)), None)
             if known is None:
-                known = _Looked(item.wire, flags_of_names(item.route.kind, item.wire))
+                known = _Screened(item.wire, flags_of_names(item.route.kind, item.wire))
             if known.rest is None and at_once:
                 yield from self._complete(upstream, item.route, known, budget)
             elif known.rest is None:
@@ -105,7 +108,7 @@ class Screen:
         yield from self._hold(upstream, settings, found)
 
     def why(self, route: Route) -> str | None:
-        """Why a route must not be reached; None where it may."""
+        """Returns why a route must not be reached, None if it may."""
         if route.kind not in (RESOURCES, TEMPLATES):
             return self._held.get(route.upstream, {}).get(route)
         held = self._held_uris.get(route.upstream)
@@ -119,11 +122,11 @@ class Screen:
         return next((held[one] for one in texts if one in held), None)
 
     def note(self, route: Route) -> str | None:
-        """Nothing: what is only flagged is for the log and `check`."""
+        """Returns None: findings are for the log and `check`."""
         return None
 
     def of_instructions(self, upstream: str, text: str) -> list[Flag]:
-        """What is found in what a server says of itself."""
+        """Returns the findings in a server's instructions."""
         settings = self._settings[upstream]
         if settings.mode == "off":
             return []
@@ -135,17 +138,17 @@ class Screen:
         return flags
 
     def passes_instructions(self, upstream: str, text: str) -> bool:
-        """Whether what a server says of itself may be passed on."""
+        """Whether a server's instructions may be passed on to clients."""
         flags = self.of_instructions(upstream, text)
         for flag in flags:
             self._tell(upstream, "what it says of itself", "instructions", flag)
         return not any(_holds(self._settings[upstream], flag.rule) for flag in flags)
 
     def step(self) -> bool:
-        """Look at some of what was not looked at yet; False when there is nothing left. New flags are logged."""
+        """Screens some of the remaining items and logs new findings; returns False when none remain."""
         if self._working is None:
             self._working = self._rest()
-        done, _ = at_once(self._working, SLICE)
+        done, _ = run_for(self._working, SLICE)
         if done:
             self._working = None
         return not done
@@ -164,7 +167,7 @@ class Screen:
                 self._tell(found[0], found[1].kind.unknown, found[1].name, flag)
 
     def flags(self) -> Iterator[tuple[str, Route, Flag]]:
-        """Everything found so far, of all upstreams."""
+        """Yields (upstream, route, finding) of everything found so far."""
         return ((one[0], one[1], flag) for one in self._all() if one is not None for flag in one[2])
 
     def _all(self) -> Iterator[tuple[str, Route, tuple[Flag, ...]] | None]:
@@ -188,7 +191,7 @@ class Screen:
                         flags += foreign_names(route.kind, one.wire, _Without(distinct, own), _Without(plain, own))
                 yield upstream, route, tuple(self._wanted(settings, flags))
 
-    def _complete(self, upstream: str, route: Route, known: _Looked, budget: Budget) -> Generator[None]:
+    def _complete(self, upstream: str, route: Route, known: _Screened, budget: Budget) -> Generator[None]:
         rules = self._own_words(route)
         without = [key for key in ("title", "description") if getattr(rules, key) is not None]
         flags: list[Flag] = []
@@ -198,7 +201,7 @@ class Screen:
                 flags.append(flag)
         known.rest = tuple(flags)
 
-    def _hold(self, upstream: str, settings: Settings, found: dict[Route, list[_Looked]]) -> Generator[None]:
+    def _hold(self, upstream: str, settings: ScreenSettings, found: dict[Route, list[_Screened]]) -> Generator[None]:
         held: dict[Route, str] = {}
         uris: dict[str, str] = {}
         allowed = self._allowed[upstream]
@@ -209,9 +212,9 @@ class Screen:
             if allowed.match(route.name) or allowed.match(f"{upstream}/{route.name}"):
                 continue
             for flag in (flag for one in looked for flag in self._wanted(settings, one.flags)):
-                in_name = flag.rule in HIDDEN and flag in {flag for one in looked for flag in one.names}
+                in_name = flag.rule in HIDDEN_CHARACTER_RULES and flag in {flag for one in looked for flag in one.names}
                 if in_name or _holds(settings, flag.rule):
-                    why = f"screen: {flag.rule} in its {flag.where} ({SAYS[flag.rule]})"
+                    why = f"screen: {flag.rule} in its {flag.where} ({RULE_DESCRIPTIONS[flag.rule]})"
                     held[route] = why
                     if route.kind in (RESOURCES, TEMPLATES):
                         uris |= dict.fromkeys((route.name, *(alike(route.name) or ())), why)
@@ -219,11 +222,11 @@ class Screen:
                     break
         self._held[upstream], self._held_uris[upstream] = held, uris
 
-    def _wanted(self, settings: Settings, flags: Sequence[Flag]) -> list[Flag]:
+    def _wanted(self, settings: ScreenSettings, flags: Sequence[Flag]) -> list[Flag]:
         return [flag for flag in flags if flag.rule not in settings.ignore]
 
     def _tell(self, upstream: str, kind: str, name: str, flag: Flag, *, kept_back: bool = False) -> None:
-        """Once, for the log."""
+        """Logs it once."""
         key = (upstream, f"{kind} {name}", flag.rule)
         if key in self._told or len(self._told) >= MAX_TOLD:
             return
@@ -241,10 +244,38 @@ def _same(one: Any, other: Any) -> bool:
 
 def what_is(flag: Flag) -> str:
     """A flag in words; with the server's own text, which is not safe to print as it is."""
-    return f"{flag.rule} in its {flag.where}, {SAYS[flag.rule]}: {flag.excerpt}"
+    return f"{flag.rule} in its {flag.where}, {RULE_DESCRIPTIONS[flag.rule]}: {flag.excerpt}"
 
 
-def _holds(settings: Settings, rule: str) -> bool:
+def _holds(settings: ScreenSettings, rule: str) -> bool:
     if rule in REPORT_ONLY:
         return False
     return settings.mode == "quarantine" or rule in settings.quarantine
+
+
+SCREEN_AFTER: Final = 1.0
+"""Seconds after a change of the lists until it begins."""
+SCREEN_PAUSE: Final = 0.01
+"""Seconds between two steps, for calls."""
+
+
+class BackgroundScreening:
+    """Screens items in the background, when no client waits. `screen()` returns the review in force."""
+
+    def __init__(self, screen: Callable[[], ScreenReview]) -> None:
+        self._screen = screen
+        self._next: asyncio.TimerHandle | None = None
+
+    def soon(self) -> None:
+        """Schedules screening after lists have changed."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().call_later(SCREEN_AFTER, self._step)
+
+    def _step(self) -> None:
+        more = self._screen().step()
+        self._next = asyncio.get_running_loop().call_later(SCREEN_PAUSE, self._step) if more else None
+
+    def close(self) -> None:
+        """Stops screening."""
+        if self._next is not None:
+            self._next.cancel()

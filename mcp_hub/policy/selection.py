@@ -12,8 +12,7 @@ from mcp_hub.catalog import names
 from mcp_hub.catalog.catalog import Route
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
-from mcp_hub.policy.patterns import Patterns
-from mcp_hub.policy.uri_rules import UriRules
+from mcp_hub.policy.patterns import Patterns, UriRules
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
 
 
@@ -29,7 +28,7 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
     tags: frozenset[str] | None = None
 
     def has(self, server: Server, route: Route, tags: Collection[str]) -> bool:
-        """Whether something of a server was chosen."""
+        """Whether an item of a server is selected."""
         if self.tags is not None and self.tags.isdisjoint(tags):
             return False
         if self.members is None or not self.member_tags.isdisjoint(tags):
@@ -38,7 +37,7 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
             return self._uris(server.id).admits_some(route.name)
         if route.kind is RESOURCES:
             return self._uris(server.id).admits(route.name)
-        return is_named(self._patterns, server, route.name)
+        return matches_tool(self._patterns, server, route.name)
 
     @cached_property
     def _patterns(self) -> Patterns:
@@ -64,17 +63,19 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
 EVERYTHING: Final = Selection()
 
 
-def is_named(patterns: Patterns, server: Server, name: str) -> bool:
-    """Whether a member of a tool set means this tool."""
+def matches_tool(patterns: Patterns, server: Server, name: str) -> bool:
+    """Whether a member of a tool set matches this tool."""
     local = next((rules.name for pattern, rules in server.tools.items() if pattern == name and rules.name), name)
     spelled = (f"{server.id}/{name}", names.expose(server.namespace, local), names.expose(server.namespace, name), name)
     return any(patterns.match(one) for one in (*spelled, local))
 
 
-def strangers(members: Iterable[str], tools: Sequence[tuple[Server, str]]) -> tuple[str, ...]:
-    """The members that name none of these tools, each given by its server and original name."""
+def unmatched_members(members: Iterable[str], tools: Sequence[tuple[Server, str]]) -> tuple[str, ...]:
+    """Returns the members that match none of these tools, each given by its server and original name."""
     return tuple(
-        member for member in members if not any(is_named(Patterns((member,)), server, name) for server, name in tools)
+        member
+        for member in members
+        if not any(matches_tool(Patterns((member,)), server, name) for server, name in tools)
     )
 
 

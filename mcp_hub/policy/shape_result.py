@@ -1,49 +1,181 @@
-"""What becomes of a result before the client gets it: post-processing, and a bound on its size."""
+"""Post-processing of results by configured steps, and the bound on their size."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.config.entry_rules import PostProcessStep
 from mcp_hub.config.models import Server
-from mcp_hub.config.rules import PostProcess
 from mcp_hub.errors import CallError, ProtocolError, ResultTooLarge, ToolFailed, UpstreamAnswered
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.long_results import META_KEY, LongResults, Pages, new_uri, pages_of
-from mcp_hub.policy.patterns import RulesOfTools
-from mcp_hub.policy.shortening import shortened_content, shortened_values, without_lone_surrogates
-from mcp_hub.policy.steps import STEPS, StepFailed, is_result
+from mcp_hub.policy.long_results import (
+    META_KEY,
+    LongResults,
+    ResultPages,
+    new_uri,
+    pages_of,
+    shortened_content,
+    shortened_values,
+    without_lone_surrogates,
+)
+from mcp_hub.policy.patterns import ToolRulesTable
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import knows_resource_links
-from mcp_hub.protocol.frames import encode, weighs_more
+from mcp_hub.protocol.frames import FrameError, decode, encode, weighs_more
 from mcp_hub.protocol.kinds import TOOLS
+
+MAX_CHARACTERS: Final = 20_000
+_STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,9})\]")
+_PATH: Final = re.compile(r"(?:(?:[^.\[\]]+|\[\d{1,9}\])(?:\.[^.\[\]]+|\[\d{1,9}\])*)?")
+
+
+class StepFailed(Exception):
+    """A post-processing step failed; `str()` says why."""
+
+
+def truncate(result: Json, options: Mapping[str, Any]) -> Json:
+    """The texts together cut to `max_chars` characters; other blocks stay."""
+    _check_options(options, "max_chars")
+    left = options.get("max_chars", MAX_CHARACTERS)
+    if not isinstance(left, int) or isinstance(left, bool) or left < 0:
+        raise StepFailed("max_chars must be a whole number")
+    blocks = _content(result)
+    more = sum(len(text) for block in blocks if (text := _text(block)) is not None) - left
+    if more <= 0:
+        return result
+    content: list[Any] = []
+    cut = False
+    for block in blocks:
+        text = _text(block)
+        if text is None:
+            content.append(block)
+        elif len(text) <= left:
+            left -= len(text)
+            content.append(block)
+        elif not cut:
+            content.append({**block, "text": f"{text[:left]}… ({more:,} more characters)"})
+            left, cut = 0, True
+    return {**result, "content": content}
+
+
+def select_text(result: Json, options: Mapping[str, Any]) -> Json:
+    """Only the texts, those of embedded resources included; no images, links and structured content."""
+    _check_options(options)
+    texts: list[Json] = []
+    for block in _content(result):
+        if isinstance(block, dict) and block.get("type") == "text":
+            texts.append(block)
+            continue
+        inner = block.get("resource") if isinstance(block, dict) else None
+        if isinstance(inner, dict) and isinstance(inner.get("text"), str):
+            texts.append({"type": "text", "text": inner["text"]})
+    kept = {key: one for key, one in result.items() if key != "structuredContent"}
+    return {**kept, "content": texts}
+
+
+def select_json(result: Json, options: Mapping[str, Any]) -> Json:
+    """The part at `path` (`a.b[0]`; all of it without) of `structuredContent`, else of the first text that is JSON.
+
+    It is the text, and `structuredContent` where it is an object. A server's own error stays what it is.
+    """
+    _check_options(options, "path")
+    path = options.get("path", "")
+    if not isinstance(path, str) or _PATH.fullmatch(path) is None:
+        raise StepFailed("path must be like rows[0].name")
+    if result.get("isError"):
+        return result
+    value = result.get("structuredContent")
+    if value is None:
+        value = _first_json(result)
+    for name, index in _STEP.findall(path):
+        try:
+            value = _member(value, name, index)
+        except LookupError:
+            raise StepFailed(f"there is nothing at {path!r}") from None
+    kept = {key: one for key, one in result.items() if key != "structuredContent"}
+    text = value if isinstance(value, str) else encode(value).decode()
+    found = {**kept, "content": [{"type": "text", "text": text}]}
+    return {**found, "structuredContent": value} if isinstance(value, dict) else found
+
+
+def _check_options(options: Mapping[str, Any], *known: str) -> None:
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise StepFailed(f"it has no argument {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
+
+
+def _member(value: Any, name: str, index: str) -> Any:
+    if isinstance(value, list) and index:
+        return value[int(index)]
+    if isinstance(value, dict) and name:
+        return value[name]
+    raise LookupError
+
+
+def _first_json(result: Json) -> Any:
+    for block in _content(result):
+        text = block.get("text") if isinstance(block, dict) else None
+        if isinstance(text, str):
+            try:
+                return decode(text.encode("utf-8", "surrogatepass"))
+            except FrameError:
+                continue
+    raise StepFailed("no text of the result is JSON")
+
+
+def _text(block: Any) -> str | None:
+    text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+    return text if isinstance(text, str) else None
+
+
+def _content(result: Json) -> list[Any]:
+    content = result.get("content")
+    return content if isinstance(content, list) else []
+
+
+STEPS: Final[Mapping[str, Callable[[Json, Mapping[str, Any]], Json]]] = {
+    "truncate": truncate,
+    "select_text": select_text,
+    "json": select_json,
+}
+
+
+def is_result(value: Any) -> bool:
+    """Whether a value is the complete result of a call: a list of content blocks that have a type."""
+    content = value.get("content") if isinstance(value, dict) else None
+    if not isinstance(content, list) or value.get("resultType", "complete") != "complete":
+        return False
+    return all(isinstance(block, dict) and isinstance(block.get("type"), str) for block in content)
+
 
 log = logging.getLogger("mcp_hub.policy")
 
 Function = Callable[[str, Json, Json, Json], Awaitable[Json | None]]
-"""`run_function(name, call, result, options)`: what a function of the user's makes of a result, None for the same."""
+"""`run_function(name, call, result, options)` returns what a function makes of a result, None for no change."""
 
 NOTE: Final = 1024
-"""Bytes at most that a shortened result is above its limit: where the rest is."""
+"""Bytes by which a shortened result may exceed its limit, for the note where the rest is."""
 WHOLE: Final = 4
-"""Times the limit that structured content may be long where a shorter one would break its tool's schema."""
+"""Structured content may be so many times the limit if a shorter one would break the tool's schema."""
 _KEY: Final = len('"structuredContent":,')
 
 
 class InProgram(Protocol):
-    """What a program of the user's has registered for a tool, where the hub is served to clients."""
+    """What a program has registered for a tool of a hub that it serves to clients."""
 
     def check(self, arguments: Json) -> None:
-        """Raises InvalidParameters for arguments that the program does not take."""
+        """Raises InvalidParameters for arguments that the program refuses."""
         ...
 
     async def process(self, call: Json, result: Json) -> Json:
-        """What it makes of a result. Raises ToolFailed where that fails, which says nothing of the result."""
+        """Returns what the program makes of a result. Raises ToolFailed, which does not quote the result."""
         ...
 
 
@@ -51,7 +183,7 @@ class _Bounded(NamedTuple):
     """A shortened result, or why there is none, and the pages of the whole."""
 
     result: Json | ResultTooLarge
-    pages: Pages
+    pages: ResultPages
 
 
 def content_of_error(error: Json) -> list[Json]:
@@ -68,9 +200,9 @@ def text_in(content: Sequence[Json]) -> str:
 
 
 class ShapeResult:
-    """Runs the steps of the configuration, then shortens what is above `max_result_bytes`; the rest can be read.
+    """Runs the configured steps on results, then shortens those above `max_result_bytes`; pages have the rest.
 
-    Errors go through the steps too, as error results. Whatever a step makes of the text, an error keeps its code.
+    Errors pass the steps too, as error results, and keep their code.
     """
 
     def __init__(
@@ -81,13 +213,13 @@ class ShapeResult:
         listed: Callable[[Route], Json | None],
     ) -> None:
         self._servers = servers
-        self._rules = RulesOfTools(servers)
+        self._rules = ToolRulesTable(servers)
         self._store = store
         self._run_function = run_function
         self._listed = listed
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Tools whose steps may change `structuredContent` promise no form of it: clients refuse what breaks one."""
+        """Removes the output schema of tools whose steps may change `structuredContent`, which clients would refuse."""
         return [self._promised(item) for item in items]
 
     def _promised(self, item: Item) -> Item:
@@ -97,7 +229,7 @@ class ShapeResult:
             item, wire={key: value for key, value in item.wire.items() if key != "outputSchema"}
         )
 
-    def _steps(self, route: Route) -> tuple[PostProcess, ...]:
+    def _steps(self, route: Route) -> tuple[PostProcessStep, ...]:
         return (*self._servers[route.upstream].postprocess, *self._rules(route).postprocess)
 
     def _limit(self, route: Route) -> int | None:
@@ -108,13 +240,13 @@ class ShapeResult:
         return program or any(step.step != "truncate" for step in self._steps(route))
 
     def concerns(self, route: Route) -> bool:
-        """Tools with steps, or with a limit."""
+        """Whether it is a tool with steps or a size limit."""
         if route.kind is not TOOLS:
             return False
         return bool(self._steps(route)) or self._limit(route) is not None or self._rules(route).in_program is not None
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises ToolFailed for a step that failed, ResultTooLarge for what cannot be shortened."""
+        """Raises ToolFailed for a failed step, ResultTooLarge for a result that cannot be shortened."""
         if call.method != TOOLS.act_method:
             return await call_next(call)
         program: InProgram | None = self._rules(call.route).in_program if call.preset is None else None
@@ -125,7 +257,7 @@ class ShapeResult:
         except (CallError, UpstreamAnswered) as error:
             raise await self._error(call, program, error) from None
         if result.get("resultType", "complete") != "complete":
-            return result  # what is not complete is a question, and goes to the caller as it is
+            return result  # a question of the server passes unchanged
         result = await self._through(call, program, result)
         limit = self._limit(call.route)
         if limit is None:
@@ -170,13 +302,13 @@ class ShapeResult:
         error.message, error.args = said, (said,)
         return error
 
-    async def _processed(self, step: PostProcess, call: Call, result: Json) -> Json:
+    async def _processed(self, step: PostProcessStep, call: Call, result: Json) -> Json:
         try:
             changed = await self._run(step, call, result)
             if changed is not None and not is_result(changed):
                 raise StepFailed("it returned something that is no result of a call")
         except (StepFailed, CallError, ProtocolError) as error:
-            # Of an error that is not of the step's own making, such as a process that died, only the code is safe.
+            # Other errors, such as a process that died, may quote the result: only their code is shown.
             said = str(error) if isinstance(error, StepFailed | ToolFailed) else getattr(error, "code", "")
             if step.on_error == "keep":
                 log.warning("%s: post-processing by %s failed, the result stays: %s", call.exposed, step.step, said)
@@ -189,7 +321,7 @@ class ShapeResult:
         call.notes.append(f"postprocess: {step.step}")
         return eras.result_for(call.era, "modern", call.method, changed)
 
-    async def _run(self, step: PostProcess, call: Call, result: Json) -> Json | None:
+    async def _run(self, step: PostProcessStep, call: Call, result: Json) -> Json | None:
         if step.step in STEPS:
             work = STEPS[step.step]
             large = weighs_more(result)
@@ -264,6 +396,6 @@ def _facts(call: Call) -> Json:
 
 
 def _fits(schema: Json, value: Any) -> bool:
-    from mcp_hub.schema.schemas import accepts
+    from mcp_hub.schema.compiled_schemas import schema_accepts
 
-    return accepts(schema, value)
+    return schema_accepts(schema, value)

@@ -1,4 +1,4 @@
-"""A span for every call, around all the other rules: what OpenTelemetry is told of it."""
+"""The policy that makes an OpenTelemetry span for every call, around all other policies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.errors import CallCancelled
 from mcp_hub.observability.tracing import TRACE_CONTEXT, Attributes
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.trace import MAX_TEXT, Labels, Shown, outcome
+from mcp_hub.policy.call_record import MAX_TEXT, RecordLabels, Shown, outcome
 from mcp_hub.protocol.kinds import PROMPTS, TOOLS
-from mcp_hub.security.redaction import Redaction
+from mcp_hub.security.redaction import Redactor
 
 log = logging.getLogger("mcp_hub.policy")
 
@@ -58,8 +58,8 @@ class Spans:
     def __init__(
         self,
         tracer: Callable[[], Awaitable[Tracer | None]],
-        redaction: Redaction,
-        labels: Labels,
+        redaction: Redactor,
+        labels: RecordLabels,
         listed: Callable[[Route], Json | None],
         *,
         arguments: bool = True,
@@ -73,7 +73,7 @@ class Spans:
         self._arguments = arguments
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Nothing changes in a list."""
+        """Returns the items unchanged."""
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:

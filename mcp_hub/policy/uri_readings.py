@@ -37,7 +37,7 @@ _LOCAL_HOSTS: Final = frozenset({"", "localhost", "127.0.0.1", "::1"})
 _WEB: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 
-class Reading(NamedTuple):
+class UriReading(NamedTuple):
     """A URI as one way has it."""
 
     whole: str
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
     """Without query, fragment and parameters, which many servers ignore."""
 
 
-def readings(text: str) -> tuple[Reading, ...] | None:
+def readings(text: str) -> tuple[UriReading, ...] | None:
     """A text in every way that servers read it, `way % 3` being one of LITERAL, RESOLVED and HOSTLESS.
 
     None if no reading is certain. `MARKS` pass as characters that nothing is known of.
@@ -58,8 +58,8 @@ def readings(text: str) -> tuple[Reading, ...] | None:
     if "%" not in text and text.isascii() and _compatible(text) == text:
         read = _ways(text)  # nearly every URI: nothing to decode, nothing that readers take for something else
         return None if read is None else read * (2 * (DECODINGS + 1))
-    found: list[Reading] = []
-    known: dict[str, tuple[Reading, ...] | None] = {}
+    found: list[UriReading] = []
+    known: dict[str, tuple[UriReading, ...] | None] = {}
     for level in levels:
         if _is_doubtful(level):
             return None
@@ -130,15 +130,15 @@ def _is_doubtful(text: str) -> bool:
     return lookalike and ("\\" in plain or any(unicodedata.category(char) == "Cf" for char in plain))
 
 
-def _ways(text: str) -> tuple[Reading, ...] | None:
+def _ways(text: str) -> tuple[UriReading, ...] | None:
     cut = _TAIL.split(text, maxsplit=1)[0]
-    found: list[Reading] = []
+    found: list[UriReading] = []
     for way in (LITERAL, RESOLVED, HOSTLESS):
         whole = _normalised(text, way)
         root = whole if cut == text else _normalised(cut, way)
         if whole is None or root is None:
             return None
-        found.append(Reading(whole, root))
+        found.append(UriReading(whole, root))
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Arguments are checked before the server is asked, with an error the model can mend its call by."""
+"""Validates arguments against the tool's schema, with errors from which a model can correct its call."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.config.entry_rules import Validation
 from mcp_hub.config.models import Server
-from mcp_hub.config.rules import Validation
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.patterns import RulesOfTools
+from mcp_hub.policy.patterns import ToolRulesTable
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.schema.arguments import Path
-from mcp_hub.schema.misfits import misfits
-from mcp_hub.schema.schemas import Compiled, Schemas
+from mcp_hub.schema.compiled_schemas import CompiledSchema, SchemaCache
+from mcp_hub.schema.schema_edits import Path
+from mcp_hub.schema.validation_errors import explain_errors
 
 
 class Validate:
@@ -35,21 +35,21 @@ class Validate:
         hidden: Callable[[Call], Collection[Path]] = lambda call: (),
     ) -> None:
         self._modes: dict[str, Validation] = {id: _mode_of(server) for id, server in servers.items()}
-        self._rules = RulesOfTools(servers)
+        self._rules = ToolRulesTable(servers)
         self._schema = schema
-        self._schemas = Schemas()
+        self._schemas = SchemaCache()
         self._hidden = hidden
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Nothing changes in a list."""
+        """Returns the items unchanged."""
         return items
 
     def concerns(self, route: Route) -> bool:
-        """Tools whose arguments are checked."""
+        """Whether the tool's arguments are validated."""
         return route.kind is TOOLS and self._mode(route) != "off"
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises InvalidParameters, without asking the server."""
+        """Raises InvalidParameters; the server is not asked."""
         if call.method == TOOLS.act_method:
             await self._check(call)
         return await call_next(call)
@@ -81,8 +81,8 @@ class Validate:
         raise InvalidParameters(text, server=call.route.upstream, executed=False)
 
 
-def _problems(compiled: Compiled, arguments: Any, hidden: Collection[Path]) -> list[str]:
-    return [] if compiled.accepts(arguments) else misfits(compiled, arguments, hidden)
+def _problems(compiled: CompiledSchema, arguments: Any, hidden: Collection[Path]) -> list[str]:
+    return [] if compiled.accepts(arguments) else explain_errors(compiled, arguments, hidden)
 
 
 def _mode_of(server: Server) -> Validation:

@@ -1,1 +1,1 @@
-"""The rules of MCP without I/O: eras, kinds, headers, extensions, and the bridge between the eras."""
+"""The rules of MCP, without I/O: eras, kinds, headers, JSON text, and requests of servers to clients."""

@@ -1,4 +1,4 @@
-"""What each era adds to an envelope and takes away from it; pure tables and functions.
+"""The differences between the two eras of MCP, as tables and pure functions: envelopes, results, log levels.
 
 *handshake*: the revisions to 2025-11-25, which begin with `initialize`. *modern*: 2026-07-28, where every request
 carries its own envelope in `params._meta`. The values are the specification's; a test holds them against the SDK.
@@ -6,14 +6,15 @@ carries its own envelope in `params._meta`. The values are the specification's; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 
 from mcp_hub import errors
-from mcp_hub.errors import ProtocolError
-from mcp_hub.protocol.log_levels import LEVELS
+from mcp_hub.errors import INVALID_PARAMS, ProtocolError
+from mcp_hub.text import printable
 
 Era = Literal["handshake", "modern"]
 Json = dict[str, Any]
@@ -25,7 +26,7 @@ LATEST_MODERN: Final = MODERN_REVISIONS[-1]
 BATCHING_REVISION: Final = "2025-03-26"
 """The one revision whose servers must accept JSON-RPC batches."""
 ASSUMED_HTTP_REVISION: Final = "2025-03-26"
-"""What a request without `MCP-Protocol-Version` speaks, says the specification."""
+"""The revision that the specification assumes for a request without `MCP-Protocol-Version`."""
 
 _PREFIX: Final = "io.modelcontextprotocol/"
 VERSION_KEY: Final = _PREFIX + "protocolVersion"
@@ -36,12 +37,12 @@ SERVER_INFO_KEY: Final = _PREFIX + "serverInfo"
 SUBSCRIPTION_KEY: Final = _PREFIX + "subscriptionId"
 PROGRESS_TOKEN: Final = "progressToken"
 HOP_KEYS: Final = frozenset({PROGRESS_TOKEN, VERSION_KEY, CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY})
-"""Members of `params._meta` that are between two neighbours and never passed on."""
+"""Members of `params._meta` that belong to one hop and are never passed on."""
 
 DISCOVER: Final = "server/discover"
 LISTEN: Final = "subscriptions/listen"
 INPUT_REQUIRED: Final = "input_required"
-"""`resultType` of a modern result that is a question."""
+"""`resultType` of a modern result that asks the client something."""
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 CANCELLED: Final = "notifications/cancelled"
 ROOTS_CHANGED: Final = "notifications/roots/list_changed"
@@ -66,11 +67,11 @@ HTTP_STATUS: Final[Mapping[int, int]] = {
     errors.UNSUPPORTED_PROTOCOL_VERSION: 400,
     errors.METHOD_NOT_FOUND: 404,
 }
-"""Status of a modern HTTP answer by the code of its error; every other code is 200."""
+"""HTTP status of a modern answer by its JSON-RPC error code; any other code is answered with 200."""
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """What one modern request says about its sender; of the handshake era, what its handshake said."""
+    """What a request says about its sender: in the modern era in itself, in the handshake era in the handshake."""
 
     version: str = LATEST_MODERN
     capabilities: Json = msgspec.field(default_factory=dict)
@@ -79,29 +80,38 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def knows_resource_links(version: str) -> bool:
-    """Whether a client of this revision can read a `resource_link` block: older ones lose the whole result to it."""
+    """Returns whether clients of a revision can read a `resource_link` block; older ones reject the whole result."""
     return version not in HANDSHAKE_REVISIONS[:2]
 
 
-def negotiated(requested: object) -> str:
-    """The handshake revision to answer `initialize` with: the one asked for if it is known, else the newest."""
+def negotiated_revision(requested: object) -> str:
+    """Returns the revision to answer `initialize` with: the requested one if it is known, else the newest."""
     return requested if isinstance(requested, str) and requested in HANDSHAKE_REVISIONS else LATEST_HANDSHAKE
 
 
 def is_modern(params: object) -> bool:
-    """Whether a request's params carry the modern envelope, sound or not."""
+    """Returns whether a request's params carry a modern envelope, valid or not."""
     meta = params.get("_meta") if isinstance(params, dict) else None
     return isinstance(meta, dict) and VERSION_KEY in meta
 
 
+def era_of(message: Mapping[str, Any]) -> Era:
+    """Returns the era of a request: modern with the modern envelope, sound or not, or a method of that era only."""
+    method, params = message.get("method"), message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    if (isinstance(meta, dict) and VERSION_KEY in meta) or (isinstance(method, str) and method in MODERN_ONLY):
+        return "modern"
+    return "handshake"
+
+
 def unsupported_version(requested: object) -> ProtocolError:
-    """The error for a revision the hub does not speak; `data` names those it does."""
+    """Makes the error for a revision that the hub does not speak; its `data` lists those it does."""
     data = {"supported": [*MODERN_REVISIONS, *reversed(HANDSHAKE_REVISIONS)], "requested": requested}
     return ProtocolError(errors.UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
 
 
 def read_envelope(params: object) -> Envelope:
-    """The envelope of a modern request. Raises ProtocolError naming what is missing or wrong."""
+    """Reads the envelope of a modern request. Raises ProtocolError naming what is missing or wrong."""
     meta = params.get("_meta") if isinstance(params, dict) else None
     if not isinstance(meta, dict):
         raise ProtocolError(errors.INVALID_PARAMS, f"params._meta must be an object with {VERSION_KEY!r}")
@@ -120,12 +130,12 @@ def read_envelope(params: object) -> Envelope:
         version,
         capabilities,
         client_info if isinstance(client_info, dict) else None,
-        log_level if log_level in LEVELS else None,
+        log_level if log_level in LOG_LEVELS else None,
     )
 
 
 def end_to_end(params: Mapping[str, Any]) -> Json:
-    """A copy of a request's params without what belongs to this hop: envelope and progress token."""
+    """Returns a copy of a request's params without what belongs to this hop: envelope and progress token."""
     kept = dict(params)
     meta = kept.get("_meta")
     if isinstance(meta, dict):
@@ -137,8 +147,8 @@ def end_to_end(params: Mapping[str, Any]) -> Json:
     return kept
 
 
-def stamped(params: Json, envelope: Envelope) -> Json:
-    """`params` with the modern envelope put into its `_meta`; both are new objects."""
+def with_envelope(params: Json, envelope: Envelope) -> Json:
+    """Returns a copy of `params` with the modern envelope in its `_meta`."""
     meta: Json = dict(params.get("_meta") or {})
     meta[VERSION_KEY] = envelope.version
     meta[CAPABILITIES_KEY] = envelope.capabilities
@@ -150,7 +160,7 @@ def stamped(params: Json, envelope: Envelope) -> Json:
 
 
 def result_for(caller: Era, upstream: Era, method: str, result: Json) -> Json:
-    """An upstream's result as a caller of another era must see it; the same object where nothing changes."""
+    """Converts an upstream's result to the caller's era; returns the same object if nothing changes."""
     if caller == upstream:
         return result
     return _to_modern(method, result) if caller == "modern" else _to_handshake(result)
@@ -177,7 +187,81 @@ def _to_handshake(result: Json) -> Json:
 
 
 def error_for(caller: Era, method: str, error: Json) -> Json:
-    """An upstream's error object in the words of the caller's era."""
+    """Converts an upstream's error object to the caller's era."""
     if method == "resources/read" and caller == "modern" and error.get("code") == errors.RESOURCE_NOT_FOUND:
         return {**error, "code": errors.INVALID_PARAMS}
     return error
+
+
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+SET_LEVEL: Final = "logging/setLevel"
+LOG_MESSAGE: Final = "notifications/message"
+STDERR_WARNING: Final = "mcp-hub warning: "
+"""Prefix of a stderr line by which a process of the hub warns its user."""
+
+
+def level_passes(level: Any, least: str | None) -> bool:
+    """Returns whether a message reaches somebody who wants `least` and above. An unknown level always does."""
+    if least is None or level not in LOG_LEVELS:
+        return True
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(least)
+
+
+def is_more_verbose(level: str, other: str | None) -> bool:
+    """Returns whether a server logs more at `level` than at `other`; None: never set."""
+    return other is None or LOG_LEVELS.index(level) < LOG_LEVELS.index(other)
+
+
+_PARAMS: Final = (
+    *("_meta", "argument", "arguments", "cursor", "inputResponses", "level", "name"),
+    *("ref", "requestState", "taskId", "uri"),
+)
+_REFERENCE: Final = ("name", "type", "uri")
+
+
+def folded_name(name: str) -> str:
+    """Folds a name so that names that differ only by case or compatibility form become equal."""
+    return name.lower() if name.isascii() else unicodedata.normalize("NFKC", name).casefold()
+
+
+def _table(names: Iterable[str]) -> Mapping[str, str]:
+    return {folded_name(name): name for name in names}
+
+
+_READ_PARAMS: Final = _table(_PARAMS)
+_READ_REFERENCE: Final = _table(_REFERENCE)
+_READ_META: Final = _table(HOP_KEYS)
+_SPELLED: Final = frozenset((*_PARAMS, *_REFERENCE, *HOP_KEYS))
+"""The exact names, which need no folding."""
+
+
+MAX_MEMBERS: Final = 10_000
+"""Members that `params`, `params.ref` and `params._meta` may have each; looking at so many takes some milliseconds."""
+
+
+def ambiguous_member(params: Mapping[str, Any]) -> ProtocolError | None:
+    """Returns the error for a request with a second spelling of a member that the hub decides by; None if it has none.
+
+    Some servers read the names of members without their case and take the last of two. The hub would check `a` in
+    `{"name": "a", "Name": "b"}`, and such a server would carry out `b`.
+    """
+    return (
+        _other_spelling(params, _READ_PARAMS, "params")
+        or _other_spelling(params.get("ref"), _READ_REFERENCE, "params.ref")
+        or _other_spelling(params.get("_meta"), _READ_META, "params._meta")
+    )
+
+
+def _other_spelling(members: Any, read: Mapping[str, str], where: str) -> ProtocolError | None:
+    if not isinstance(members, dict):
+        return None
+    if len(members) > MAX_MEMBERS:
+        return ProtocolError(INVALID_PARAMS, f"{where} has more than {MAX_MEMBERS:,} members.")
+    for name in members:
+        if name in _SPELLED:
+            continue
+        meant = read.get(folded_name(name))
+        if meant is not None and meant != name:
+            text = f"{where} has {printable(name, 80)!r}, which some servers read as {meant!r}; write {meant!r}."
+            return ProtocolError(INVALID_PARAMS, text)
+    return None

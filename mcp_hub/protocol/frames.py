@@ -1,4 +1,4 @@
-"""JSON text to Python values and back, losing nothing a peer may have meant.
+"""Decodes and encodes JSON without losing anything, and tunes the heap for large messages.
 
 msgspec does the work (unlike orjson it keeps integers beyond 64 bits); what it refuses gets a lenient second
 try with the standard library: invalid UTF-8, lone surrogates, NaN. `FrameError` is raised for the rest.
@@ -9,21 +9,22 @@ sent on, and what cannot be sent on as it was checked is refused.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import math
 import re
+import sys
 import time
 from typing import Any, Final, NoReturn
 
 import msgspec
 
-from mcp_hub.protocol import heap
-
 Message = dict[str, Any]
-"""One JSON-RPC message as it came."""
+"""One decoded JSON-RPC message."""
 
 Raw = msgspec.Raw
-"""JSON text that is already serialised, to be embedded as it is."""
+"""JSON text that is embedded as it is when it is encoded."""
 
 _decoder: Final = msgspec.json.Decoder()
 _encoder: Final = msgspec.json.Encoder()
@@ -36,28 +37,28 @@ _ID_LAST: Final = re.compile(rb',\s*"id"' + _ID + rb"\s*(?:" + _FLAT + rb"){0,8}
 
 
 LARGE: Final = 32 * 1024
-"""Weight (`weighs_more`) of a value from which on it is worked on in a thread; what is below takes some ms."""
+"""Weight (`weighs_more`) from which a value is processed in a thread; below it takes some milliseconds."""
 PER_VALUE: Final = 16
-"""What a value weighs besides its characters: about what it costs to look at it."""
+"""Weight of a value besides its characters: about the cost of looking at it."""
 
 
 class FrameError(ValueError):
-    """Bytes that are no JSON, or JSON nested too deeply to be read."""
+    """The bytes are not JSON, or are nested too deeply."""
 
 
 class Spent:
-    """Seconds that decoding and encoding large frames has taken in this process, which grows with their size."""
+    """Total seconds that decoding and encoding large frames has taken in this process."""
 
     seconds = 0.0
 
 
 def decode(data: bytes | bytearray | memoryview) -> Any:
-    """The value of a JSON text. Raises FrameError."""
-    return _decode(data) if len(data) <= heap.LARGE else _large(_decode, data)
+    """Decodes a JSON text. Raises FrameError."""
+    return _decode(data) if len(data) <= _HEAP_LARGE else _large(_decode, data)
 
 
 def _large(read: Any, data: bytes | bytearray | memoryview) -> Any:
-    heap.large()
+    _heap.large()
     began = time.perf_counter()
     try:
         return read(data)
@@ -86,8 +87,12 @@ def _decode_leniently(data: bytes, **reading: Any) -> Any:
 
 
 def decode_exactly(data: bytes | bytearray | memoryview) -> Any:
-    """Like `decode`, but FrameError also for numbers that could not be written again: NaN, Infinity, 1e400."""
-    return _decode_exactly(data) if len(data) <= heap.LARGE else _large(_decode_exactly, data)
+    """Decodes like `decode`, but refuses numbers that could not be written again: NaN, Infinity, 1e400.
+
+    Raises:
+        FrameError: the text is not JSON, or has such a number.
+    """
+    return _decode_exactly(data) if len(data) <= _HEAP_LARGE else _large(_decode_exactly, data)
 
 
 def _decode_exactly(data: bytes | bytearray | memoryview) -> Any:
@@ -112,11 +117,11 @@ _exact_decoder: Final = msgspec.json.Decoder(float_hook=_finite)
 
 
 def encode(value: Any) -> bytes:
-    """JSON text of `value`, UTF-8, on one line. Raises FrameError for what JSON cannot say."""
+    """Encodes a value as one line of UTF-8. Raises FrameError for a value that JSON cannot express."""
     began = time.perf_counter()
     try:
         data: bytes = _encoder.encode(value)
-        if len(data) > heap.LARGE:
+        if len(data) > _HEAP_LARGE:
             Spent.seconds += time.perf_counter() - began
         return data
     except UnicodeEncodeError:
@@ -134,7 +139,7 @@ def _encode_leniently(value: Any) -> bytes:
 
 
 def _finite_only(value: Any) -> Any:
-    """A copy that the standard library writes as msgspec would: null for what is no finite number."""
+    """A copy that the standard library writes as msgspec does: null for a number that is not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -145,7 +150,7 @@ def _finite_only(value: Any) -> Any:
 
 
 def salvage_id(head: bytes, tail: bytes = b"") -> int | str | None:
-    """The id of a message whose bytes cannot be decoded, read from its first and last bytes; None if unsure.
+    """Reads the id of a message that cannot be decoded from its first and last bytes; None if it is not certain.
 
     Only a top-level id counts. Where `head` has the whole message, `tail` may be the same.
     """
@@ -172,7 +177,7 @@ def _read_id(written: bytes) -> int | str | None:
 
 
 def weighs_more(value: Any, most: int = LARGE) -> bool:
-    """Whether a JSON value has more than `most` characters, each value in it counting `PER_VALUE`.
+    """Returns whether a JSON value weighs more than `most`: its characters, and `PER_VALUE` for every value in it.
 
     Takes time in proportion to `most`, however large the value is.
     """
@@ -195,3 +200,76 @@ def weighs_more(value: Any, most: int = LARGE) -> bool:
         if left < 0:
             return True
     return False
+
+
+# --- heap ------------------------------------------------------------------------------------------------------
+# A message of a megabyte passes through half a dozen buffers of its size. glibc returns each to the kernel as soon as
+# it is free, and the pages of the next one are mapped, cleared and counted anew: half of the time such a message takes.
+# So memory of large messages is kept for the next one for some seconds.
+
+_HEAP_LARGE: Final = 256 * 1024
+"""Bytes from which a message counts as large."""
+HEAP_KEPT: Final = 5.0
+"""Seconds after the last large message before its memory is given back."""
+HEAP_MOST: Final = 64 * 1024 * 1024
+"""Most bytes that are kept."""
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_MMAP_MOST: Final = 32 * 1024 * 1024
+"""The largest value glibc takes: what is larger is always mapped and unmapped by itself."""
+
+
+class _Heap:
+    """The heap of the process. It is left as it is until `own`: the program may be somebody else's."""
+
+    def __init__(self) -> None:
+        self._unset = False
+        """Whether the process is the hub's own and glibc's settings are still in force."""
+        self._allocator: Any = None
+        """The C library; None if it has no such settings, or before the first large message."""
+        self._last = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop that has scheduled `_give_back`."""
+
+    def own(self) -> None:
+        """Allows tuning: the process is the hub's own."""
+        self._unset = True
+
+    def large(self) -> None:
+        """Keeps the memory of a large message for the next one. Never raises."""
+        self._last = time.monotonic()
+        if self._unset:
+            self._unset = False
+            self._allocator = _allocator()
+            if self._allocator is not None:
+                self._allocator.mallopt(_M_TRIM_THRESHOLD, HEAP_MOST)
+                self._allocator.mallopt(_M_MMAP_THRESHOLD, _MMAP_MOST)
+        if self._allocator is not None and self._loop is None:
+            with contextlib.suppress(RuntimeError):  # no loop runs in this thread
+                self._loop = asyncio.get_running_loop()
+                self._loop.call_later(HEAP_KEPT, self._give_back)
+
+    def _give_back(self) -> None:
+        loop, self._loop = self._loop, None
+        waited = time.monotonic() - self._last
+        if waited < HEAP_KEPT and loop is not None:
+            self._loop = loop
+            loop.call_later(HEAP_KEPT - waited, self._give_back)
+            return
+        self._allocator.malloc_trim(0)
+
+
+def _allocator() -> Any:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        import ctypes
+
+        library = ctypes.CDLL(None)
+        return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
+    except (ImportError, OSError):
+        return None
+
+
+_heap: Final = _Heap()
+own_heap: Final = _heap.own

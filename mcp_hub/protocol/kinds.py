@@ -1,4 +1,4 @@
-"""The four kinds of things a server lists, as one table, and what makes one listed item unusable."""
+"""The four kinds of items a server lists, as one table, and the checks of a listed item."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 TELL_PRESETS: Final = "--tell-presets"
-"""Has a process of local tools tell the hub, and nobody else, what the presets of its functions are."""
+"""The option that makes a process of local tools tell the hub the presets of its functions."""
 PRESETS: Final = "notifications/mcp-hub/presets"
-"""The notification by which it does: `values`, a list of texts."""
+"""The notification by which it tells them: `{"values": [...]}`, a list of texts."""
 LEFT_OUT_KEY: Final = "mcp-hub/left-out"
-"""In the `_meta` of a list: texts about what its server could not offer, such as a file that does not import."""
+"""Member of a list's `_meta`: notes about what the server could not offer, such as a file that does not import."""
 DUPLICATES_KEY: Final = "mcp-hub/duplicates"
-"""There as well: `{name, kept, dropped}` of each name its server found twice, with the places of both."""
+"""Member of a list's `_meta`: `{"name", "kept", "dropped"}` for each name found twice, with the places of both."""
 
 MAX_NAME: Final = 1024
-"""Characters; a longer name or URI is hostile."""
+"""Characters of a name or URI; a longer one is hostile."""
 MAX_ITEM: Final = 1024 * 1024
-"""Weight of one listed item (`stalls.weighs_more`): its characters, and some for every value in it."""
+"""Weight of one listed item (`frames.weighs_more`)."""
 
 
 class Kind(msgspec.Struct, frozen=True, eq=False):
-    """How one kind is listed, used, keyed and announced."""
+    """The methods, keys and notifications of one kind."""
 
     name: str
     list_method: str
     act_method: str
     result_key: str
-    """Where the list stands in a result of `list_method`."""
+    """The member of a `list_method` result that holds the list."""
     name_key: str
-    """Where an item, and a request of `act_method`, has its name."""
+    """The member that holds the name, in an item and in the params of `act_method`."""
     capability: str
     changed: str
-    """The notification that says the list has changed."""
+    """The notification that the list has changed."""
     unknown: str
-    """The word for one of them in an error."""
+    """The word for one item in an error."""
 
 
 TOOLS: Final = Kind(
@@ -80,7 +80,7 @@ _NUMBER: Final = (int, float)
 
 
 class _Object(NamedTuple):
-    """An object with these fields, `needs` among them; others are free."""
+    """An object with these fields, of which `needs` are required; other fields are free."""
 
     fields: Mapping[str, Shape]
     needs: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ _SHAPES: Final = {
     "templates": _Object({**_TEMPLATE, **_SHARED}, needs=("uriTemplate", "name")),
     "prompts": _Object({**_PROMPT, **_SHARED}, needs=("name",)),
 }
-"""What strict clients check before they accept a list: the TypeScript and Python SDKs taken together."""
+"""What strict clients (the TypeScript and Python SDKs) check before they accept a list."""
 
 _WORDS: Final[dict[Any, str]] = {
     str: "a text",
@@ -172,9 +172,9 @@ _WORDS: Final[dict[Any, str]] = {
 
 
 def defect(kind: Kind, item: Any) -> str | None:
-    """Why a client would drop the whole list because of this item; None if it is sound.
+    """Returns the reason why a client would drop the whole list because of this item; None if it is valid.
 
-    Only what the specification's types forbid; unknown fields are fine. `null` is taken for absent: see `plain`.
+    Only what the specification's types forbid; unknown fields are fine. `null` is taken for absent: see `drop_nulls`.
     """
     if not isinstance(item, dict):
         return "it is not an object"
@@ -188,7 +188,7 @@ def defect(kind: Kind, item: Any) -> str | None:
 
 
 def overlong_name(kind: Kind, item: Any) -> str | None:
-    """What is said of an item whose name or URI is too long to be looked at; None for any other."""
+    """Returns the defect of an item whose name or URI is too long; None for any other."""
     name = item.get(kind.name_key) if isinstance(item, dict) else None
     if isinstance(name, str) and len(name) > MAX_NAME:
         return f"{kind.name_key} is longer than {MAX_NAME:,} characters"
@@ -206,7 +206,7 @@ def _out_of_range(kind: Kind, item: dict[str, Any]) -> str | None:
 
 
 def _misfit(shape: Shape, value: Any, where: str) -> str | None:
-    """Which part of a value does not have its shape, and how; None if all of it has."""
+    """The first part of a value that does not have its shape, and how; None if all of it has."""
     if isinstance(shape, _Object):
         if not isinstance(value, dict):
             return f"{where} is not an object"
@@ -242,8 +242,8 @@ def _is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def plain(kind: Kind, item: dict[str, Any]) -> dict[str, Any]:
-    """The item without the `null`s that stand where the specification knows a field: strict clients refuse them.
+def drop_nulls(kind: Kind, item: dict[str, Any]) -> dict[str, Any]:
+    """Returns the item without `null` in the fields that the specification knows: strict clients refuse it.
 
     Unknown fields keep theirs. The item itself is not changed; it is returned as it is where it has none.
     """
@@ -270,8 +270,8 @@ def _without_nulls(shape: Shape, value: Any) -> Any:
     return value
 
 
-def for_handshake(tool: dict[str, Any]) -> dict[str, Any]:
-    """A sound tool as clients of the handshake revisions accept it: every schema describes an object, by objects.
+def to_handshake_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Returns a valid tool as handshake clients accept it: its schemas describe objects, and are written as objects.
 
     An output schema of anything else is dropped, and a property's schema `true` or `false` is written as an object;
     either would cost the client its whole list. Other kinds' items come back as they are.

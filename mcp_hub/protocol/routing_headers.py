@@ -1,4 +1,4 @@
-"""The headers a modern HTTP request repeats its routing facts in; pure rules for both sides of the hub.
+"""The headers in which a modern HTTP request repeats its method, name and arguments, for both sides of the hub.
 
 `Mcp-Method`, `Mcp-Name` and `Mcp-Param-*` say what the body says, so that an intermediary can route without reading
 it; a request whose headers and body disagree is refused. `MCP-Protocol-Version` is added by whoever knows the version.
@@ -20,7 +20,7 @@ METHOD: Final = "mcp-method"
 NAME: Final = "mcp-name"
 PARAM_PREFIX: Final = "Mcp-Param-"
 ANNOTATION: Final = "x-mcp-header"
-"""The keyword of an input schema that asks for an argument to be repeated in a header."""
+"""The keyword of an input schema by which a tool wants an argument repeated in a header."""
 
 NAME_KEYS: Final[Mapping[str, str]] = {
     "tools/call": "name",
@@ -30,10 +30,10 @@ NAME_KEYS: Final[Mapping[str, str]] = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-"""Methods that are routed by a name, and the member of their params that holds it."""
+"""The methods that are routed by a name, with the member of their params that holds it."""
 
 ParamMap = dict[tuple[str, ...], str]
-"""Path of an argument (keys from the top) -> the end of its header's name."""
+"""The end of a header's name by the path of its argument (keys from the top)."""
 
 _ROUTING: Final = frozenset({PROTOCOL_VERSION, METHOD, NAME})
 _SENTINEL: Final = re.compile(r"=\?base64\?(.*)\?=")
@@ -58,12 +58,12 @@ _NAMED: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties"
 
 _Annotated = tuple[tuple[tuple[str, ...] | None, dict[str, Any]], ...]
 _KNOWN: Final[dict[int, tuple[Any, _Annotated]]] = {}
-"""By the number of a schema, which is kept so that the number stays its. No schema is ever changed."""
+"""By the `id` of a schema. The schema is kept too, so that its id is not reused; schemas are never mutated."""
 MAX_KNOWN: Final = 1000
 
 
 def encode_value(value: str) -> str:
-    """`value` as a header can carry it: itself, or base64 in the `=?base64?...?=` sentinel.
+    """Encodes a value for a header: as it is, or in base64 as `=?base64?...?=`.
 
     Raises UnicodeEncodeError for a lone surrogate, which no header can carry.
     """
@@ -73,7 +73,7 @@ def encode_value(value: str) -> str:
 
 
 def decode_value(value: str | None) -> str | None:
-    """The value behind a header; None for a missing header and for a broken sentinel, so that it equals nothing."""
+    """Decodes the value of a header; None for a missing header or broken base64, so that it equals nothing."""
     match = _SENTINEL.fullmatch(value) if value is not None else None
     if match is None:
         return value
@@ -86,7 +86,7 @@ def decode_value(value: str | None) -> str | None:
 
 
 def _rendered(value: Any) -> str | None:
-    """An argument as header text; None for what is no scalar or has more digits than Python writes."""
+    """An argument as header text; None for what is not a scalar or has more digits than Python writes."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
@@ -101,7 +101,7 @@ def _rendered(value: Any) -> str | None:
 
 
 def _schemas(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
-    """Every schema inside `root` with its path through `properties` alone, None where another keyword is crossed."""
+    """Every schema inside `root` with its path; None as path where another keyword than `properties` leads to it."""
     waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
     while waiting:  # a list, not recursion: no depth of nesting can end it
         path, schema = waiting.pop()
@@ -122,7 +122,7 @@ def _schemas(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]
 
 
 def _annotated(schema: Any) -> _Annotated:
-    """Those with an annotation. Looked for once in each schema, as every call of its tool asks."""
+    """The schemas with an annotation. Found once for each schema, as every call of its tool needs them."""
     known = _KNOWN.get(id(schema))
     if known is None or known[0] is not schema:
         if len(_KNOWN) >= MAX_KNOWN:
@@ -133,7 +133,7 @@ def _annotated(schema: Any) -> _Annotated:
 
 
 def invalid_annotation(schema: Any) -> str | None:
-    """Why a schema's `x-mcp-header` annotations cannot be used; None if they can or there are none."""
+    """Returns the reason why a schema's `x-mcp-header` annotations are invalid; None if they are valid or absent."""
     taken: set[str] = set()
     for path, below in _annotated(schema):
         if not path:
@@ -150,7 +150,7 @@ def invalid_annotation(schema: Any) -> str | None:
 
 
 def param_map(schema: Any) -> ParamMap | None:
-    """Which arguments a tool's callers repeat in headers; None if an annotation is invalid."""
+    """Returns the arguments that a tool's callers repeat in headers; None if an annotation is invalid."""
     if invalid_annotation(schema) is not None:
         return None
     return {path: below[ANNOTATION] for path, below in _annotated(schema) if path}
@@ -168,7 +168,7 @@ def _argument(arguments: Any, path: tuple[str, ...]) -> Any:
 
 
 def emit(method: str, params: Mapping[str, Any], param_map: ParamMap | None = None) -> dict[str, str]:
-    """The headers of one modern request. `param_map` is that of the tool called, None for no tool or no annotation."""
+    """Returns the headers of one modern request. `param_map` is that of the called tool, None without annotations."""
     headers = {"Mcp-Method": method}
     name = params.get(NAME_KEYS.get(method, ""))
     if isinstance(name, str):
@@ -192,7 +192,7 @@ def _add(headers: dict[str, str], name: str, value: str) -> None:
 
 
 def check(headers: Iterable[tuple[str, str]], message: Mapping[str, Any], schema: Any) -> ProtocolError | None:
-    """Why a modern request is refused for its headers or for want of an envelope; None if it is not.
+    """Returns the error of a request whose headers are wrong or whose envelope is missing; None if it is correct.
 
     `headers` are the lines as they came, in any case; `schema` is the input schema of the tool called, None if the
     request calls none or an unknown one. The first fault counts: a routing header said twice, a missing envelope
@@ -222,7 +222,7 @@ def check(headers: Iterable[tuple[str, str]], message: Mapping[str, Any], schema
 
 
 def check_params(lines: Mapping[str, list[str]], arguments: Any, schema: Any) -> ProtocolError | None:
-    """Why the `Mcp-Param-*` headers are refused. `lines` are all values by lower-case name.
+    """Returns the error of wrong `Mcp-Param-*` headers; None if they are correct. `lines`: values by lower-case name.
 
     A header without its argument is refused as well: somebody may have routed by a value the body never had.
     An invalid annotation checks nothing: those who follow the specification send no such header.
@@ -249,7 +249,7 @@ def check_params(lines: Mapping[str, list[str]], arguments: Any, schema: Any) ->
 
 
 def _same(kind: Any, value: Any, text: str, decoded: str) -> bool:
-    """Integers are compared as numbers (42 is 42.0, however long), everything else as text."""
+    """Compares integers as numbers (42 equals 42.0, however long), everything else as text."""
     match = _DECIMAL.fullmatch(decoded)
     whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
     if kind != "integer" or isinstance(value, bool) or not whole or match is None:

@@ -1,1 +1,1 @@
-"""JSON Schema: compile, bound, loosen, extend and explain."""
+"""JSON Schema: schemas are compiled, bounded, made lenient, edited and explained."""

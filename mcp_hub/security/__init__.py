@@ -1,1 +1,1 @@
-"""What protects a user: redaction, screening, pins, rules about URLs and addresses, private files."""
+"""Protects the user: redaction, screening, pins, rules for URLs and addresses, private files."""

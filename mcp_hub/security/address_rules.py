@@ -1,4 +1,4 @@
-"""Which addresses the hub dials for a page: public ones, and those the configuration allows."""
+"""The addresses that the hub connects to for web pages: public ones, and those that the configuration allows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 SETTING: Final = "web.allow_addresses"
 RULE: Final = "address"
-"""Beside the code of a refusal: it was the address, not the URL."""
+"""The name of this rule in a refusal: the address was refused, not the URL."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
@@ -29,20 +29,23 @@ _NOT_PUBLIC: Final = tuple(
         "fec0::/10",  # site-local
     )
 )
-"""Networks that not every supported Python knows not to be public."""
+"""Networks that are not public, but are public to `ipaddress` of some supported Python versions."""
 
 
 class AddressRules(msgspec.Struct, frozen=True, dict=True):
-    """`allow` has networks, addresses, names (`wiki.intranet`, `*.corp`), each also with `:port`."""
+    """Allows public addresses and those of `allow`.
+
+    `allow` has networks, addresses and names (`wiki.intranet`, `*.corp`), each also with `:port`.
+    """
 
     allow: tuple[str, ...] = ()
 
     def refused(self, host: str, address: str, port: int) -> str | None:
-        """Why `address`, found for `host`, must not be dialled, as a sentence for the user; None if it may be."""
+        """Returns why the hub does not connect to `address`, to which `host` resolves; None if it does."""
         try:
             found = ipaddress.ip_address(address.partition("%")[0])
         except ValueError:
-            return f"{host!r} has the address {address!r}, which is none."
+            return f"{host!r} resolves to {address!r}, which is not an IP address."
         if all(_is_public(one) for one in _meanings(found)):
             return None
         name = host.lower().rstrip(".").strip("[]")
@@ -58,12 +61,12 @@ class AddressRules(msgspec.Struct, frozen=True, dict=True):
         return tuple(_Entry.read(text) for text in self.allow)
 
     def to_json(self) -> dict[str, Any]:
-        """An object that `from_json` makes the same rules of."""
+        """Returns the rules as a JSON object for `from_json`."""
         return {"allow": list(self.allow)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AddressRules:
-        """The rules in such an object."""
+        """Makes rules from the JSON object of `to_json`."""
         return cls(tuple(data.get("allow", ())))
 
 
@@ -91,7 +94,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def _split(text: str) -> tuple[str, int | None]:
-    """(host or network, port) of `host`, `host:port`, `[v6]:port`, `v6`."""
+    """Splits `host`, `host:port`, `[v6]:port` or `v6` into (host or network, port)."""
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
         return host, int(rest[1:]) if rest[1:].isdecimal() else None
@@ -102,7 +105,7 @@ def _split(text: str) -> tuple[str, int | None]:
 
 
 def _meanings(address: Address) -> tuple[Address, ...]:
-    """The address and the IPv4 addresses it stands for, by mapping, translation or tunnel."""
+    """Returns the address and the IPv4 addresses that it stands for by mapping, translation or tunnel."""
     if isinstance(address, ipaddress.IPv4Address):
         return (address,)
     inner: list[Address] = [address]

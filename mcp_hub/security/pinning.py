@@ -1,4 +1,4 @@
-"""What of an item is pinned, its fingerprint, and how what is listed now differs from what was recorded."""
+"""Pins: which parts of an item are recorded, their fingerprint, and how a server's items differ from the record."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ PARTS: Final[Mapping[Kind, tuple[str, ...]]] = {
     TOOLS: ("name", "title", "description", "inputSchema", "outputSchema", "annotations"),
     PROMPTS: ("name", "title", "description", "arguments"),
 }
-"""What a model reads of an item and a client decides by. Resources are not pinned: their lists change all the time."""
+"""What models read and clients decide by. Resources are not pinned: their lists change all the time."""
 
 Definition = dict[str, Any]
 
 
-def definition(kind: Kind, wire: Any) -> Definition | None:
-    """The pinned parts of an item; `null` is the same as absent. None for what can be neither listed nor pinned."""
+def pinned_definition(kind: Kind, wire: Any) -> Definition | None:
+    """Returns the pinned parts of an item that are not `null`; None for what can be neither listed nor pinned."""
     if kind not in PARTS or not isinstance(wire, dict) or not isinstance(wire.get("name"), str):
         return None
     return {part: wire[part] for part in PARTS[kind] if wire.get(part) is not None}
 
 
 def fingerprint(value: Any) -> str | None:
-    """SHA-256 of a JSON value whatever the order of its keys; None if it is nested too deeply to have one."""
+    """Returns the SHA-256 of a JSON value, whatever the order of its keys; None if it is nested too deeply."""
     try:
         text = json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
     except (RecursionError, ValueError):
@@ -36,8 +36,8 @@ def fingerprint(value: Any) -> str | None:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class Pinned(msgspec.Struct, frozen=True):
-    """What is recorded of one server."""
+class PinRecord(msgspec.Struct, frozen=True):
+    """The record of one server: its items and its instructions."""
 
     items: Mapping[Kind, Mapping[str, Definition]] = msgspec.field(default_factory=dict)
     """By kind and name."""
@@ -45,13 +45,13 @@ class Pinned(msgspec.Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """Of the whole set: changes with every item that is added, renamed, changed or gone."""
+        """The fingerprint of the whole record. It changes with every item that is added, changed or removed."""
         whole = {kind.name: self.items.get(kind, {}) for kind in PARTS}
         return fingerprint([whole, self.instructions]) or ""
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One item, or the instructions (`kind` None), that is not as it was recorded."""
+    """One item, or the instructions (`kind` is None), that differs from the record."""
 
     kind: Kind | None
     name: str
@@ -59,27 +59,27 @@ class Difference(msgspec.Struct, frozen=True):
     gone: bool = False
 
 
-def pinned(items: Iterable[tuple[Kind, Any]], instructions: str | None) -> Pinned:
-    """What a server lists now, to be recorded; of two items with one name the first, as in the catalog."""
+def record_of(items: Iterable[tuple[Kind, Any]], instructions: str | None) -> PinRecord:
+    """Returns the record of what a server lists now. Of two items with one name the first counts."""
     found: dict[Kind, dict[str, Definition]] = {kind: {} for kind in PARTS}
     for kind, wire in items:
-        one = definition(kind, wire)
+        one = pinned_definition(kind, wire)
         if one is not None and fingerprint(one) is not None:
             found[kind].setdefault(one["name"], one)
-    return Pinned(found, instructions or None)
+    return PinRecord(found, instructions or None)
 
 
-def differences(before: Pinned | None, items: Iterable[tuple[Kind, Any]]) -> Iterator[Difference]:
-    """How the items of a server differ from what was recorded; nothing recorded: all of them are new."""
+def differences(before: PinRecord | None, items: Iterable[tuple[Kind, Any]]) -> Iterator[Difference]:
+    """Yields how the items of a server differ from the record. Without a record, all of them are new."""
     return (one for one in differences_in_steps(before, items) if one is not None)
 
 
-def differences_in_steps(before: Pinned | None, items: Iterable[tuple[Kind, Any]]) -> Iterator[Difference | None]:
-    """`differences`, with None for every item that was looked at meanwhile."""
+def differences_in_steps(before: PinRecord | None, items: Iterable[tuple[Kind, Any]]) -> Iterator[Difference | None]:
+    """Does the same in steps: yields None for every item that was compared, so that a caller can pause."""
     listed: dict[Kind, dict[str, list[Definition]]] = {kind: {} for kind in PARTS}
     for kind, wire in items:
         yield None
-        one = definition(kind, wire)
+        one = pinned_definition(kind, wire)
         if one is not None:
             listed[kind].setdefault(one["name"], []).append(one)
     for kind in PARTS:
@@ -98,8 +98,8 @@ def differences_in_steps(before: Pinned | None, items: Iterable[tuple[Kind, Any]
             yield Difference(kind, name, "is pinned and no longer listed", gone=True)
 
 
-def instructions_differ(before: Pinned | None, text: str | None) -> Difference | None:
-    """Whether a server says something else of itself than was recorded."""
+def instructions_difference(before: PinRecord | None, text: str | None) -> Difference | None:
+    """Returns how the instructions of a server differ from the record; None if they do not or there are none."""
     recorded = before.instructions if before is not None else None
     if (text or None) == recorded or not text:
         return None

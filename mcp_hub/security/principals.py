@@ -1,6 +1,6 @@
-"""Who an authenticated caller is, and which profile of the configuration it sees.
+"""Principals: who an authenticated caller is, and which profile of the configuration it is bound to.
 
-Pure. A principal is a text wherever callers are told apart; two that see different things are two different texts.
+Pure. Where callers are kept apart a principal is used as a text; two that see different things are different texts.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 
 
 class Principal(str):
-    """The name of a principal, `""` for the anonymous one, and its profile; None: all that is served."""
+    """The name of a principal, `""` for the anonymous one, with its profile; None stands for all that is served."""
 
     __slots__ = ("label", "profile")
 
     def __new__(cls, name: str, profile: str | None = None, label: str | None = None) -> Principal:
-        """`label` is how records call it, where its name is not the place for that."""
+        """`label` is its name in records, where that differs from the name that keeps callers apart."""
         made = super().__new__(cls, name)
         made.profile = profile
         made.label = label
@@ -29,13 +29,14 @@ class Principal(str):
 ANONYMOUS: Final = Principal("")
 
 PEER: Final[ContextVar[str | None]] = ContextVar("peer", default=None)
-"""The address that the request of this task came from; None where it came over no network."""
+"""The network address that the request of this task came from; None over stdio."""
 
 
 def principal_of(caller: Hashable | None) -> Principal:
-    """The principal behind the key of a caller; the only client, over stdio, is nobody in particular.
+    """Returns the principal of a caller's key. None, the only client over stdio, is the anonymous principal.
 
-    Raises AttributeError for what is no caller: nobody is taken for one who sees everything by mistake.
+    Raises:
+        AttributeError: the key is no caller's. It must not pass for the anonymous principal, who may see everything.
     """
     if caller is None:
         return ANONYMOUS
@@ -48,5 +49,5 @@ def principal_of(caller: Hashable | None) -> Principal:
 
 
 def profile_of(caller: Hashable | None) -> str | None:
-    """The profile a caller is bound to; None: it sees all that is served. Raises AttributeError."""
+    """Returns the profile of a caller, None for all that is served. Raises AttributeError as `principal_of` does."""
     return principal_of(caller).profile

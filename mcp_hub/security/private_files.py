@@ -12,7 +12,6 @@ import errno
 import logging
 import os
 import secrets
-import shlex
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,109 +20,35 @@ from typing import Any, Final
 log = logging.getLogger("mcp_hub")
 
 FIRST_PAUSE: Final = 1.0
-"""Seconds before what could not be written is tried again; each time twice as long, up to `LONGEST_PAUSE`."""
+"""Seconds before a failed write is retried; doubled each time, up to `LONGEST_PAUSE`."""
 LONGEST_PAUSE: Final = 60.0
 CLOSE_WAIT: Final = 5.0
-"""Seconds the end of the hub waits for a disk."""
+"""Seconds that the shutdown of the hub waits for pending writes."""
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-"""What file systems without hard links answer."""
+"""Errors of file systems without hard links."""
 
 
-EXECUTED: Final = "what is executed as you"
-"""What a file of tools decides."""
+class PrivateDirectory:
+    """The files of one directory, which only this user can read and write.
 
-
-class OpenToOthers(ValueError):
-    """Somebody else than this user or root can change a file; `str()` says how, and what to do about it."""
-
-
-def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXECUTED) -> str | None:
-    """A warning about a file that its group can change, None if nobody but its owner can.
-
-    Raises OpenToOthers where anybody else can: by writing to it, or by putting another one in its place.
+    Every method raises OSError, and ValueError where the directory or a file is open to others or is none.
     """
-    if os.name != "posix":
-        return None
-    if status.st_uid not in (os.geteuid(), 0):
-        raise OpenToOthers(
-            f"{path}: the file belongs to another user (uid {status.st_uid}) and decides {decides}; "
-            "copy it, or run the hub as its owner"
-        )
-    mode = stat.S_IMODE(status.st_mode)
-    if mode & stat.S_IWOTH:
-        raise OpenToOthers(
-            f"{path}: every user of this machine can write to the file (mode {mode:04o}), and it decides "
-            f"{decides}; run: chmod 600 {shlex.quote(str(path))}"
-        )
-    by_group = refuse_open_directory(path.parent, decides)
-    if path.is_symlink():
-        by_group = refuse_open_directory(path.resolve().parent, decides) or by_group
-    if mode & stat.S_IWGRP:
-        return f"{path.name}: the file can be written by its group (mode {mode:04o}); chmod 600 keeps it yours"
-    return by_group
-
-
-def refuse_open_directory(directory: Path, decides: str = EXECUTED) -> str | None:
-    """The same of a directory and those above it: whoever can write there can put another file in a file's place.
-
-    In a directory with the sticky bit, such as /tmp, only the owner of a file can.
-    """
-    if os.name != "posix":
-        return None
-    directory = Path(os.path.abspath(directory))  # noqa: PTH100  # what a link leads to is looked at besides
-    warning = _looked_at(directory, decides, own=True)
-    for above in directory.parents:
-        _looked_at(above, decides, own=False)
-    real = directory.resolve()
-    if real != directory:
-        warning = refuse_open_directory(real, decides) or warning
-    return warning
-
-
-def _looked_at(directory: Path, decides: str, *, own: bool) -> str | None:
-    """`own`: its owner counts too. Those above may belong to whoever set the machine up."""
-    try:
-        status = directory.stat()
-    except OSError:
-        return None  # who reads the file will say so
-    if own and status.st_uid not in (os.geteuid(), 0):
-        raise OpenToOthers(
-            f"{directory}: the directory belongs to another user (uid {status.st_uid}), who can put files there that "
-            f"decide {decides}; copy it, or run the hub as its owner"
-        )
-    mode = stat.S_IMODE(status.st_mode)
-    if mode & stat.S_ISVTX or not mode & (stat.S_IWOTH | stat.S_IWGRP):
-        return None
-    if os.statvfs(directory).f_flag & os.ST_RDONLY:
-        return None  # as a container gets its configuration: nobody can write there, whatever the mode says
-    if mode & stat.S_IWOTH:
-        raise OpenToOthers(
-            f"{directory}: every user of this machine can write to the directory (mode {mode:04o}), and files in it "
-            f"decide {decides}; run: chmod o-w {shlex.quote(str(directory))}"
-        )
-    if own:
-        return f"{directory}: the directory can be written by its group (mode {mode:04o}); chmod g-w keeps it yours"
-    return None
-
-
-class PrivateFiles:
-    """Files by their names. Every method raises OSError, and ValueError where something is open to others or odd."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def make(self) -> None:
-        """See to it that the directory is there and this user's."""
+        """Makes the directory if there is none, and checks that it is private."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _must_be_ours(self.directory.lstat(), self.directory, stat.S_ISDIR)
+        _check_private(self.directory.lstat(), self.directory, stat.S_ISDIR)
 
     def read(self, name: str, limit: int) -> bytes:
-        """The whole file; ValueError if it is larger than `limit`."""
+        """Returns the whole file. Raises ValueError if it is larger than `limit` bytes."""
         path = self.directory / name
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         try:
-            # Before a file is made of it: for a directory that fails, and the descriptor stays open.
-            _must_be_ours(os.fstat(descriptor), path, stat.S_ISREG)
+            # Checked first: `fdopen` fails for a directory and leaves the descriptor open.
+            _check_private(os.fstat(descriptor), path, stat.S_ISREG)
         except ValueError:
             os.close(descriptor)
             raise
@@ -134,11 +59,11 @@ class PrivateFiles:
         return data
 
     def size(self, name: str) -> int:
-        """Bytes of the file. Raises OSError."""
+        """Returns the size of the file in bytes."""
         return (self.directory / name).lstat().st_size
 
     def write(self, name: str, data: bytes) -> None:
-        """The file with this in it; what was there before stays until all of it is written."""
+        """Replaces the file by one with this content, atomically."""
         fresh = self._fresh(data)
         try:
             fresh.replace(self.directory / name)
@@ -147,7 +72,7 @@ class PrivateFiles:
             raise
 
     def write_first(self, name: str, data: bytes) -> None:
-        """The file with this in it unless there is one, complete or not at all: whoever comes first decides."""
+        """Writes the file with this content unless there is one already. It is there completely or not at all."""
         fresh, path = self._fresh(data), self.directory / name
         try:
             os.link(fresh, path)
@@ -162,18 +87,18 @@ class PrivateFiles:
             fresh.unlink(missing_ok=True)
 
     def delete(self, name: str) -> None:
-        """No file of this name."""
+        """Deletes the file if there is one."""
         (self.directory / name).unlink(missing_ok=True)
 
     def _fresh(self, data: bytes) -> Path:
-        """A new file beside the others, to be put into its place by the caller."""
+        """Writes a new file beside the others, which the caller moves into its place."""
         path = self.directory / f".{secrets.token_hex(8)}"
         _create(path, data)
         return path
 
 
 def _create(path: Path, data: bytes) -> None:
-    """A new file with all of the data, or none."""
+    """Writes a new file; if that fails, there is none."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -183,17 +108,17 @@ def _create(path: Path, data: bytes) -> None:
         raise
 
 
-def _must_be_ours(status: os.stat_result, path: Path, is_type: Any) -> None:
+def _check_private(status: os.stat_result, path: Path, is_type: Any) -> None:
     if not is_type(status.st_mode):
-        raise ValueError(f"{path} is not what it should be")
+        raise ValueError(f"{path} is not of the expected type")
     if os.name == "posix" and (status.st_uid != os.getuid() or status.st_mode & 0o077):
         raise ValueError(f"{path} is open to others or belongs to someone else")
 
 
 class PendingWrites:
-    """Runs writes, and tries again what failed until it succeeds or the hub ends: of each thing the newest state.
+    """Runs writes and retries those that fail until they succeed or the hub ends. A newer write replaces an older one.
 
-    The first failure is one warning in the log, and so is the first success after it. No method raises.
+    The first failure is logged as a warning, and so is the first success after it. No method raises.
     """
 
     def __init__(self, *failures: type[Exception]) -> None:
@@ -208,9 +133,9 @@ class PendingWrites:
         return what in self._pending
 
     def put(self, what: str, write: Callable[[], Awaitable[None]]) -> None:
-        """Run this soon, in place of an earlier write of the same thing; without a running loop, at `close`.
+        """Runs `write` soon, in place of an earlier one with the same `what`; without a running loop, at `close`.
 
-        `what` is said in the log before `failed`, such as "writing the file x".
+        `what` names the write in the log, such as "writing the file x".
         """
         self._pending[what] = write
         self._changed.set()
@@ -220,7 +145,7 @@ class PendingWrites:
                 self._task = loop.create_task(self._run(), name="pending writes")
 
     async def close(self) -> None:
-        """Try what is pending once more, for a bounded time."""
+        """Tries what is pending once more, for at most `CLOSE_WAIT` seconds."""
         self._closing = True
         self._changed.set()
         if self._pending and (self._task is None or self._task.done()):
@@ -233,7 +158,7 @@ class PendingWrites:
             log.warning("%s failed up to the end of the hub; the newest state is lost", what)
 
     def cancel(self) -> None:
-        """Give up what is pending."""
+        """Drops what is pending."""
         self._pending.clear()
         if self._task is not None:
             self._task.cancel()
@@ -263,7 +188,7 @@ class PendingWrites:
                 self._failing.add(what)
                 log.warning("%s failed: %s; it is tried again", what, _on_one_line(error))
             return False
-        except Exception:  # an error in the write itself comes again, however often it is tried
+        except Exception:  # an error in the code of the write would come again with every retry
             log.exception("%s failed", what)
         if self._pending.get(what) is write:
             del self._pending[what]

@@ -1,4 +1,4 @@
-"""Which URLs tools must not be used for."""
+"""URL rules: which URLs tools must not be used for."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from urllib.parse import unquote
 
 import msgspec
 
-from mcp_hub.security.urls import QUICK_WORK, Url, Work, parse, trimmed, urls_in
+from mcp_hub.security.urls import QUICK_WORK, Url, WorkBudget, parse, trimmed, urls_in
 
 HUGGINGFACE: Final = "huggingface"
-"""The name of the rule about datasets and spaces."""
+"""The name of the rule against datasets and spaces of Hugging Face."""
 UNREADABLE: Final = "too many URLs to check"
-MESSAGE: Final = (
+HUGGINGFACE_MESSAGE: Final = (
     "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
 )
 MAX_MEMBERS: Final = 200_000
-"""Members of a value that are looked at."""
+"""Members of a value that are searched for URLs; a value with more is refused."""
 MAX_URI: Final = 16_384
-"""Characters of a resource's URI or of a link in a result; what has more is taken for one that may not be used."""
+"""Characters of a resource's URI or of a link in a result; a longer one is refused."""
 
 _HUBS: Final = ("huggingface.co", "hf.co", "hf-mirror.com")
-"""With all their subdomains: `cdn-lfs.huggingface.co/datasets` has the files of datasets."""
+"""These and their subdomains: `cdn-lfs.huggingface.co/datasets` has the files of datasets."""
 _ONLY_DATA: Final = ("datasets-server.huggingface.co", "datasets.huggingface.co", "hf.space")
 _SEGMENTS: Final = ("datasets", "spaces")
 _PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 _BEFORE: Final = frozenset({"api", "resolve-cache"})
-"""Segments before the one that says what is asked for."""
+"""Path segments that may stand before `datasets` or `spaces`."""
 
 
 _HARMLESS: Final = frozenset({"http", "https"})
@@ -42,62 +42,65 @@ _PAGE: Final = re.compile(
     r"(?=:/)|(data)(?=:(?!(?:audio|font|video|image/(?:avif|bmp|gif|jpeg|jpg|png|webp))[/;,])[^,\s]*,)",
     re.IGNORECASE,
 )
-"""A text that makes a browser show something that is not of the web; a picture, or a word before a colon, is none."""
+"""Matches texts that make a browser show what is not of the web, such as `file:///`; not pictures as `data:`."""
 _BLANK: Final = re.compile(r"about:blank(?:[?#]|$)", re.IGNORECASE)
 _URL_KEYS: Final = frozenset({"url", "urls", "uri", "uris", "href", "hrefs", "link", "links", "website", "websites"})
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 class UrlRules(msgspec.Struct, frozen=True, dict=True):
-    """`deny` and `allow` have `host`, `host/path`, `*.host/path*`; a URL that `allow` covers is never refused.
+    """Refuses URLs by patterns: `host`, `host/path`, `*.host/path*`. A URL that matches `allow` is never refused.
 
-    `allow` may also have schemes, `file:`.
+    `allow` may also contain schemes, such as `file:`.
     """
 
     huggingface: bool = True
     deny: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
-    message: str = MESSAGE
+    message: str = HUGGINGFACE_MESSAGE
 
     def __bool__(self) -> bool:
         return self.huggingface or bool(self.deny)
 
-    def refuses(self, text: str, work: Work | None = None) -> str | None:
-        """The rule that refuses a URL in `text`: `huggingface`, or the pattern of `deny`; None if all may be used.
+    def refuses(self, text: str, work: WorkBudget | None = None) -> str | None:
+        """Returns the rule that refuses a URL in `text`: `huggingface` or a pattern of `deny`; None if none does.
 
-        `UNREADABLE` where that takes more than what is left of `work`, which several texts may share.
+        Returns `UNREADABLE` if that takes more than what is left of `work`, which several texts may share.
         """
         return self.refuses_any((text,), work)
 
-    def refuses_any(self, texts: Iterable[str], work: Work | None = None) -> str | None:
-        """The same of several texts. What `texts` raises ValueError for is unreadable."""
+    def refuses_any(self, texts: Iterable[str], work: WorkBudget | None = None) -> str | None:
+        """Does the same for several texts. A ValueError of the iterator `texts` means `UNREADABLE`."""
         if not self:
             return None
-        work = work or Work()
+        work = work or WorkBudget()
         try:
             found = (self._refuses(url) for text in texts for url in urls_in(text, work))
             return next(filter(None, found), None)
         except ValueError:
             return UNREADABLE
 
-    def refuses_uri(self, uri: str, work: Work | None = None) -> str | None:
-        """The rule that refuses a resource's URI or a link; one that cannot be read quickly is refused too.
+    def refuses_uri(self, uri: str, work: WorkBudget | None = None) -> str | None:
+        """Returns the rule that refuses a resource's URI or a link. One that takes long to read is `UNREADABLE`.
 
-        `work` is what is left for all links of one result.
+        `work` is the budget of all links of one result.
         """
         if len(uri) > MAX_URI:
             return UNREADABLE
-        part = Work(QUICK_WORK) if work is None else work.part()
+        part = WorkBudget(QUICK_WORK) if work is None else work.part()
         found = self.refuses(uri, part)
         if work is not None:
-            work.taken(part)
+            work.settle(part)
         return found
 
     def refused_scheme(self, arguments: Any) -> str | None:
-        """The scheme of a URL in a tool's arguments that is not known to be harmless; None if there is none.
+        """Returns the first refused scheme of a URL in a tool's arguments; None if there is none.
 
-        Under a key such as `url` every other scheme than http and https is refused; elsewhere only a text that is a
-        page of the browser's own as a whole. Raises ValueError for a value of too many members.
+        Under a key such as `url` every scheme but http and https is refused; elsewhere only a text that as a whole
+        opens something else than a web page.
+
+        Raises:
+            ValueError: the arguments have more than `MAX_MEMBERS` members.
         """
         if not self:
             return None
@@ -131,7 +134,7 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _allowed_schemes(self) -> frozenset[str]:
-        """Those that `allow` has as `scheme:`."""
+        """The schemes that `allow` contains as `scheme:`."""
         return frozenset(one[:-1].lower() for one in self.allow if _SCHEME.fullmatch(one))
 
     def _refuses(self, url: Url) -> str | None:
@@ -150,7 +153,7 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
         return tuple(_Pattern.read(text, fold=False) for text in self.allow if not _SCHEME.fullmatch(text))
 
     def to_json(self) -> dict[str, Any]:
-        """An object that `from_json` makes the same rules of."""
+        """Returns the rules as a JSON object for `from_json`."""
         return {
             "huggingface": self.huggingface,
             "deny": list(self.deny),
@@ -160,12 +163,12 @@ class UrlRules(msgspec.Struct, frozen=True, dict=True):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> UrlRules:
-        """The rules in such an object."""
+        """Makes rules from the JSON object of `to_json`."""
         return cls(
             bool(data.get("huggingface", True)),
             tuple(data.get("deny", ())),
             tuple(data.get("allow", ())),
-            str(data.get("message", MESSAGE)),
+            str(data.get("message", HUGGINGFACE_MESSAGE)),
         )
 
 
@@ -187,19 +190,19 @@ def _is_below(host: str, domains: tuple[str, ...]) -> bool:
 
 
 class _Pattern(msgspec.Struct, frozen=True):
-    """One pattern, read once. `fold`: the case of a path does not count, and what is unclear is covered."""
+    """One pattern, parsed once. `fold`: the case of paths is ignored, and a URL matches where that is unclear."""
 
     written: str
     host: str
     port: int | None
     path: str
     query: frozenset[str]
-    """Parameters that a URL must have, among others."""
+    """Parameters that the query of a URL must contain."""
     fold: bool
 
     @classmethod
     def read(cls, text: str, *, fold: bool) -> _Pattern:
-        """The pattern in a text; what stands in it is normalised as URLs are."""
+        """Parses a pattern. Its parts are normalised as those of URLs are."""
         scheme, mark, plain = text.strip().partition("://")
         if not mark or not scheme.isalnum():
             plain = text.strip()
@@ -219,7 +222,7 @@ class _Pattern(msgspec.Struct, frozen=True):
         )
 
     def covers(self, url: Url) -> bool:
-        """Whether a URL is one of those the pattern means."""
+        """Returns whether the pattern matches a URL."""
         if not fnmatchcase(url.host, self.host) or not self._covers_port(url):
             return False
         if self.query and not self.query <= _parameters(url.query):
@@ -234,11 +237,11 @@ class _Pattern(msgspec.Struct, frozen=True):
             return self.port in (None, url.port)
         if url.scheme:
             return self.port == _PORTS.get(url.scheme)
-        return self.fold and self.port in _PORTS.values()  # whoever adds the scheme decides
+        return self.fold and self.port in _PORTS.values()  # the scheme, and so the port, is added by the client
 
 
 def _glob(text: str) -> str:
-    """Only `*` stands for something else than itself."""
+    """Escapes all wildcards of fnmatch but `*`."""
     return text.replace("[", "[[]").replace("?", "[?]")
 
 
@@ -247,12 +250,12 @@ def _parameters(query: str) -> frozenset[str]:
 
 
 def _means_url(key: str) -> bool:
-    """Whether a member is for URLs by its name: `url`, `pageUrl`, `start_urls`."""
+    """Returns whether a member holds URLs by its name, such as `url`, `pageUrl`, `start_urls`."""
     return not _URL_KEYS.isdisjoint(word.lower() for word in _WORDS.findall(key))
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """Every text at any depth of a JSON value, keys too. Raises ValueError for one of too many members."""
+    """Yields every text of a JSON value at any depth, keys included. Raises ValueError for too many members."""
     waiting = [value]
     for _ in range(MAX_MEMBERS):
         if not waiting:

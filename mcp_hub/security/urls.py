@@ -1,7 +1,7 @@
-"""URLs as a browser or an HTTP client would read them, and where they hide in a text.
+"""Parses URLs as browsers and HTTP clients do, and finds those in a text.
 
-Clients differ: what is a step up to one is a name to another, and a backslash may or may not end a host. `parse` has
-the reading of browsers, `urls_in` every reading, so that a rule about URLs holds whoever reads.
+Clients differ: a segment that goes up for one is a name to another, and a backslash may or may not end a host. `parse`
+reads as browsers do. `urls_in` yields every reading, so that a rule about URLs holds whichever client reads.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from urllib.parse import unquote
 import msgspec
 
 MAX_WORK: Final = 2_000_000
-"""Steps, of some microseconds at most, for everything one request or result has: some for every part that is read as a
-URL, more for long ones."""
+"""Steps for all texts of one request or result, each of some microseconds at most. Every part that is read as a URL
+takes some steps, a long one more."""
 QUICK_WORK: Final = 5_000
-"""Steps that keep nobody waiting, some milliseconds."""
+"""Steps that take some milliseconds, short enough for the event loop."""
 MAX_HOST: Final = 4096
-"""Characters of a host as it is written; a name has 253 at most."""
+"""Characters of a host as written; a name has at most 253."""
 MAX_STEPS_UP: Final = 64
-"""Turns from going down to going up in one path; one that has more is not read."""
+"""Turns from going down to going up in one path; a path with more is not read."""
 _DECODINGS: Final = 5
 _NESTED: Final = 16
-"""Segments of a path that are read as the host of another URL."""
+"""Segments of a path that are read as hosts of other URLs."""
 _DEPTH: Final = 3
 """URLs inside of URLs inside of URLs."""
 
 _WEB: Final = frozenset({"http", "https", "ws", "wss", "ftp", "hf", ""})
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+-]*):(?!\d+(?:[/\\?#]|$))")
 _IGNORED: Final = re.compile(r"[\t\r\n\ud800-\udfff]")
-"""What clients leave out, wherever it stands; a half of a character cannot be written, and some drop it."""
+"""Characters that clients drop anywhere in a URL. Lone surrogates cannot be encoded, and some clients drop them."""
 _EDGES: Final = "".join(map(chr, range(0x21))) + "\x7f\x85\xa0\u200b\u2028\u2029\u3000\ufeff"
 _DOTS: Final = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 _HOST: Final = re.compile(r"[^\s/?#@:\[\]]+\.[^\s/?#@:\[\].\d][^\s/?#@:\[\]]*\.?|\d[0-9a-fx.]*", re.IGNORECASE)
@@ -53,13 +53,14 @@ _TARGETS: Final = frozenset(
     {"url", "uri", "u", "link", "href", "src", "target", "dest", "destination", "goto"}
     | {"redirect", "redirect_to", "redirect_uri", "redirect_url"}
 )
-"""Parameters of a query that hold a page, also where it has no scheme. What others hold is a search for it."""
+"""Parameters of a query whose value is a URL even without a scheme. In others such a value is a search term."""
 
 
 def decoded_but_delimiters(text: str) -> str:
-    """A URI with everything decoded but what divides it, which a reader sees only where it is not encoded.
+    """Percent-decodes a URI except for its delimiters, whose encoded form means something else.
 
-    Raises ValueError for what is encoded and no UTF-8.
+    Raises:
+        ValueError: an encoded part is not UTF-8.
     """
     return _TRIPLETS.sub(_without_delimiters, text) if "%" in text else text
 
@@ -72,8 +73,8 @@ def _without_delimiters(triplets: re.Match[str]) -> str:
 class Url(msgspec.Struct, frozen=True):
     """The parts of a URL, normalised. `scheme` is empty where the text had none.
 
-    `host` is what a resolver would be asked: lower case, in ASCII where it can be, without a trailing dot, an IPv4
-    address in any notation as four numbers. `path` is decoded, without dot segments, double slashes and parameters.
+    `host` is the name that a resolver gets: lower case, in ASCII where possible, without a trailing dot, an IPv4
+    address of any notation as four numbers. `path` is decoded, without dot segments, double slashes and parameters.
     """
 
     scheme: str
@@ -85,19 +86,21 @@ class Url(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> Url | None:
-    """The URL that a text is, `host/path` without a scheme counted; None if it is none."""
+    """Parses a text that is a URL, with or without a scheme; None if it is none."""
     parts = _parts(trimmed(text))
     return None if parts is None else parts.url(_path(parts.path))
 
 
-def urls_in(text: str, work: Work | None = None) -> Iterator[Url]:
-    """Every URL in a text: the text itself, those in it, and those that one of them carries inside, in every reading.
+def urls_in(text: str, work: WorkBudget | None = None) -> Iterator[Url]:
+    """Yields every URL in a text, in every reading: the text itself, its parts, and URLs inside of those.
 
-    Readers take the page's URL in their path, redirectors in their query. A name in a query without a scheme is a
-    search for it and no URL, unless the parameter is one for URLs. `work` is shared by the texts of one value. Raises
-    ValueError for a text that is too much work.
+    A URL may carry another one in its path, as reader services do, or in its query, as redirectors do. A name without a
+    scheme in a query counts only if its parameter is one for URLs. `work` is shared by the texts of one value.
+
+    Raises:
+        ValueError: reading the text takes more steps than `work` has left.
     """
-    work = work or Work()
+    work = work or WorkBudget()
     whole = trimmed(text)
     if _parts(whole) is not None or "@" in whole[:MAX_HOST]:
         yield from _urls_of_word(whole, work)
@@ -108,23 +111,23 @@ def urls_in(text: str, work: Work | None = None) -> Iterator[Url]:
             yield from _urls_of_word(match[0].rstrip(_TRAILING), work)
 
 
-class Work:
-    """What may still be done for one value."""
+class WorkBudget:
+    """The steps that are left for reading the texts of one value."""
 
     def __init__(self, steps: int = MAX_WORK) -> None:
         self._left = steps
 
-    def part(self) -> Work:
-        """So much of it as keeps nobody waiting, for one link; what it spends is to be `taken`."""
-        return Work(max(0, min(QUICK_WORK, self._left)))
+    def part(self) -> WorkBudget:
+        """Returns a budget for one link, at most `QUICK_WORK`; `settle` subtracts what it has spent."""
+        return WorkBudget(max(0, min(QUICK_WORK, self._left)))
 
-    def taken(self, part: Work, given: int = QUICK_WORK) -> None:
-        """A part has come to its end."""
-        self._left -= min(given, max(0, self._left)) - max(0, part._left)
+    def settle(self, part: WorkBudget) -> None:
+        """Subtracts what a part has spent."""
+        self._left -= min(QUICK_WORK, max(0, self._left)) - max(0, part._left)
 
     @property
     def over(self) -> bool:
-        """Whether there was more to be done."""
+        """Whether more steps were needed than there were."""
         return self._left < 0
 
     def spend(self, text: str) -> None:
@@ -139,7 +142,7 @@ class _Parts(NamedTuple):
     host: str
     port: int | None
     path: str
-    """As it is written."""
+    """As written, not decoded."""
     query: str
     userinfo: bool
 
@@ -148,7 +151,7 @@ class _Parts(NamedTuple):
 
 
 def trimmed(text: str) -> str:
-    """A text without what clients leave out of a URL: blanks at its ends, tabs and line breaks anywhere."""
+    """Removes what clients drop from a URL: blanks at its ends, tabs and line breaks anywhere."""
     return _IGNORED.sub("", text.strip(_EDGES))
 
 
@@ -180,12 +183,12 @@ def _is_host(host: str) -> bool:
 
 
 def _is_written_host(authority: str) -> bool:
-    """Some clients ask for a host as it is written, `a%20b.example`, which is none once it is decoded."""
+    """Returns whether the undecoded text is a host: some clients look up `a%20b.example` as it is."""
     return "%" in authority and _HOST.fullmatch(authority.rpartition("@")[2].partition(":")[0]) is not None
 
 
 def host_and_port(authority: str) -> tuple[str, int | None]:
-    """The host, normalised as in `Url`, and the port of what stands before the path; the user is left out."""
+    """Returns the host of an authority, normalised as in `Url`, and its port."""
     place = authority.rpartition("@")[2]
     if len(place) > MAX_HOST:
         return "", None
@@ -224,7 +227,7 @@ def _host(written: str) -> str:
 
 
 def _address_4(host: str) -> str | None:
-    """`0x7f.1`, `2130706433` and `0177.0.0.1` as `127.0.0.1`; None for what is no such number."""
+    """Returns `127.0.0.1` for `0x7f.1`, `2130706433` and `0177.0.0.1`; None for what is no IPv4 address."""
     parts = host.split(".")
     if not 1 <= len(parts) <= 4 or not all(part.isascii() and part.isalnum() for part in parts):
         return None
@@ -250,7 +253,7 @@ def _decoded(text: str) -> str:
 
 
 def _decodings(text: str) -> Iterator[str]:
-    """A text and what it is after each round of percent-decoding."""
+    """Yields a text and its form after each round of percent-decoding."""
     yield text
     for _ in range(_DECODINGS):
         decoded = unquote(text, errors="replace") if "%" in text else text
@@ -261,24 +264,24 @@ def _decodings(text: str) -> Iterator[str]:
 
 
 def _path(written: str, before: list[str] | None = None) -> str:
-    """The path with everything undone that somebody may undo. `before` gets what it was before it went up again."""
-    return _walked(_decoded(written).replace("\\", "/").split("/"), before, undone=True)
+    """Returns the fully decoded path. `before` gets the path at each turn from going down to going up."""
+    return _resolve_dots(_decoded(written).replace("\\", "/").split("/"), before, undone=True)
 
 
 def _paths(written: str) -> Iterator[str]:
-    """The path in every reading: what is a step up to all clients, to browsers only, or to no client but a server."""
+    """Yields the path in every reading: segments go up for all clients, for browsers only, or for the server only."""
     before: list[str] = []
     yield _path(written, before)
     if not before:
         return
-    yield _walked(written.replace("\\", "/").split("/"), before)
-    yield _walked(written.split("/"), before)
+    yield _resolve_dots(written.replace("\\", "/").split("/"), before)
+    yield _resolve_dots(written.split("/"), before)
     if len(before) > 3 * MAX_STEPS_UP:
         raise ValueError("a path goes up and down too often")
     yield from dict.fromkeys(before)
 
 
-def _walked(parts: Iterable[str], before: list[str] | None, *, undone: bool = False) -> str:
+def _resolve_dots(parts: Iterable[str], before: list[str] | None, *, undone: bool = False) -> str:
     found: list[str] = []
     down = False
     for part in parts:
@@ -306,8 +309,8 @@ def _segment(part: str, name: str | None = None) -> str:
     return name if name.isascii() else unicodedata.normalize("NFKC", name)
 
 
-def _readings(text: str, work: Work) -> Iterator[Url]:
-    """What browsers make of a text, and what other clients do."""
+def _readings(text: str, work: WorkBudget) -> Iterator[Url]:
+    """Yields the URL that browsers read in a text, and the one that other clients read."""
     work.spend(text)
     text = trimmed(text)
     parts = _parts(text)
@@ -319,7 +322,7 @@ def _readings(text: str, work: Work) -> Iterator[Url]:
             yield from map(one.url, _paths(one.path))
 
 
-def _urls_of_word(word: str, work: Work) -> Iterator[Url]:
+def _urls_of_word(word: str, work: WorkBudget) -> Iterator[Url]:
     for variant in _decodings(word):
         work.spend(variant)
         for match in _INNER.finditer(variant):
@@ -336,8 +339,8 @@ def _urls_of_word(word: str, work: Work) -> Iterator[Url]:
             yield from _urls_at("//" + piece, work)
 
 
-def _urls_at(text: str, work: Work, depth: int = 0) -> Iterator[Url]:
-    """The URL that a text is and what it carries inside."""
+def _urls_at(text: str, work: WorkBudget, depth: int = 0) -> Iterator[Url]:
+    """Yields the URL that a text is and the URLs inside of it."""
     for url in _readings(text, work):
         yield url
         yield from _in_path(url)
@@ -346,7 +349,7 @@ def _urls_at(text: str, work: Work, depth: int = 0) -> Iterator[Url]:
 
 
 def _in_path(outer: Url) -> Iterator[Url]:
-    """What stands as `host/path` in the path of another URL, and the site behind a translated one."""
+    """Yields what stands as `host/path` in the path of a URL, and the original site of a translated page."""
     if outer.host.endswith(".translate.goog"):
         label = outer.host.removesuffix(".translate.goog").replace("--", "\0").replace("-", ".").replace("\0", "-")
         yield Url(outer.scheme, label, None, outer.path, outer.query, False)
@@ -359,7 +362,7 @@ def _in_path(outer: Url) -> Iterator[Url]:
             yield Url("", host, port, "/" + "/".join(parts[index + 1 :]), "", False)
 
 
-def _in_query(query: str, work: Work, depth: int) -> Iterator[Url]:
+def _in_query(query: str, work: WorkBudget, depth: int) -> Iterator[Url]:
     for pair in query.replace(";", "&").split("&"):
         name, _, value = pair.partition("=")
         value = _decoded(value)

@@ -1,1 +1,1 @@
-"""Bytes to messages and back; nothing here knows what a method means."""
+"""Transports: bytes to JSON-RPC messages and back, for both sides. Nothing here knows what a method means."""

@@ -1,406 +1,397 @@
-"""An upstream over streamable HTTP: one POST a message, answers as JSON or as a stream, one standing GET stream."""
+"""The HTTP client of one upstream: tokens, redirects within its origin, and failures as LinkErrors."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import email.utils
+import http.client
+import importlib
 import logging
-from collections.abc import Coroutine, Mapping
-from typing import Any, Final
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Server
-from mcp_hub.protocol.frames import FrameError, Message, encode
-from mcp_hub.transport import http_stream
-from mcp_hub.transport.authorization import Authorization
-from mcp_hub.transport.http import EVENTS, JSON, HttpClient, Unreachable, content_type, is_json
-from mcp_hub.transport.http1.connection import HttpConnection
-from mcp_hub.transport.http1.failures import HttpFailure
-from mcp_hub.transport.http1.response import HttpResponse
-from mcp_hub.transport.http_session import SESSION, HttpSession
-from mcp_hub.transport.http_stream import Stream, Unreadable, error_about, messages_of
-from mcp_hub.transport.lines import pieces
-from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost, Receiver, RequestId
-from mcp_hub.transport.sse import EventTooLarge, SseEvent, SseParser
+from mcp_hub.security.redaction import KnownSecrets
+from mcp_hub.security.trust import trusted_certificates
+from mcp_hub.text import printable
+from mcp_hub.transport.http1 import client_response
+from mcp_hub.transport.http1.client_connection import ClientConnection, ResponseCallback
+from mcp_hub.transport.http1.client_response import HttpResponse
+from mcp_hub.transport.http1.dialler import Dialler
+from mcp_hub.transport.http1.heads import RequestHeadEncoder, is_header
+from mcp_hub.transport.http1.pool import HttpPool
+from mcp_hub.transport.link import (
+    MAX_CHALLENGE,
+    Authorization,
+    Challenge,
+    FrameTooLarge,
+    LinkError,
+    SessionLost,
+    Unauthorized,
+)
+
+if TYPE_CHECKING:
+    from yarl import URL
 
 log = logging.getLogger("mcp_hub.transport")
 
-RESUMES: Final = 5
-"""Attempts in a row to resume a broken answer that bring no event."""
-LINGER: Final = 1.0
-"""Seconds a stream has to end by itself behind its answer, so that its connection can be used again."""
-END_SESSION: Final = 2.0
-CLOSE: Final = 2.5
-"""Seconds for the DELETE, and for everything `close` does before the connections are cut."""
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
+POOL: Final = 128
+"""Connections to one upstream: twice its 64 concurrent calls, so that a cancellation always gets through."""
+KEEP_ALIVE: Final = 4.0
+"""Seconds an idle plain connection is kept: uvicorn and Node close after 5, and a POST in that moment is lost."""
+KEEP_ALIVE_TLS: Final = 30.0
+"""The same for TLS, where a handshake is saved; such servers are behind load balancers that wait for a minute."""
+MAX_REDIRECTS: Final = 3
+ERROR_BODY: Final = 64 * 1024
+"""Bytes of an error response's body that are read."""
+ERROR_BODY_WAIT: Final = 5.0
+"""Seconds for those bytes to arrive."""
+SHOWN: Final = 200
+"""Characters of that body that an error message shows."""
+MAX_RETRY_AFTER: Final = 86400.0
+_SAME_METHOD: Final = frozenset({307, 308})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_NOT_OURS: Final = frozenset({"connection", "content-length", "mcp-session-id", "transfer-encoding"})
+"""Headers that the configuration cannot set, as the transport sets them itself."""
+_CHALLENGE: Final = re.compile(r'(?:error|error_description)="[^"]{0,200}"')
 
 
-class HttpLink:
-    """A Link for streamable HTTP. Requests run side by side; each fails by itself.
+class HostUnreachable(LinkError):
+    """No connection could be made (refused, unknown name, TLS failure, timeout). Nothing was sent."""
 
-    The link is lost when the host takes no connection any more (or the session is gone) and nothing is in flight.
+
+def content_type(response: HttpResponse) -> str:
+    """Returns the media type of a response, in lower case, without parameters."""
+    return (response.get("content-type") or "").partition(";")[0].strip().lower()
+
+
+def is_json(data: bytes) -> bool:
+    """Whether the data of an event may be a message; some servers also send other text."""
+    return data[:64].lstrip()[:1] in (b"{", b"[")
+
+
+def where(url: URL) -> str:
+    """Returns `scheme://host:port/path` of a URL: no user, password, query or fragment."""
+    return printable(str(url.with_user(None).with_query(None).with_fragment(None)), SHOWN)
+
+
+class HttpClient:
+    """Sends requests to one configured URL and its origin. Everything it raises is a LinkError.
+
+    With an `authorization`, every request carries its token; one that is refused is sent once more with a new token.
     """
 
     def __init__(self, server: Server, authorization: Authorization | None = None) -> None:
-        self._http = HttpClient(server, authorization)
-        self._max_frame = server.max_frame
-        self._write_deadline = server.deadlines.write
-        self._receiver: Receiver | None = None
-        self._session = HttpSession()
-        self._requests: dict[RequestId, asyncio.Task[None] | HttpConnection] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._standing: asyncio.Task[None] | None = None
-        self._gone: LinkLost | None = None
-        self._lost: LinkLost | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._server = server
+        self._authorization = authorization
+        self._token: str | None = None
+        self._waiting = 0
+        """Number of requests that wait for a token."""
+        self._headers = {name: value.get_secret_value() for name, value in server.headers.items()}
+        self._pool: HttpPool | None = None
+        self._heads: RequestHeadEncoder | None = None
+        self._url: URL | None = None
+        self._secrets: list[str] = []
 
     @property
-    def last_words(self) -> tuple[str, ...]:
-        """Empty: there is no process."""
-        return ()
+    def url(self) -> URL:
+        """The configured URL without user and password."""
+        if self._url is None:
+            raise LinkError("the connection is not open", executed=False)
+        return self._url
+
+    async def open(self) -> None:
+        """Creates the connection pool; nothing is sent yet. Raises LinkError for an invalid URL or header."""
+        await asyncio.to_thread(importlib.import_module, "yarl")
+        headers = self._checked_headers()
+        url = self._checked_url(headers)
+        values = [*headers.values(), *url.query.values()]
+        self._secrets = [part for value in values for part in (value, value.partition(" ")[2])]
+        self._url = url
+        self._heads = RequestHeadEncoder(url, headers)
+        encrypted = url.scheme == "https"
+        tls = await asyncio.to_thread(trusted_certificates) if encrypted else None
+        assert url.raw_host is not None
+        assert url.port is not None
+        self._pool = HttpPool(
+            Dialler(url.raw_host, url.port, tls),
+            limit=POOL,
+            connect=self._server.deadlines.connect,
+            keep=KEEP_ALIVE_TLS if encrypted else KEEP_ALIVE,
+        )
+
+    def _checked_headers(self) -> dict[str, str]:
+        for name, value in self._headers.items():
+            if not is_header(name, value):
+                text = f"the configured header {printable(name, 60)!r} is not valid (a line end in its value?)"
+                raise LinkError(text, executed=False)
+        return {name: value.strip() for name, value in self._headers.items() if name.lower() not in _NOT_OURS}
+
+    def _checked_url(self, headers: dict[str, str]) -> URL:
+        from yarl import URL
+
+        try:
+            url = URL(self._server.url or "").with_fragment(None)
+            if url.scheme not in ("http", "https") or not url.host or ":" in (url.user or ""):
+                raise ValueError
+        except ValueError:
+            raise LinkError("its url is not an http:// or https:// address", executed=False) from None
+        if url.user is not None:
+            if "authorization" not in {name.lower() for name in headers}:
+                said = base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
+                headers["Authorization"] = f"Basic {said}"
+            url = url.with_user(None)
+        return url
+
+    async def request(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        within: float | None = None,
+    ) -> HttpResponse:
+        """Sends a request and returns the response once its head is here; follows redirects within the origin.
+
+        A POST is redirected only where it stays a POST. `within`: seconds, without those for a new token.
+
+        Raises TimeoutError after `within`, HostUnreachable, SignInNeeded, or LinkError for any other failure.
+        """
+        if self._authorization is None:
+            if within is None:
+                return await self._followed(method, url, headers, body)
+            async with asyncio.timeout(within):
+                return await self._followed(method, url, headers, body)
+        for again in (False, True):
+            with self._signing_in():
+                self._token = token = await self._authorization.token()
+            carried = headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
+            async with asyncio.timeout(within):
+                response = await self._followed(method, url, carried, body)
+            if response.status not in (401, 403):
+                break
+            said = ", ".join(response.all("www-authenticate"))[:MAX_CHALLENGE]
+            try:
+                with self._signing_in():
+                    better = await self._authorization.challenged(token, Challenge(response.status, said), again=again)
+            except BaseException:
+                response.close()
+                raise
+            if not better:
+                break
+            await self.discard(response)
+        return response
 
     @property
     def signing_in(self) -> bool:
-        """Whether a request waits for a token, and not for the upstream."""
-        return self._http.signing_in
+        """Whether a request waits for a token rather than for the upstream."""
+        return self._waiting > 0
 
-    async def open(self, receiver: Receiver) -> None:
-        """Make the connection pool. Raises LinkError for a URL or header that cannot be used; nothing is sent yet."""
-        await self._http.open()
-        self._receiver = receiver
-
-    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Start a request's POST, or see a notification or response through. Raises LinkError."""
-        if self._closing is not None or self._receiver is None:
-            raise LinkLost("the connection is closed", executed=False)
-        if self._lost is not None:
-            raise LinkLost(str(self._lost), executed=False)
+    @contextlib.contextmanager
+    def _signing_in(self) -> Iterator[None]:
+        self._waiting += 1
         try:
-            body = encode(message)
-        except FrameError as error:
-            raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
-        begins = message.get("method") == "initialize"
-        if begins:
-            self._session.forget()
-        said = {**self._session.headers(headers), "Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
-        if "method" not in message or "id" not in message:
-            await self._deliver(body, said)
-            return
-        request_id = message["id"]
-        if not begins and self._begun(request_id, body, said):
-            return
-        self._requests[request_id] = self._start(self._request(Stream(request_id), body, said, begins=begins))
-
-    def _begun(self, request_id: RequestId, body: bytes, said: dict[str, str]) -> bool:
-        """Send a request on a connection that is kept, if there is one; a task is made for all but a small answer."""
-        stream = Stream(request_id)
-
-        def told(news: HttpResponse | HttpFailure) -> None:
-            if isinstance(news, HttpFailure):
-                self._requests[request_id] = self._start(self._request(stream, body, said, news))
-            elif not self._at_once(news, stream):
-                self._requests[request_id] = task = self._start(self._request(stream, body, said, news))
-                task.add_done_callback(lambda _: news.close())  # cancelled before it began, it has not
-
-        carrier = self._http.begin(said, body, told)
-        if carrier is None:
-            return False
-        self._requests[request_id] = carrier
-        return True
-
-    def _at_once(self, response: HttpResponse, stream: Stream) -> bool:
-        """Take in an answer that is good, JSON, and here."""
-        good = 200 <= response.status < 300 and content_type(response) == JSON
-        body = self._http.whole(response) if good else None
-        if body is None:
-            return False
-        self._gone = None
-        try:
-            self._take(body, stream)
-            if not stream.answered:
-                raise LinkError("its answer does not belong to the request", status=response.status)
-        except LinkError as error:
-            self._fail(stream, error)
-        except Exception as error:
-            self._unexpected(stream, error)
+            yield
         finally:
-            if stream.request is not None:
-                self._requests.pop(stream.request, None)
-            self._tell_if_lost()
-        return True
+            self._waiting -= 1
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def begin(self, headers: Mapping[str, str], body: bytes, told: ResponseCallback) -> ClientConnection | None:
+        """POSTs to the URL on an idle connection without waiting; pass what `told` gets to `finish`.
 
-    async def _deliver(self, body: bytes, headers: dict[str, str]) -> None:
-        try:
-            response = await self._http.request("POST", self._http.url, headers, body, self._write_deadline)
-            self._gone = None
-            try:
-                if not 200 <= response.status < 300:
-                    raise (await self._http.refusal(response, headers.get(SESSION)))[0]
-                await self._http.discard(response)
-            finally:
-                response.close()
-        except TimeoutError:
-            raise LinkError(f"it did not take the message within {self._write_deadline:g} s") from None
-        except Unreachable as error:
-            self._unreachable(error)
-            raise
-
-    async def _request(
-        self,
-        stream: Stream,
-        body: bytes,
-        headers: dict[str, str],
-        news: HttpResponse | HttpFailure | None = None,
-        *,
-        begins: bool = False,
-    ) -> None:
-        request_id = stream.request
-        assert request_id is not None
-        try:
-            if news is None:
-                response = await self._http.request("POST", self._http.url, headers, body)
-            else:
-                response = await self._http.answered(headers, body, news)
-            self._gone = None
-            try:
-                await self._answer(response, stream, headers, begins)
-            finally:
-                response.close()
-        except LinkError as error:
-            self._fail(stream, error)
-        except Exception as error:
-            self._unexpected(stream, error)
-        finally:
-            if request_id in self._requests and self._requests[request_id] is asyncio.current_task():
-                del self._requests[request_id]
-            self._tell_if_lost()
-
-    def _unexpected(self, stream: Stream, error: Exception) -> None:
-        log.error("a request over HTTP failed with an unexpected %s", type(error).__name__)
-        self._fail(stream, LinkError(f"unexpected {type(error).__name__}"))
-
-    def _fail(self, stream: Stream, error: LinkError) -> None:
-        if isinstance(error, Unreachable) and self._gone is None:
-            self._gone = LinkLost(str(error), executed=False)
-        if not stream.answered and self._lost is None and self._receiver is not None:
-            stream.answered = True
-            self._receiver.failed(stream.request, error)
-
-    async def _answer(self, response: HttpResponse, stream: Stream, headers: dict[str, str], begins: bool) -> None:
-        if not 200 <= response.status < 300:
-            error, body = await self._http.refusal(response, headers.get(SESSION))
-            answer = error_about(body, stream) if type(error) is LinkError and error.retry_after is None else None
-            if answer is None:
-                raise error
-            self._receive(answer, stream)
-            return
-        if begins:
-            self._session.begin(response)
-        kind = content_type(response)
-        if kind == EVENTS:
-            await self._events_of(response, stream, headers)
-            return
-        if kind != JSON:
-            said = f"the content type {kind[:60]!r}" if kind else "no content type"
-            raise LinkError(f"HTTP {response.status} with {said} where JSON or events belong", status=response.status)
-        self._take(await self._http.read(response), stream)
-        if not stream.answered:
-            raise LinkError("its answer does not belong to the request", status=response.status)
-
-    async def _events_of(self, response: HttpResponse, stream: Stream, headers: dict[str, str]) -> None:
-        fruitless = 0
-        while True:
-            arrived = stream.arrived
-            broken = await self._follow(response, stream)
-            if stream.answered:
-                return
-            ended = broken or LinkError("the stream of the answer ended without it")
-            fruitless = 0 if stream.arrived > arrived else fruitless + 1
-            if stream.last_event_id is None or fruitless >= RESUMES:
-                raise ended
-            while True:
-                await asyncio.sleep(stream.delay(fruitless))
-                try:
-                    response = await self._resume(stream, headers)
-                    break
-                except Unreachable:
-                    fruitless += 1  # a restart, perhaps
-                    if fruitless >= RESUMES:
-                        raise ended from None
-
-    async def _resume(self, stream: Stream, headers: dict[str, str]) -> HttpResponse:
-        said = {**headers, "Accept": EVENTS, "Last-Event-ID": stream.last_event_id or ""}
-        del said["Content-Type"]
-        response = await self._http.request("GET", self._http.url, said)
-        if response.status == 200 and content_type(response) == EVENTS:
-            return response
-        response.close()
-        text = f"the stream of the answer broke off and cannot be resumed (HTTP {response.status})"
-        raise LinkError(text, status=response.status)
-
-    async def _follow(self, response: HttpResponse, stream: Stream) -> LinkError | None:
-        """Take in events until the stream ends (None), breaks (why), or has answered its request.
-
-        Raises FrameTooLarge and Unreadable, on a request's own stream.
+        Returns the connection, whose `cancel` gives the request up; None if nothing was sent.
         """
-        parser = SseParser(self._max_frame)
-        parser.last_event_id = stream.last_event_id
+        if self._pool is None or self._heads is None or self._authorization is not None:
+            return None
         try:
-            while chunk := await self._http.chunk(response):
-                await self._feed(parser, chunk, stream)
-                if stream.answered:
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LINGER):
-                            while chunk := await self._http.chunk(response):
-                                await self._feed(parser, chunk, stream)
-                    break
-        except (FrameTooLarge, Unreadable):
-            raise  # would come again
-        except LinkError as error:
-            return error
-        finally:
+            head = self._heads.head("POST", self.url.raw_path_qs, headers, len(body))
+        except ValueError:
+            return None
+        return self._pool.begin(head, body, told)
+
+    async def finish(
+        self, headers: Mapping[str, str], body: bytes, news: HttpResponse | client_response.HttpFailure
+    ) -> HttpResponse:
+        """Returns or raises what `request` would have for a POST that was sent by `begin`."""
+        if isinstance(news, client_response.HttpFailure):
+            raise self.link_error(news)
+        return await self._followed("POST", self.url, headers, body, news)
+
+    async def _followed(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        response: HttpResponse | None = None,
+    ) -> HttpResponse:
+        for _ in range(MAX_REDIRECTS + 1):
+            if response is None:
+                response = await self._exchanged(method, url, headers, body)
+            if response.status not in _REDIRECTS:
+                return response
+            try:
+                url = self._redirected(method, url, response)
+            finally:
+                response.close()
+            response = None
+        raise LinkError(f"{where(self.url)} redirects more than {MAX_REDIRECTS} times", executed=False)
+
+    async def _exchanged(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+        if self._pool is None or self._heads is None:
+            raise LinkError("the connection is not open", executed=False)
+        try:
+            head = self._heads.head(method, url.raw_path_qs, headers, None if body is None else len(body))
+        except ValueError:
+            raise LinkError(f"{where(url)} or a header for it is not valid", executed=False) from None
+        try:
+            return await self._pool.exchange(method, head, body)
+        except Exception as error:
+            raise self.link_error(error) from None
+
+    def _redirected(self, method: str, url: URL, response: HttpResponse) -> URL:
+        from yarl import URL
+
+        status = response.status
+        location = response.get("location")
+        try:
+            if location is None:
+                raise ValueError
+            target = url.join(URL(location)).with_user(None)
+            same = target.origin() == self.url.origin()
+        except ValueError:
+            raise LinkError(f"HTTP {status} without a usable Location", executed=False, status=status) from None
+        if same and (method == "GET" or status in _SAME_METHOD):
+            return target
+        text = (
+            f"HTTP {status}: it redirects to {where(target)}, which is not followed; set the url to that if it is right"
+        )
+        raise LinkError(text, executed=False, status=status)
+
+    def whole(self, response: HttpResponse) -> bytes | None:
+        """Returns the whole body if it is complete and at most `max_frame` bytes; else None: then use `read`."""
+        return response.whole() if response.size <= self._server.max_frame else None
+
+    async def read(self, response: HttpResponse) -> bytes:
+        """Reads the whole body, decompressed. Raises FrameTooLarge above `max_frame`, LinkError if it breaks off."""
+        limit = self._server.max_frame
+        if (whole := self.whole(response)) is not None:
+            return whole
+        parts: list[bytes] = []
+        size = 0
+        while chunk := await self.chunk(response):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                response.refuse()
+                raise self.too_large()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def chunk(self, response: HttpResponse) -> bytes:
+        """Waits for the next part of a body; `b""` is the end. Raises LinkError if it breaks off."""
+        try:
+            return await response.chunk()
+        except Exception as error:
             response.close()
-        return None
+            raise self.link_error(error) from None
 
-    async def _feed(self, parser: SseParser, chunk: bytes, stream: Stream) -> None:
-        for piece in pieces(chunk):
-            self._piece(parser, piece, stream)
-            if piece is not chunk:
-                await asyncio.sleep(0)
+    async def discard(self, response: HttpResponse) -> None:
+        """Closes a response whose body does not matter; the connection is kept if the body is short."""
+        if content_type(response) != EVENTS:
+            await self._head(response)
+        response.close()
 
-    def _piece(self, parser: SseParser, piece: bytes, stream: Stream) -> None:
-        while True:
-            try:
-                events = parser.feed(piece)
-                too_large = False
-            except EventTooLarge as error:
-                events, too_large = error.events, True
-            for event in events:
-                self._event(event, stream)
-            stream.last_event_id = parser.last_event_id
-            stream.retry = parser.retry if parser.retry is not None else stream.retry
-            if not too_large:
-                return
-            if stream.request is not None:
-                raise self._http.too_large()
-            log.warning("a message on the standing stream is larger than max_frame and was left out")
-            piece = b""
+    async def _head(self, response: HttpResponse) -> bytes:
+        body = b""
+        try:
+            async with asyncio.timeout(ERROR_BODY_WAIT):
+                while len(body) < ERROR_BODY and (chunk := await response.chunk()):
+                    body += chunk
+        except Exception as error:
+            log.debug("the rest of an error's body did not come: %s", type(error).__name__)
+        return body[:ERROR_BODY]
 
-    def _event(self, event: SseEvent, stream: Stream) -> None:
-        stream.arrived += 1
-        if event.event == "message" and is_json(event.data):
-            self._take(event.data, stream)
+    async def refused(self, response: HttpResponse, session: str | None) -> tuple[LinkError, bytes]:
+        """Returns the error that an error response means, and its body. `session`: the id the request carried."""
+        status = response.status
+        body = await self._head(response)
+        response.close()
+        text = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
+        if status in (401, 403):
+            challenge = response.get("www-authenticate") or ""
+            scheme = challenge.partition(" ")[0]
+            said = ", ".join([scheme, *_CHALLENGE.findall(challenge)]) if scheme else ""
+            return Unauthorized(text + self._shown(said.encode(), session), executed=False, status=status), body
+        if status == 404 and session is not None:
+            return SessionLost(f"{text}: the session is gone", executed=False, status=status), body
+        executed = not 400 <= status < 500
+        wait = _retry_after(response.get("retry-after")) if status in (429, 503) else None
+        return LinkError(text + self._shown(body, session), executed=executed, status=status, retry_after=wait), body
 
-    def _take(self, data: bytes, stream: Stream) -> None:
-        """Take in one JSON text. Raises LinkError when it cannot be read and may be the answer."""
-        for message in messages_of(data, stream):
-            self._receive(message, stream)
+    def _shown(self, said: bytes, session: str | None = None) -> str:
+        secrets = [*self._secrets, session or "", self._token or ""]
+        text = printable(KnownSecrets(secrets).mask(" ".join(said.decode("utf-8", "replace").split())), SHOWN)
+        return f": {text}" if text else ""
 
-    def _receive(self, message: Message, stream: Stream) -> None:
-        if stream.request is not None and "method" not in message:
-            given = message.get("id")
-            if given is None and message.get("error") is not None:
-                message["id"] = given = stream.request  # on this stream it can be about nothing else
-            if given == stream.request and type(given) is type(stream.request):
-                if stream.answered:
-                    return
-                stream.answered = True
-                self._requests.pop(stream.request, None)
-        if self._lost is None and self._receiver is not None:
-            self._receiver.received(message, stream.request)
+    def too_large(self) -> FrameTooLarge:
+        """Returns the error for an answer above the limit."""
+        return FrameTooLarge(f"the answer is larger than the limit of {self._server.max_frame:,} bytes (max_frame)")
 
-    def open_standing_stream(self, headers: Mapping[str, str] | None = None) -> None:
-        """Keep a GET stream open for what the upstream says unasked; again after a new handshake."""
-        if self._closing is not None or self._lost is not None:
-            return
-        if self._standing is not None:
-            self._standing.cancel()
-        self._standing = self._start(self._stand(self._session.headers(headers)))
-
-    async def _stand(self, headers: dict[str, str]) -> None:
-        stream = Stream(None)
-        opened, fruitless = False, 0
-        loop = asyncio.get_running_loop()
-        headers["Accept"] = EVENTS
-        while True:
-            began, arrived = loop.time(), stream.arrived
-            try:
-                if stream.last_event_id is not None:
-                    headers["Last-Event-ID"] = stream.last_event_id
-                response = await self._http.request("GET", self._http.url, headers)
-                self._gone = None
-                if response.status == 200 and content_type(response) == EVENTS:
-                    opened = True
-                    await self._follow(response, stream)
-                else:
-                    response.close()
-                    if not self._stands_after(response.status, opened=opened):
-                        return
-            except Unreachable as error:
-                self._unreachable(error)
-                if self._lost is not None:
-                    return
-            except LinkError as error:
-                log.debug("the standing stream could not be opened: %s", error)
-                if error.status is not None:
-                    return  # it redirects elsewhere
-            fruitless = 0 if stream.arrived > arrived or loop.time() - began > http_stream.MAX_DELAY else fruitless + 1
-            await asyncio.sleep(stream.delay(max(fruitless - 1, 0)))
-
-    def _stands_after(self, status: int, *, opened: bool) -> bool:
-        """Whether to try again after a refused GET. What was open before and is unknown now: the session is gone."""
-        if opened and status in (400, 404) and self._session.id is not None:
-            self._gone = LinkLost(f"HTTP {status} on the standing stream: the session is gone", status=status)
-            self._tell_if_lost()
-            return False
-        return status >= 500 or status in (408, 425, 429)
-
-    def _unreachable(self, error: Unreachable) -> None:
-        self._gone = LinkLost(str(error), executed=False)
-        self._tell_if_lost()
-
-    def _tell_if_lost(self) -> None:
-        """Requests in flight have streams of their own and may live on: the loss is told behind the last of them."""
-        if self._gone is None or self._lost is not None or self._requests or self._closing is not None:
-            return
-        self._lost = self._gone
-        if self._receiver is not None:
-            self._receiver.lost(self._lost)
-
-    def abandon(self, request_id: RequestId) -> None:
-        """Close the stream of one request, which is how the modern era says that it is cancelled."""
-        carrier = self._requests.pop(request_id, None)
-        if carrier is not None:
-            carrier.cancel()
-            asyncio.get_running_loop().call_soon(self._tell_if_lost)
+    def link_error(self, error: Exception) -> LinkError:
+        """Returns a failure as a LinkError. Texts of libraries are not used, as they may hold URLs and headers."""
+        at = where(self.url)
+        match error:
+            case LinkError():
+                return error
+            case client_response.NameUnknown():
+                return HostUnreachable(f"cannot find the host of {at}", executed=False)
+            case client_response.CertificateRefused():
+                reason = printable(str(error) or "it does not fit the host", 100)
+                return HostUnreachable(f"the certificate of {at} is not valid: {reason}", executed=False)
+            case client_response.TlsFailed():
+                return HostUnreachable(f"no TLS connection to {at} could be made", executed=False)
+            case client_response.ConnectFailed(error=cause):
+                reason = os.strerror(cause.errno) if cause.errno else printable(str(cause), 100)
+                return HostUnreachable(f"cannot connect to {at}: {reason}", executed=False)
+            case client_response.ConnectTimeout():
+                limit = self._server.deadlines.connect
+                return HostUnreachable(f"no connection to {at} within {limit:g} s", executed=False)
+            case client_response.PoolClosed():
+                return LinkError("the connection is not open", executed=False)
+            case client_response.NotHttp():
+                return LinkError(f"the answer of {at} is not valid HTTP{self._shown(str(error).encode())}")
+            case client_response.BrokenOff():
+                return LinkError(f"the answer of {at} broke off")
+            case client_response.Unanswered():
+                return LinkError(f"{at} closed the connection before it answered")
+            case client_response.ConnectionBroke(error=cause):
+                number = getattr(cause, "errno", None)
+                return LinkError(f"the connection to {at} broke" + (f": {os.strerror(number)}" if number else ""))
+        log.error("unexpected %s while talking to %s", type(error).__name__, at)
+        return LinkError(f"unexpected {type(error).__name__} while talking to {at}")
 
     async def close(self) -> None:
-        """End the session and all connections, in at most 3 s. Idempotent; never raises."""
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._end())
-        await asyncio.shield(self._closing)
+        """Closes all connections, in at most half a second."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
 
-    async def _end(self) -> None:
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(CLOSE):
-                for request in list(self._requests.values()):
-                    request.cancel()
-                tasks = list(self._tasks)
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-                await self._end_session()
-        with contextlib.suppress(Exception):
-            await self._http.close()
 
-    async def _end_session(self) -> None:
-        if self._session.id is None or self._gone is not None:
-            return
-        with contextlib.suppress(LinkError, TimeoutError):
-            async with asyncio.timeout(END_SESSION):
-                response = await self._http.request("DELETE", self._http.url, self._session.headers())
-                await self._http.discard(response)
+def _retry_after(value: str | None) -> float | None:
+    if value is None:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value[:12]), MAX_RETRY_AFTER)
+    try:
+        wait = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return None
+    return min(max(wait, 0.0), MAX_RETRY_AFTER)

@@ -1,26 +1,35 @@
-"""One stream of events over all the connections it takes: what it is for, how far it came, when to open it again."""
+"""The event streams of streamable HTTP: reading them, and resuming one over several connections."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import random
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from mcp_hub.protocol.frames import FrameError, Message, decode, salvage_id
-from mcp_hub.transport.link import LinkError, RequestId
+from mcp_hub.transport.http1.client_response import HttpResponse
+from mcp_hub.transport.http_client import HttpClient, is_json
+from mcp_hub.transport.lines import pieces
+from mcp_hub.transport.link import FrameTooLarge, LinkError, RequestId
+from mcp_hub.transport.sse_codec import EventTooLarge, SseEvent, SseParser
 
 log = logging.getLogger("mcp_hub.transport")
 
+LINGER: Final = 1.0
+"""Seconds a stream has to end after its answer, so that its connection can be used again."""
 FIRST_DELAY: Final = 1.0
-"""Seconds before a stream is opened again, if the upstream named no `retry`; doubled while nothing comes."""
+"""Seconds before a stream is opened again, if the upstream sent no `retry`; doubled while no event comes."""
 LEAST_DELAY: Final = 0.05
 MAX_DELAY: Final = 30.0
 
 
-class Stream(msgspec.Struct):
-    """What one stream of events, over all its connections, is for and how far it came. No `request`: standing."""
+class EventStream(msgspec.Struct):
+    """The state of one event stream over all its connections. `request` is None for the standing stream."""
 
     request: RequestId | None
     answered: bool = False
@@ -29,30 +38,36 @@ class Stream(msgspec.Struct):
     arrived: int = 0
 
     def delay(self, fruitless: int) -> float:
-        """Seconds before the next connection, with jitter upwards: `retry` is the least an upstream accepts."""
+        """Returns the seconds before the next connection: at least `retry`, plus jitter.
+
+        `fruitless`: connections in a row that brought no event.
+        """
         first = FIRST_DELAY if self.retry is None else max(self.retry / 1000, LEAST_DELAY)
         return min(first * 2.0 ** min(fruitless, 16), MAX_DELAY) * (1 + random.random() / 4)
 
 
-class Unreadable(LinkError):
-    """An answer that is no JSON."""
+class UnreadableAnswer(LinkError):
+    """An answer is not valid JSON."""
 
 
-def messages_of(data: bytes, stream: Stream) -> list[Message]:
-    """The messages of one JSON text, batches taken apart. Raises Unreadable if it is none and may be the answer."""
+def messages_of(data: bytes, stream: EventStream) -> list[Message]:
+    """Returns the messages of one JSON text; splits a batch.
+
+    Raises UnreadableAnswer for invalid JSON that may be the answer to the stream's request.
+    """
     try:
         value = decode(data)
     except FrameError as error:
         about = salvage_id(data[:4096], data[-4096:])
         if stream.request is not None and about in (None, stream.request):
-            raise Unreadable(f"the answer cannot be read as JSON: {error}") from None
-        log.warning("a message that cannot be read as JSON was left out")
+            raise UnreadableAnswer(f"the answer is not valid JSON: {error}") from None
+        log.warning("a message that is not valid JSON was dropped")
         return []
     return [message for message in (value if isinstance(value, list) else (value,)) if isinstance(message, dict)]
 
 
-def error_about(body: bytes, stream: Stream) -> Message | None:
-    """An HTTP error's body, if it is a JSON-RPC error that answers this stream's request."""
+def error_about(body: bytes, stream: EventStream) -> Message | None:
+    """Returns the JSON-RPC error in the body of an HTTP error, if it answers this stream's request."""
     try:
         value = decode(body)
     except FrameError:
@@ -62,3 +77,65 @@ def error_about(body: bytes, stream: Stream) -> Message | None:
     about = value.get("id")
     known = about is None or (about == stream.request and type(about) is type(stream.request))
     return value if known else None
+
+
+class EventReader:
+    """Reads the events of an upstream's responses and gives the data of each message to `take(data, stream)`."""
+
+    def __init__(self, http: HttpClient, max_frame: int, take: Callable[[bytes, EventStream], None]) -> None:
+        self._http = http
+        self._max_frame = max_frame
+        self._take = take
+
+    async def follow(self, response: HttpResponse, stream: EventStream) -> LinkError | None:
+        """Reads events until the stream ends, breaks, or has answered its request. Returns the error that broke it.
+
+        Raises FrameTooLarge and UnreadableAnswer, on a request's own stream only.
+        """
+        parser = SseParser(self._max_frame)
+        parser.last_event_id = stream.last_event_id
+        try:
+            while chunk := await self._http.chunk(response):
+                await self._feed(parser, chunk, stream)
+                if stream.answered:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(LINGER):
+                            while chunk := await self._http.chunk(response):
+                                await self._feed(parser, chunk, stream)
+                    break
+        except (FrameTooLarge, UnreadableAnswer):
+            raise  # resuming would bring the same again
+        except LinkError as error:
+            return error
+        finally:
+            response.close()
+        return None
+
+    async def _feed(self, parser: SseParser, chunk: bytes, stream: EventStream) -> None:
+        for piece in pieces(chunk):
+            self._piece(parser, piece, stream)
+            if piece is not chunk:
+                await asyncio.sleep(0)
+
+    def _piece(self, parser: SseParser, piece: bytes, stream: EventStream) -> None:
+        while True:
+            try:
+                events = parser.feed(piece)
+                too_large = False
+            except EventTooLarge as error:
+                events, too_large = error.events, True
+            for event in events:
+                self._event(event, stream)
+            stream.last_event_id = parser.last_event_id
+            stream.retry = parser.retry if parser.retry is not None else stream.retry
+            if not too_large:
+                return
+            if stream.request is not None:
+                raise self._http.too_large()
+            log.warning("a message on the standing stream is larger than max_frame and was dropped")
+            piece = b""
+
+    def _event(self, event: SseEvent, stream: EventStream) -> None:
+        stream.arrived += 1
+        if event.event == "message" and is_json(event.data):
+            self._take(event.data, stream)

@@ -1,22 +1,23 @@
-"""Bytes in any pieces to whole lines: linear, bounded, and a line that is too long costs only itself."""
+"""Lines over pipes: splitting what is read into bounded lines, in fair turns, and batching what is written."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
 _MANY = 64
-"""Line ends in one chunk from which on it is taken in pieces."""
+"""Line ends in one chunk above which it is handled in pieces."""
 _PIECE = 4096
 _KEPT = 4096
-"""Bytes kept of each end of an oversized line, enough to find its id in."""
+"""Bytes kept of each end of an oversized line; a message's id is usually found there."""
 
 
 class Oversized(msgspec.Struct, frozen=True):
-    """A line above the limit; its middle was thrown away as it came."""
+    """A line above the limit, of `size` bytes. Its middle was discarded as it came."""
 
     size: int
     head: bytes
@@ -24,7 +25,7 @@ class Oversized(msgspec.Struct, frozen=True):
 
 
 class LineReader(msgspec.Struct):
-    """Splits at `\\n`. `limit` is in bytes, without the line end."""
+    """Splits bytes into lines, in linear time. `limit`: bytes of a line, without its `\\n`."""
 
     limit: int
     _parts: list[bytes] = msgspec.field(default_factory=list)
@@ -33,9 +34,7 @@ class LineReader(msgspec.Struct):
     _tail: bytes = b""
 
     def feed(self, data: bytes) -> list[bytes | Oversized]:
-        """The lines that `data` completes, in order."""
-        if not self._size and len(data) <= self.limit and data.find(b"\n") == len(data) - 1 >= 0:
-            return [data[:-1]]  # one whole line, as nearly always
+        """Returns the lines that `data` completes, in order."""
         lines: list[bytes | Oversized] = []
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
@@ -48,11 +47,11 @@ class LineReader(msgspec.Struct):
 
     @property
     def partial(self) -> int:
-        """Bytes of the line that has begun and not ended."""
+        """Bytes of the incomplete line."""
         return self._size
 
     def rest(self) -> bytes | Oversized | None:
-        """What stood behind the last line end when the input ended; None if nothing."""
+        """Returns what follows the last line end when the input has ended; None if nothing does."""
         return self._finish() if self._size else None
 
     def _take(self, piece: bytes) -> None:
@@ -76,16 +75,16 @@ class LineReader(msgspec.Struct):
 
 
 def pieces(chunk: bytes) -> Sequence[bytes]:
-    """The chunk, or parts of it where it has so many lines that others should have a turn in between."""
+    """Splits a chunk with many lines, so that other tasks can run between the parts; returns others as they are."""
     if chunk.count(b"\n") + chunk.count(b"\r") <= _MANY:
         return (chunk,)
     return [chunk[start : start + _PIECE] for start in range(0, len(chunk), _PIECE)]
 
 
-class Turns:
-    """Gives `take` the lines of what is read, the pieces of a chunk each in a round of the loop of its own.
+class FairLineReader:
+    """Gives `take` the lines of what is read; a chunk with many lines is spread over several rounds of the event loop.
 
-    What is read meanwhile waits; `hold(True)` asks to read nothing until `hold(False)`.
+    Meanwhile further chunks wait, and `hold(True)` asks to pause reading until `hold(False)`.
     """
 
     def __init__(
@@ -98,18 +97,18 @@ class Turns:
         self._next: asyncio.Handle | None = None
 
     def feed(self, chunk: bytes) -> None:
-        """Take in a chunk."""
-        if self._next is None and chunk.count(b"\n") <= _MANY:
-            for line in self._reader.feed(chunk):
-                self._take(line)
+        """Takes a chunk that was read."""
+        parts = pieces(chunk)
+        if len(parts) == 1 and self._next is None:
+            self._lines(chunk)
             return
-        self._waiting.extend(pieces(chunk))
+        self._waiting.extend(parts)
         if self._next is None:
             self._hold(True)
-            self._go_on()
+            self._take_next()
 
-    def _go_on(self) -> None:
-        self._next = asyncio.get_running_loop().call_soon(self._go_on) if len(self._waiting) > 1 else None
+    def _take_next(self) -> None:
+        self._next = asyncio.get_running_loop().call_soon(self._take_next) if len(self._waiting) > 1 else None
         self._lines(self._waiting.popleft())
         if self._next is None:
             self._hold(False)
@@ -118,8 +117,8 @@ class Turns:
         for line in self._reader.feed(piece):
             self._take(line)
 
-    def hurry(self) -> None:
-        """Take what waits now."""
+    def flush_waiting(self) -> None:
+        """Handles everything that waits, now."""
         if self._next is not None:
             self._next.cancel()
             self._next = None
@@ -127,8 +126,50 @@ class Turns:
             self._lines(self._waiting.popleft())
 
     def end(self) -> None:
-        """No more comes: take what waits, and what stands behind the last line end."""
-        self.hurry()
+        """Handles everything that waits, and what follows the last line end; the input has ended."""
+        self.flush_waiting()
         rest = self._reader.rest()
         if rest is not None:
             self._take(rest)
+
+
+LARGE: Final = 256 * 1024
+"""Bytes above which a batch is written at once: copying them would cost more than another write."""
+
+
+class WriteBatcher:
+    """Batches the writes of one round of the event loop: each write is a system call and wakes the reader.
+
+    The first piece of a round is written at once, so that nothing is delayed; the others together at its end.
+    """
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._loop = asyncio.get_running_loop()
+        self._pieces: list[bytes] = []
+        self.gathers = False
+        """Whether something was written in this round of the event loop."""
+        self.size = 0
+        """Bytes that wait in the batch."""
+
+    def put(self, piece: bytes) -> None:
+        """Writes a piece, at the latest at the end of this round of the event loop."""
+        if not self.gathers:
+            self.gathers = True
+            self._loop.call_soon(self._end)
+            self._write(piece)
+            return
+        self._pieces.append(piece)
+        self.size += len(piece)
+        if self.size > LARGE:
+            self.flush()
+
+    def _end(self) -> None:
+        self.gathers = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes the batch."""
+        pieces, self._pieces, self.size = self._pieces, [], 0
+        if pieces:
+            self._write(pieces[0] if len(pieces) == 1 else b"".join(pieces))

@@ -1,6 +1,6 @@
-"""Requests and their answers over one link: ids of our own, progress, cancellation.
+"""JSON-RPC over a link: matches answers to requests by id, and handles progress and cancellation.
 
-Every request is answered, failed or cancelled exactly once; answers nobody asked for are counted and dropped.
+Every request is answered, failed or cancelled exactly once. An answer that matches no request is counted and dropped.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mcp_hub.transport.link import Link, LinkError, LinkLost, RequestId
 log = logging.getLogger("mcp_hub.transport")
 
 MAX_BACKGROUND: Final = 256
-"""Small writes (answers to pings, cancellations) under way at once; more are dropped, they are repeatable."""
+"""Background writes (answers to pings, cancellations) at the same time; more are dropped."""
 
 Progress = Callable[[dict[str, Any]], None]
 NO_CAUSE: Final = object()
-"""Cause of what came on the stream of a request that has none, or that has ended."""
+"""The cause of messages on the stream of a request that was given none, or that has ended."""
 Headers = Mapping[str, str]
 
 
@@ -31,16 +31,16 @@ class _Pending(msgspec.Struct, eq=False):
     future: asyncio.Future[Any]
     on_progress: Progress | None
     heard: int
-    """How much had been heard of the upstream when it was sent."""
+    """`Peer.heard` when the request was sent."""
     cause: object
 
 
 class Peer:
-    """The hub's side of a conversation with one upstream.
+    """The hub's end of a conversation with one upstream.
 
-    `notified(method, params, cause)` is told every notification but progress; `requested(method, params, cause)`
-    answers the upstream's own requests with a result or by raising ProtocolError; `lost(error)` is told once when the
-    link dies. `cause` is that of the request on whose stream the message came, None where streams are not known.
+    `notified(method, params, cause)` gets every notification but progress. `requested(method, params, cause)` answers
+    the upstream's own requests with a result or by raising ProtocolError. `lost(error)` is called once, when the link
+    is lost. `cause` is that of the request on whose stream the message came, None where all share one stream.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Peer:
     ) -> None:
         self.link = link
         self.heard = 0
-        """Messages the upstream has sent so far."""
+        """Number of messages received from the upstream."""
         self.stray = 0
-        """Answers that matched no request."""
+        """Number of answers that matched no request."""
         self._loop = asyncio.get_running_loop()
-        """Asked for once: asking is a system call."""
+        """Cached: `get_running_loop` costs a system call."""
         self._owing: int | None = None
         self._notified = notified
         self._requested = requested
@@ -67,11 +67,11 @@ class Peer:
         self._last_id = 0
         self._background: set[asyncio.Task[None]] = set()
         self._answering: dict[RequestId, asyncio.Task[None]] = {}
-        """The upstream's own requests that are being answered."""
+        """Tasks that answer the upstream's own requests, by id."""
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their answer."""
+        """Number of requests that wait for their answer."""
         return len(self._pending)
 
     async def request(
@@ -84,10 +84,12 @@ class Peer:
         cancellable: bool = True,
         cause: object = NO_CAUSE,
     ) -> Any:
-        """The result of one request, whatever JSON it is. `cause` is told with what comes on its own stream.
+        """Sends one request and returns its result, whatever JSON it is.
 
-        Raises UpstreamAnswered for an error answer and LinkError for a failed transport. When the caller is
-        cancelled the upstream is told (not for `initialize`: the specification forbids it).
+        `cause` is passed on with messages that come on the request's own stream. When the task is cancelled, the
+        upstream is told, unless `cancellable` is False (`initialize`: the specification forbids it).
+
+        Raises UpstreamAnswered for an error answer, LinkError for a failed transport.
         """
         if self._lost is not None:
             raise self._lost
@@ -110,15 +112,15 @@ class Peer:
         finally:
             self._pending.pop(request_id, None)
             if future.done() and not future.cancelled():
-                future.exception()  # seen, even where the send failed first
+                future.exception()  # marks it as retrieved, even if `send` failed first
 
     @property
     def owes(self) -> bool:
-        """Whether nothing was heard since the oldest request was given up: busy with it for ever, or dead."""
+        """Whether the upstream has sent nothing since its oldest request was cancelled: it may hang or be dead."""
         return self._owing == self.heard
 
     async def quiet(self, seconds: float) -> None:
-        """Wait until nothing is in flight, at most so long."""
+        """Waits until no request is in flight, for at most so many seconds."""
         if futures := [pending.future for pending in self._pending.values()]:
             await asyncio.wait(futures, timeout=seconds)
 
@@ -130,14 +132,14 @@ class Peer:
         self.link.abandon(request_id)
 
     async def notify(self, method: str, params: dict[str, Any] | None = None, headers: Headers | None = None) -> None:
-        """Send one notification. Raises LinkError."""
+        """Sends one notification. Raises LinkError."""
         message: Message = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = params
         await self.link.send(message, headers)
 
     def received(self, message: Message, stream: RequestId | None = None) -> None:
-        """Take in one message of the upstream's (Receiver)."""
+        """Takes one message of the upstream (Receiver)."""
         self.heard += 1
         method = message.get("method")
         if method is None:
@@ -184,7 +186,7 @@ class Peer:
             return
         token = params.get("progressToken")
         if type(token) is not int or stream not in (None, token):
-            return  # every token is a number of the hub's; on the stream of one request, that of another is a mistake
+            return  # the hub's tokens are integers, and a request's stream carries the progress of that request only
         pending = self._pending.get(token)
         if pending is not None and pending.on_progress is not None and not pending.future.done():
             pending.on_progress(params)
@@ -198,7 +200,7 @@ class Peer:
         await self.link.send(reply, None)
 
     def failed(self, request_id: RequestId | None, error: LinkError) -> None:
-        """One request cannot be answered (Receiver). Without an id it is the only one in flight, if there is one."""
+        """Fails one request (Receiver). Without an id, it is the one in flight if there is exactly one."""
         if request_id is None and len(self._pending) == 1:
             (request_id,) = self._pending
         pending = self._pending.get(request_id) if request_id is not None else None
@@ -208,7 +210,7 @@ class Peer:
             pending.future.set_exception(error)
 
     def lost(self, error: LinkLost) -> None:
-        """The link is dead (Receiver): everything in flight fails with it."""
+        """Fails every request in flight; the link is lost (Receiver)."""
         if self._lost is not None:
             return
         self._lost = error
@@ -220,7 +222,7 @@ class Peer:
         self._lost_callback(error)
 
     async def close(self) -> None:
-        """Close the link; what is still in flight fails. Never raises."""
+        """Closes the link and fails what is in flight. Never raises."""
         for task in self._background:
             task.cancel()
         await self.link.close()
@@ -233,7 +235,7 @@ class Peer:
         task = self._loop.create_task(self._quietly(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-        task.add_done_callback(lambda _: work.close())  # cancelled before it began, nobody has awaited it
+        task.add_done_callback(lambda _: work.close())  # a task that is cancelled before it begins never awaits it
         return task
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
@@ -248,7 +250,7 @@ def _object(params: Any) -> dict[str, Any]:
 
 
 async def nothing_offered(method: str, params: dict[str, Any], cause: object = None) -> dict[str, Any]:
-    """How an upstream's requests are answered while the hub offers it nothing: a ping, and -32601 for the rest."""
+    """Answers an upstream's request where the hub offers nothing: a ping with {}, all else with -32601."""
     if method == "ping":
         return {}
     raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")

@@ -1,9 +1,9 @@
-"""No process outlives the hub: what is found by process group and by a mark in the environment is ended.
+"""Ends the processes of a hub: finds them by process group and by a mark in their environment.
 
-Also a program: `python -I -S reaper.py MARK` reads `+PGID` and `-PGID` lines on stdin until the end of file, which
-comes when the hub is gone, however it went. Then it ends the groups it knows and every process that carries MARK
-(on Linux: grandchildren that left their group included). So it imports nothing but the standard library, and of
-that only what takes no memory: `signal` and `contextlib` are a megabyte more than all the rest.
+It is also a program: `python -I -S reaper.py MARK` reads `+PGID` and `-PGID` lines on stdin until the end of file,
+which comes when the hub is gone, for whatever reason. Then it ends those process groups, and on Linux every other
+process with MARK, such as grandchildren that left their group. To save memory it imports only a few modules of the
+standard library: `signal` and `contextlib` would take a megabyte more than all the rest.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MARK = "MCP_HUB_RUN"
-"""Name of the environment variable every child of a hub carries; its value is `RUN:NUMBER:UPSTREAM:`."""
+"""Name of the environment variable that marks every child of a hub; its value is `RUN:NUMBER:UPSTREAM:`."""
 
 GRACE = 1.5
-"""Seconds between SIGTERM and SIGKILL; with the time to notice, nothing is left 5 s after the hub."""
+"""Seconds between SIGTERM and SIGKILL; with the time to notice, no process is left 5 s after the hub's end."""
 
 
 def marked(prefix: str) -> list[int]:
-    """Ids of the processes whose mark begins with `prefix`; empty where there is no /proc."""
+    """Returns the ids of processes whose mark begins with `prefix`; empty where there is no /proc."""
     needle = f"{MARK}={prefix}".encode()
     found = []
     try:
@@ -37,7 +37,7 @@ def marked(prefix: str) -> list[int]:
             with open(f"/proc/{name}/environ", "rb") as file:  # noqa: PTH123
                 environ = file.read()
         except OSError:
-            continue  # gone, or not ours
+            continue  # the process is gone, or another user's
         if environ.startswith(needle) or b"\0" + needle in environ:
             found.append(int(name))
     return [pid for pid in found if pid != os.getpid()]
@@ -60,7 +60,7 @@ def any_left(pgid: int, prefix: str) -> bool:
 
 
 def signal_all(groups: set[int], prefix: str, number: int) -> bool:
-    """Signal the groups and every marked process; True if anything was there."""
+    """Signals the groups and every marked process; returns whether there was any."""
     hit = False
     for pgid in groups:
         hit = _signalled(os.killpg, pgid, number) or hit
@@ -95,5 +95,5 @@ def _watch(prefix: str) -> None:
 
 if __name__ == "__main__":
     for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(_number, signal.SIG_IGN)  # a signal to everything of the hub's must not spare its children
+        signal.signal(_number, signal.SIG_IGN)  # a signal to all processes of the hub must not stop the reaper
     _watch(sys.argv[1])

@@ -1,1 +1,1 @@
-"""Servers behind the hub: one supervised connection each, in the era and over the transport each has."""
+"""The servers behind the hub: supervision, sessions, lists, subscriptions and the catalog cache."""

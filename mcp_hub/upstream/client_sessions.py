@@ -1,161 +1,307 @@
-"""`session: client`: a conversation with the upstream for each caller alone, so that no one sees another's state."""
+"""Sessions that belong to one caller alone (`session: client`): opened, kept while in use, ended, and their lists."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
-from mcp_hub.protocol.asking import Json
+from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
-from mcp_hub.upstream.session import Session
+from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
+from mcp_hub.protocol.server_requests import Json, forwarded_capabilities
+from mcp_hub.upstream.error_messages import ErrorMessages
+from mcp_hub.upstream.list_store import ListRefresher, RawLists
+from mcp_hub.upstream.session import Agreement, UpstreamSession
+from mcp_hub.upstream.session_opener import CONNECT_ERRORS, SessionOpener
+from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
 
 _SWEEP: Final = 60.0
+"""Seconds between two looks for idle sessions."""
+MAX_CALLERS: Final = 1000
+"""Callers whose last session is remembered; the oldest are forgotten."""
+
+_Key = tuple[Hashable | None, bytes]
+"""A caller, and the capabilities its server was told, serialised."""
 
 
-_Key = tuple[Hashable, bytes]
-"""A caller, and what its server was told."""
-Connect = Callable[[Hashable, Json | None], Coroutine[None, None, Session]]
-
-
-class _Place(msgspec.Struct, eq=False):
-    opening: asyncio.Task[Session]
+class _Slot(msgspec.Struct, eq=False):
+    opening: asyncio.Task[UpstreamSession]
     in_flight: int = 0
     last_used: float = msgspec.field(default_factory=time.monotonic)
 
     @property
     def dead(self) -> bool:
-        """Whether it can serve no further request."""
+        """Whether it cannot serve another request."""
         task = self.opening
         if not task.done():
             return False
         return task.cancelled() or task.exception() is not None or task.result().lost.is_set()
 
 
-class ClientSessions:
-    """At most `bound` sessions of one upstream, each kept `idle` seconds after its last request.
+class ClientSessionPool:
+    """The sessions of one upstream that are not shared: one for each call, or a bounded pool with one for each caller.
 
-    A caller has one; one that declares other things with other requests has one for each, as a server of the
-    handshake era is told once. `connect(caller, told)` opens a new one.
+    A session of the pool is kept `server.idle` seconds after its last request. A caller that declares different
+    capabilities with different requests has a session for each set, as a handshake server is told them once.
+    `negotiated()` returns what was negotiated last, and raises CallError while no session may be opened.
     """
 
-    def __init__(self, upstream: str, bound: int, idle: float, connect: Connect) -> None:
-        self._upstream = upstream
-        self._bound = bound
-        self._idle = idle
-        self._connect = connect
-        self._places: dict[_Key, _Place] = {}
+    def __init__(
+        self,
+        server: Server,
+        opener: SessionOpener,
+        negotiated: Callable[[], Agreement | None],
+        messages: ErrorMessages,
+        subscriptions: SubscriptionRegistry,
+        lists: CallerLists,
+    ) -> None:
+        self._server = server
+        self._opener = opener
+        self._negotiated = negotiated
+        self._messages = messages
+        self._subscriptions = subscriptions
+        self._lists = lists
+        self._slots: dict[_Key, _Slot] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._slots)
 
     @contextlib.asynccontextmanager
-    async def of(self, caller: Hashable, told: Json | None = None) -> AsyncIterator[Session]:
-        """The caller's session, opened where there is none. Raises Overloaded, and what `connect` raises.
+    async def of(self, caller: Hashable | None, told: Json | None = None) -> AsyncIterator[UpstreamSession]:
+        """Lends the caller's session for the block, and opens one if there is none.
 
-        `told` is what the server is told it may ask; None: any session of the caller will do.
+        Args:
+            told: the capabilities the server is told; None: any session of the caller will do.
+
+        Raises:
+            CallError: the pool is full and no session is idle, or the session could not be opened.
         """
+        if self._server.session == "call":
+            session = await self._open(caller, told)
+            try:
+                yield session
+            finally:
+                await asyncio.shield(session.close())
+            return
         key = self._key(caller, told)
-        place = self._places.get(key)
-        if place is not None and place.dead:
-            self._end(self._places.pop(key))
-            place = None
-        if place is None:
-            place = self._places[key] = self._new_place(caller, told)
-        place.in_flight += 1
+        slot = self._slots.get(key)
+        if slot is not None and slot.dead:
+            self._end(self._slots.pop(key))
+            slot = None
+        if slot is None:
+            slot = self._slots[key] = self._new_slot(caller, told)
+        slot.in_flight += 1
         try:
-            yield await asyncio.shield(place.opening)
+            yield await asyncio.shield(slot.opening)
         finally:
-            place.in_flight -= 1
-            place.last_used = time.monotonic()
+            slot.in_flight -= 1
+            slot.last_used = time.monotonic()
 
-    def _key(self, caller: Hashable, told: Json | None) -> _Key:
+    def _key(self, caller: Hashable | None, told: Json | None) -> _Key:
         if told is None:
-            return next((key for key in reversed(self._places) if key[0] == caller), (caller, b""))
+            return next((key for key in reversed(self._slots) if key[0] == caller), (caller, b""))
         return caller, encode(told) if told else b""
 
-    def existing(self, caller: Hashable) -> Session | None:
-        """The caller's session, if it is open."""
-        place = self._places.get(self._key(caller, None))
-        return place.opening.result() if place is not None and place.opening.done() and not place.dead else None
+    def existing(self, caller: Hashable) -> UpstreamSession | None:
+        """Returns the caller's session if it is open."""
+        slot = self._slots.get(self._key(caller, None))
+        return slot.opening.result() if slot is not None and slot.opening.done() and not slot.dead else None
 
-    def _new_place(self, caller: Hashable, told: Json | None) -> _Place:
-        if len(self._places) >= self._bound:
+    def _new_slot(self, caller: Hashable | None, told: Json | None) -> _Slot:
+        most, id = self._server.max_sessions, self._server.id
+        if len(self._slots) >= most:
             self._sweep(0.0, at_most=1)
-        if len(self._places) >= self._bound:
-            setting = f"servers.{self._upstream}.max_sessions"
-            text = f"{self._upstream!r} has sessions of {self._bound} other callers open (setting: {setting})."
-            raise Overloaded(text, server=self._upstream, retry_after=_SWEEP)
+        if len(self._slots) >= most:
+            text = f"{id!r} has sessions of {most} other callers open (setting: servers.{id}.max_sessions)."
+            raise Overloaded(text, server=id, retry_after=_SWEEP)
         self._schedule()
-        return _Place(asyncio.get_running_loop().create_task(self._connect(caller, told)))
+        return _Slot(asyncio.get_running_loop().create_task(self._open(caller, told)))
+
+    async def _open(self, caller: Hashable | None, told: Json | None) -> UpstreamSession:
+        known = self._negotiated()
+        try:
+            session = await self._opener.own(known, caller, told, partial(self._lists.notified, caller))
+        except CONNECT_ERRORS as error:
+            raise self._messages.not_connected(error, self._messages.explain(error)) from None
+        self._subscriptions.restore(session, caller)
+        if self._server.session == "client":
+            self._lists.follow(caller, session)
+        elif session.era == "handshake":
+            session.watch_for_changes(_ignore)  # on its standing stream the server's pings are answered
+        return session
 
     def forget(self, caller: Hashable) -> None:
-        """The caller is gone; what it has ends in the background."""
-        for key in [key for key in self._places if key[0] == caller]:
-            self._end(self._places.pop(key))
+        """Ends the sessions of a caller that is gone, in the background."""
+        for key in [key for key in self._slots if key[0] == caller]:
+            self._end(self._slots.pop(key))
 
     def _schedule(self) -> None:
         if self._sweeper is None:
-            self._sweeper = asyncio.get_running_loop().call_later(min(_SWEEP, self._idle), self._sweep_idle)
+            self._sweeper = asyncio.get_running_loop().call_later(min(_SWEEP, self._server.idle), self._sweep_idle)
 
     def _sweep_idle(self) -> None:
         self._sweeper = None
-        self._sweep(self._idle, at_most=len(self._places))
-        if self._places:
+        self._sweep(self._server.idle, at_most=len(self._slots))
+        if self._slots:
             self._schedule()
 
     def _sweep(self, life: float, at_most: int) -> None:
-        """End the longest unused sessions that are dead or idle for `life` seconds."""
+        """Ends the longest unused sessions that are dead, or idle for `life` seconds (0: dead ones only)."""
         now = time.monotonic()
         idle = [
-            (place.last_used, key)
-            for key, place in self._places.items()
-            if place.dead or (life and not place.in_flight and now - place.last_used > life)
+            (slot.last_used, key)
+            for key, slot in self._slots.items()
+            if slot.dead or (life and not slot.in_flight and now - slot.last_used > life)
         ]
         for _, key in sorted(idle, key=lambda pair: pair[0])[:at_most]:
-            self._end(self._places.pop(key))
+            self._end(self._slots.pop(key))
 
-    def _end(self, place: _Place) -> None:
-        task = asyncio.get_running_loop().create_task(_close(place))
+    def _end(self, slot: _Slot) -> None:
+        task = asyncio.get_running_loop().create_task(_close(slot))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """End all sessions at the same time. Never raises."""
+        """Ends all sessions at the same time. Never raises."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for caller, _ in list(self._places):
+        for caller, _ in list(self._slots):
             self.forget(caller)
         if self._ending:
             await asyncio.wait(self._ending)
 
 
-async def _close(place: _Place) -> None:
-    place.opening.cancel()
+def _ignore() -> None:
+    pass
+
+
+async def _close(slot: _Slot) -> None:
+    slot.opening.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):
-        session = await place.opening
+        session = await slot.opening
         await session.close()
 
 
-def entry_for(server: Server, caller: Hashable) -> Server:
-    """The entry as one caller's own session is opened from it.
+def told_capabilities(known: Agreement | None, caller: Hashable | None, envelope: Envelope | None) -> Json | None:
+    """Returns the capabilities of a modern caller that a handshake server is told; None: they make no difference."""
+    if envelope is None or not isinstance(caller, str) or known is None or known.era == "modern":
+        return None
+    return forwarded_capabilities(envelope.capabilities, "handshake")
 
-    A profile is kept for principals only: a session of the handshake era never comes back, and what it left behind
-    is nobody else's to see.
+
+class SessionContinuity:
+    """Remembers the session of each caller's last tool call, for servers whose sessions have a state (browsers)."""
+
+    def __init__(self, server: Server, messages: ErrorMessages) -> None:
+        self.needed = server.browser
+        """Whether sessions have a state; if not, nothing has to be checked."""
+        self._messages = messages
+        self._last: dict[Hashable | None, UpstreamSession] = {}
+
+    def check(self, caller: Hashable | None, session: UpstreamSession, method: str) -> None:
+        """Notes the session of a call.
+
+        Raises:
+            StateLost: the caller's session of before has ended, and its pages and cookies with it; raised once.
+        """
+        if method != TOOLS.act_method:
+            return
+        before = self._last.pop(caller, None)
+        self._last[caller] = session
+        while len(self._last) > MAX_CALLERS:
+            del self._last[next(iter(self._last))]
+        if before is not None and before is not session:
+            raise self._messages.state_lost(before.loss, before.last_words)
+
+    def inherit(self, former: SessionContinuity) -> None:
+        """Takes over what is remembered of the upstream that was replaced."""
+        if self.needed:
+            self._last = dict(former._last)
+
+    def forget(self, caller: Hashable | None) -> None:
+        """Forgets a caller that is gone, or that has been told of the loss."""
+        self._last.pop(caller, None)
+
+
+class CallerLists:
+    """What each caller is offered on its own session: servers list by what their client has declared.
+
+    `changed()` is called when one of the lists has changed.
     """
-    if server.profile is None:
-        return server
-    own = None
-    if isinstance(caller, str):
-        digest = hashlib.sha256(caller.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        own = server.profile.with_name(f"{server.profile.name}-callers") / digest
-    return server.model_copy(update={"profile": own})
+
+    def __init__(self, server: Server, changed: Callable[[], None]) -> None:
+        self._server = server
+        self._changed = changed
+        self._lists: dict[Hashable | None, RawLists] = {}
+        self._sessions: dict[Hashable | None, UpstreamSession] = {}
+        self._refreshers: dict[Hashable | None, ListRefresher] = {}
+
+    def follow(self, caller: Hashable | None, session: UpstreamSession) -> None:
+        """Keeps the lists of a caller's new session up to date.
+
+        They are only fetched if the server was told capabilities, or when it announces a change: until then its lists
+        are those that everybody sees.
+        """
+        self._sessions[caller] = session
+        refresher = self._refreshers.get(caller)
+        if refresher is None:
+            fetch = partial(self._fetch, caller)
+            refresher = ListRefresher(self._server.id, partial(self._sessions.get, caller), fetch)
+            self._refreshers[caller] = refresher
+        if session.agreement.told or caller in self._lists:
+            refresher.soon(set(KINDS), 0.0)
+        session.watch_for_changes(partial(refresher.soon, set(KINDS)))
+
+    def notified(self, caller: Hashable | None, method: str, params: Json) -> None:
+        """Takes a notification of a caller's session."""
+        refresher = self._refreshers.get(caller)
+        if refresher is not None:
+            refresher.notified(method)
+
+    def forget(self, caller: Hashable) -> None:
+        """Drops the lists of a caller that is gone."""
+        self._sessions.pop(caller, None)
+        refresher = self._refreshers.pop(caller, None)
+        if refresher is not None:
+            refresher.cancel()
+        if self._lists.pop(caller, None) is not None:
+            self._changed()
+
+    def of(self, caller: Hashable) -> RawLists | None:
+        """Returns the lists of a caller's own session; None if they are not known."""
+        return self._lists.get(caller)
+
+    @property
+    def all(self) -> Mapping[Hashable | None, RawLists]:
+        """The lists by caller."""
+        return self._lists
+
+    def tool(self, name: str) -> dict[str, Any] | None:
+        """Returns a tool by its original name if any caller is offered it."""
+        return next((tool for lists in self._lists.values() if (tool := lists.tool(name)) is not None), None)
+
+    def items(self, kind: Kind) -> list[Any]:
+        """Returns all items of a kind that any caller is offered."""
+        return [item for lists in self._lists.values() for item in lists.items.get(kind, ())]
+
+    async def _fetch(self, caller: Hashable | None, session: UpstreamSession, kinds: set[Kind]) -> None:
+        lists = self._lists.get(caller) or RawLists(self._server)
+        ordered = [kind for kind in KINDS if kind in kinds]
+        if await lists.fetch(session.list_page, session.agreement.capabilities, ordered, session.unusable):
+            self._lists[caller] = lists
+            self._changed()
+
+    async def close(self) -> None:
+        """Stops fetching."""
+        for refresher in self._refreshers.values():
+            await refresher.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog.catalog import Catalog, Item, Route, Source
+from mcp_hub.catalog.catalog import Catalog, CatalogSource, Item, Route
 from mcp_hub.protocol.kinds import TOOLS
 from tests.cli.test_commands import run
 from tests.fakes.client import PATIENCE, RpcError, fake, hub, write_config
@@ -19,9 +19,9 @@ from tests.screen.corpus import tool
 pytestmark = pytest.mark.anyio
 
 
-def source(upstream: str, *names: str, namespace: str | None = None) -> Source:
+def source(upstream: str, *names: str, namespace: str | None = None) -> CatalogSource:
     items = (Item(Route(upstream, TOOLS, name), name, tool(name=name)) for name in names)
-    return Source(upstream, upstream if namespace is None else namespace, tuple(items))
+    return CatalogSource(upstream, upstream if namespace is None else namespace, tuple(items))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def source(upstream: str, *names: str, namespace: str | None = None) -> Source:
         (("a", "ﬁle"), ("A", "file")),
     ],
 )
-def test_names_of_two_servers_that_look_alike_are_told_of_and_lead_where_they_say(
+def test_lookalike_names_of_two_servers_are_reported_and_resolve_correctly(
     first: tuple[str, str], second: tuple[str, str]
 ) -> None:
     sources = [
@@ -48,7 +48,7 @@ def test_names_of_two_servers_that_look_alike_are_told_of_and_lead_where_they_sa
 
 
 @pytest.mark.parametrize("mode", ["keep_first", "raise", "override", "rename", "prefix"])
-def test_equal_names_of_two_servers_are_told_of_and_decided_by_the_file(mode: Any) -> None:
+def test_equal_names_of_two_servers_are_reported_and_decided_by_the_file(mode: Any) -> None:
     """`a_` with `b` and `a` with `_b` are both `a___b`; who comes first to answer decides nothing."""
     sources = [source("one", "b", namespace="a_"), source("two", "_b", namespace="a")]
     catalog = Catalog.build(sources, mode)
@@ -73,7 +73,7 @@ def test_any_order_of_arrival_gives_the_same_catalog() -> None:
     assert len(prints) == 1
 
 
-def test_check_tells_of_names_that_look_alike(tmp_path: Path) -> None:
+def test_check_reports_names_that_look_alike(tmp_path: Path) -> None:
     (tmp_path / "1").write_text(json.dumps({"tools": [tool(name="b_c")]}))
     (tmp_path / "2").write_text(json.dumps({"tools": [tool(name="c")]}))
     servers = {"a": fake("--lists", str(tmp_path / "1")), "a_b": fake("--lists", str(tmp_path / "2"))}

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.hub.pin_file import write_pins
+from mcp_hub.policy.pins import write_pins
 from mcp_hub.protocol.kinds import PROMPTS, TOOLS
-from mcp_hub.security.pinning import pinned
+from mcp_hub.security.pinning import record_of
 from tests.access.test_nothing_refused_can_be_reached import METHODS, Peers, request_of, spelled
 from tests.fakes.client import fake, hub
 from tests.screen.corpus import tool
@@ -43,7 +43,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
     lists.write_text(json.dumps(LISTS))
     before = [*LISTED[:1], tool("Pid, as it was.", name="pid"), LISTED[2]]
     asked = [ASKED[0], {"name": "ask"}, ASKED[2]]
-    recorded = pinned([*((TOOLS, one) for one in before), *((PROMPTS, one) for one in asked)], "be kind")
+    recorded = record_of([*((TOOLS, one) for one in before), *((PROMPTS, one) for one in asked)], "be kind")
     servers = {"shut": fake("--name", "shut", "--lists", str(lists), "--record", str(record))}
     with asyncio.Runner() as runner:
         stack = contextlib.AsyncExitStack()

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.policy.uri_rules import UriRules
+from mcp_hub.policy.patterns import UriRules
 from tests.access.greedy_reader import texts
 from tests.fakes.client import PATIENCE, StdioClient, hub
 

@@ -74,7 +74,7 @@ async def test_resources_and_prompts_are_those_of_servers_of_which_something_was
         (["--profile", "nobody"], "there is no profile 'nobody'"),
     ],
 )
-async def test_a_name_the_configuration_does_not_have_is_told_with_those_it_has(
+async def test_an_unknown_profile_or_set_is_an_error_that_lists_the_known_ones(
     tmp_path: Path, options: list[str], said: str
 ) -> None:
     config = write_config(tmp_path, SERVERS, **ROOT)
@@ -93,7 +93,7 @@ async def test_tools_lists_what_would_be_served(tmp_path: Path) -> None:
     assert [tool["name"] for tool in listed] == ["b__pid"]
 
 
-async def test_a_member_that_no_server_has_fails_the_check_and_is_told_when_serving(tmp_path: Path) -> None:
+async def test_a_member_that_no_server_has_fails_check_and_is_a_warning_of_serve(tmp_path: Path) -> None:
     root = {"tool_sets": {"some": ["a/echo", "a/ehco", "nowhere/*"]}, "profiles": {"p": {"tools": ["b/nothing"]}}}
     config = write_config(tmp_path, SERVERS, **root)
     async with spawned([*HUB, "check", "--config", str(config)]) as client:

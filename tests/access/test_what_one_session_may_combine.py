@@ -62,7 +62,7 @@ async def test_reading_a_resource_counts_too(tmp_path: Path) -> None:
         assert await outcome(client, "mail__add", ADD) == "permission_denied"
 
 
-async def test_a_reload_makes_nobody_forget(tmp_path: Path) -> None:
+async def test_labels_survive_a_reload(tmp_path: Path) -> None:
     async with hub(tmp_path, SERVERS, flows="refuse", watch=False) as client:
         assert await outcome(client, "notes__echo", ECHO) == "ok"
         assert await outcome(client, "web__echo", ECHO) == "ok"
@@ -86,12 +86,12 @@ async def test_sessions_are_told_apart(tmp_path: Path, era: str) -> None:
             assert again.is_error is (era == "modern")
 
 
-async def test_a_label_nobody_knows_is_an_error_of_the_file(tmp_path: Path) -> None:
+async def test_an_unknown_label_is_an_error_of_the_file(tmp_path: Path) -> None:
     from mcp_hub.config import read_config
     from mcp_hub.errors import ConfigError
 
     path = write_config(tmp_path, {"a": fake(labels=["reads_everything"])})
-    with pytest.raises(ConfigError, match=r"servers\.a\.labels\.reads_everything: is no label"):
+    with pytest.raises(ConfigError, match=r"servers\.a\.labels\.reads_everything: is not a label"):
         read_config(path)
     path = write_config(tmp_path, {"a": fake(labels=[["reads_private"]])})
     with pytest.raises(ConfigError, match=r"servers\.a\.labels: must be a list of reads_private, "):

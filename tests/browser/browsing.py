@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 
 from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.servers.builtin.browser_session import GRACE, NAVIGATION
 from mcp_hub.servers.builtin.chromium import LAUNCH_WAIT
-from mcp_hub.servers.builtin.current_browser import GRACE, NAVIGATION
 from mcp_hub.servers.builtin.settings import VARIABLE, Settings
 from tests.fakes.client import StdioClient, spawned
 

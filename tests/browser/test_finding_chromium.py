@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 
 from mcp_hub.servers.builtin import chromium
-from mcp_hub.servers.builtin.navigation import address
-from mcp_hub.servers.local.results import ToolRefused
+from mcp_hub.servers.builtin.pages import web_address
+from mcp_hub.servers.local.tool_results import ToolRefused
 from tests.fakes.client import HUB, PATIENCE
 from tests.scrape.site import serving
 
@@ -138,11 +138,11 @@ async def test_install_downloads_one_and_a_download_that_fails_is_said(tmp_path:
     ],
 )
 def test_a_url_without_a_scheme_is_a_web_page(written: str, meant: str) -> None:
-    assert address(written) == meant
+    assert web_address(written) == meant
 
 
 @pytest.mark.parametrize("written", ["http:example.org", "chrome:version", "mailto:a@b", "C:\\x", "blob:http://x/1"])
 def test_other_schemes_are_none(written: str) -> None:
     with pytest.raises(ToolRefused) as refused:
-        address(written)
+        web_address(written)
     assert refused.value.code == "invalid_parameters"

@@ -17,7 +17,7 @@ from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.servers.builtin import render
 from mcp_hub.servers.builtin.settings import Settings
-from mcp_hub.servers.local.results import ToolRefused
+from mcp_hub.servers.local.tool_results import ToolRefused
 from tests.browser.browsing import LOOPBACK, below, chromiums
 from tests.fakes.client import PATIENCE
 from tests.scrape.site import Site, scrape, scraper, serving

@@ -9,9 +9,9 @@ from unittest import mock
 import pytest
 
 from mcp_hub.servers.builtin import chromium
-from mcp_hub.servers.builtin.open_browser import opened
+from mcp_hub.servers.builtin.browser_session import open_browser
 from mcp_hub.servers.builtin.settings import Settings
-from mcp_hub.servers.local.results import ToolRefused
+from mcp_hub.servers.local.tool_results import ToolRefused
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ async def test_a_browser_that_does_not_start_says_why(
     executable.chmod(0o755)
     monkeypatch.setattr(chromium, "LAUNCH_WAIT", 3.0)
     with mock.patch.dict(os.environ), pytest.raises(ToolRefused) as refused:
-        await opened(Settings(executable=str(executable)))
+        await open_browser(Settings(executable=str(executable)))
     assert refused.value.code == code
     assert str(executable) in str(refused.value)
     assert said in str(refused.value)

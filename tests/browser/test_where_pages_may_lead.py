@@ -13,7 +13,7 @@ import pytest
 
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.url_rules import UrlRules
-from mcp_hub.servers.builtin.open_browser import opened
+from mcp_hub.servers.builtin.browser_session import open_browser
 from mcp_hub.servers.builtin.settings import Settings
 from tests.browser.browsing import Browsing, browsing, ref_of
 from tests.fakes.client import PATIENCE
@@ -269,7 +269,7 @@ async def test_a_service_worker_cannot_be_installed(browser: Browsing, places: P
 async def test_the_browser_itself_talks_to_nobody(places: Places) -> None:
     seen: list[str] = []
     with mock.patch.dict(os.environ):
-        running = await opened(Settings(address_rules=AddressRules(allow=("127.0.0.1",))))
+        running = await open_browser(Settings(address_rules=AddressRules(allow=("127.0.0.1",))))
         try:
             dialled = running.proxy.addresses_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.servers.builtin.execution import KEPT, Captured
+from mcp_hub.servers.builtin.programs import KEPT, Captured
 from tests.fakes.client import HUB, PATIENCE, StdioClient, hub, spawned, write_config
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.servers.builtin import regular_files
-from mcp_hub.servers.builtin.files import Files
-from mcp_hub.servers.builtin.roots import Roots
-from mcp_hub.servers.local.results import ToolRefused
+from mcp_hub.servers.builtin.files import Files, Roots
+from mcp_hub.servers.local.tool_results import ToolRefused
 from tests.fakes.client import PATIENCE, hub
 
 SECRET = "what is outside"

@@ -15,7 +15,7 @@ from mcp_hub.config.models import Listen
 from mcp_hub.downstream.app import App
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Hub
+from mcp_hub.hub.engine import Engine
 from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import HUB, RpcError, StdioClient, fake, hub, spawned, write_config
 
@@ -41,7 +41,7 @@ async def test_each_is_refused_over_a_network_before_anything_starts(tmp_path: P
     path = write_config(tmp_path, {"mine": entry(builtin, tmp_path)})
     config = load_config(path)
     with pytest.raises(ConfigError):
-        App(Dispatcher(Hub(config)), Listen(port=0), sse=True)
+        App(Dispatcher(Engine(config)), Listen(port=0), sse=True)
 
 
 @pytest.mark.parametrize("words", [["serve", "--http"], ["serve", "--sse", "--port", "0"], ["check"]])
@@ -59,7 +59,7 @@ async def test_it_is_there_over_a_network_where_its_entry_says_so_and_off_entrie
         "forced": entry("shell", tmp_path, allow_over_network=True),
         "off": entry("code", tmp_path, enabled=False),
     }
-    async with Hub(load_config(write_config(tmp_path, servers))) as running:
+    async with Engine(load_config(write_config(tmp_path, servers))) as running:
         App(Dispatcher(running), Listen(port=0), sse=True)
         assert list((await running.settled_catalog()).names(TOOLS)) == ["forced__execute_shell_command"]
 
@@ -77,7 +77,7 @@ async def test_a_hub_on_a_network_takes_none_in_later(tmp_path: Path) -> None:
 
 
 async def test_no_way_of_changing_the_configuration_of_a_hub_on_a_network_takes_it_in(tmp_path: Path) -> None:
-    async with Hub(Config()) as running:
+    async with Engine(Config()) as running:
         App(Dispatcher(running), Listen(port=0), sse=False)
         with pytest.raises(ConfigError):
             await running.renew(Config(servers=(shell(),)), running.selection)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.servers.builtin import execution
-from mcp_hub.servers.builtin.execution import Executions
+from mcp_hub.servers.builtin import programs
+from mcp_hub.servers.builtin.programs import Executions
 from mcp_hub.transport import reaper
 from tests.fakes.client import PATIENCE
 
@@ -42,7 +42,7 @@ async def test_where_there_are_no_marks_the_group_is_ended_all_the_same(
     rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reaper, "marked", lambda prefix: [])
-    monkeypatch.setattr(execution, "_HAS_MARKS", False)
+    monkeypatch.setattr(programs, "_HAS_MARKS", False)
     told = tmp_path / "group"
     code = f"import os, time; os.fork() and open({str(told)!r}, 'w', 1).write(f'{{os.getpgid(0)}}\\n'); time.sleep(999)"
     async with asyncio.timeout(PATIENCE):

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.security.raw_text_policy import VARIABLE, strictest
+from mcp_hub.security.file_access import RAW_TEXT_VARIABLE, strictest_policy
 from mcp_hub.servers.builtin import regular_files
 from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.builtin.text_files import tools
-from mcp_hub.servers.local.results import ToolResult
+from mcp_hub.servers.local.tool_results import ToolResult
 from tests.fakes.client import HUB, StdioClient, fake, spawned, write_config
 
 NAMES = ("view_text_file", "write_text_file", "insert_text_file")
@@ -21,7 +21,7 @@ SENTENCE = "Blocked by policy: raw OS file access is disabled. Use FileSystem se
 @pytest.fixture
 def raw(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[..., ToolResult]]:
     """The tools as they are without any setting."""
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(RAW_TEXT_VARIABLE, raising=False)
     return {function.__name__: function for function in tools(Settings())}
 
 
@@ -40,7 +40,7 @@ async def test_deny_blocks_warn_logs_and_allow_is_silent(tmp_path: Path) -> None
     """Check 42: each says in its metadata that it is dangerous, and without an entry the tools are not there."""
     servers: dict[str, Any] = {mode: {"builtin": "text_files", "policy": mode} for mode in ("deny", "warn", "allow")}
     config = write_config(tmp_path, {**servers, "other": fake()})
-    async with spawned([*HUB, "serve", "--config", str(config)], env={VARIABLE: "allow"}) as client:
+    async with spawned([*HUB, "serve", "--config", str(config)], env={RAW_TEXT_VARIABLE: "allow"}) as client:
         await client.initialize()
         listed = [name for name in await client.tool_names() if name.split("__")[1] in NAMES]
         assert listed == [f"{mode}__{name}" for mode in servers for name in NAMES]
@@ -87,10 +87,10 @@ async def holds(client: StdioClient, mode: str, file: Path) -> None:
 async def test_the_environment_of_the_hub_makes_an_entry_stricter_and_never_less_strict(tmp_path: Path) -> None:
     entries = {
         "plain": {"builtin": "text_files"},
-        "allows": {"builtin": "text_files", "policy": "allow", "env": {VARIABLE: "allow"}},
+        "allows": {"builtin": "text_files", "policy": "allow", "env": {RAW_TEXT_VARIABLE: "allow"}},
     }
     config = write_config(tmp_path, entries)
-    async with spawned([*HUB, "serve", "--config", str(config)], env={VARIABLE: "deny"}) as client:
+    async with spawned([*HUB, "serve", "--config", str(config)], env={RAW_TEXT_VARIABLE: "deny"}) as client:
         await client.initialize()
         for id in entries:
             result = await client.call(f"{id}__view_text_file", {"file_path": str(config)})
@@ -104,7 +104,7 @@ def test_the_policy_is_asked_at_every_call(
     file = tmp_path / "a.txt"
     found = []
     for said in ("deny", "allow", "nonsense", " DENY "):
-        monkeypatch.setenv(VARIABLE, said)
+        monkeypatch.setenv(RAW_TEXT_VARIABLE, said)
         result = raw["write_text_file"](str(file), said)
         assert result.meta is not None
         found.append((result.meta["policy"], result.is_error))
@@ -125,7 +125,7 @@ def test_the_policy_is_asked_at_every_call(
     ],
 )
 def test_the_stricter_word_wins(said: tuple[str | None, ...], policy: str) -> None:
-    assert strictest(said) == policy
+    assert strictest_policy(said) == policy
 
 
 def test_lines_are_numbered_and_ranges_are_inclusive(tmp_path: Path, raw: dict[str, Callable[..., ToolResult]]) -> None:

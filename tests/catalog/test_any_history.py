@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog.catalog import PAGE_SIZE, Catalog, OnConflict, Source
+from mcp_hub.catalog.catalog import PAGE_SIZE, Catalog, CatalogSource, OnConflict
 from mcp_hub.protocol.frames import decode
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
 from tests.catalog.test_hostile_lists import STRATEGIES, listed, routes, shown
@@ -22,16 +22,16 @@ class History:
     def __init__(self, seed: int, kind: Kind, strategy: OnConflict) -> None:
         self.chance, self.kind, self.strategy = random.Random(seed), kind, strategy
         self.namespaces = {server: self.chance.choice(["", "", server, "a", "a_"]) for server in SERVERS}
-        self.there: dict[str, Source] = {}
+        self.there: dict[str, CatalogSource] = {}
         self.catalog = Catalog.build([], strategy)
 
-    def list_of(self, server: str) -> Source:
+    def list_of(self, server: str) -> CatalogSource:
         named = self.chance.sample(NAMES, self.chance.randint(0, 5))
         if self.kind in (RESOURCES, TEMPLATES):
             named = [f"u:{name}" for name in named] + ["mcp-hub://b/u:x"] * self.chance.choice([0, 0, 1])
         return listed(server, *named, kind=self.kind, namespace=self.namespaces[server])
 
-    def step(self) -> list[Source]:
+    def step(self) -> list[CatalogSource]:
         for server in SERVERS:
             if self.chance.random() < 0.4:
                 self.there.pop(server, None)

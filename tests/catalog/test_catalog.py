@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog.catalog import PAGE_SIZE, Catalog, Item, Route, Source
+from mcp_hub.catalog.catalog import PAGE_SIZE, Catalog, CatalogSource, Item, Route
 from mcp_hub.errors import ProtocolError
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect
 
@@ -18,13 +18,13 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": OBJECT, **more}
 
 
-def source(upstream: str, *wires: Any, kind: Kind = TOOLS, namespace: str | None = None) -> Source:
+def source(upstream: str, *wires: Any, kind: Kind = TOOLS, namespace: str | None = None) -> CatalogSource:
     items = []
     for wire in wires:
         name = wire.get(kind.name_key, "") if isinstance(wire, dict) else ""
         name = name if isinstance(name, str) else ""
         items.append(Item(Route(upstream, kind, name), name, wire))
-    return Source(upstream, upstream if namespace is None else namespace, tuple(items))
+    return CatalogSource(upstream, upstream if namespace is None else namespace, tuple(items))
 
 
 def page(catalog: Catalog, kind: Kind = TOOLS, **options: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_the_fingerprint_does_not_depend_on_who_came_first() -> None:
     for seed in range(100):
         shuffled = list(sources)
         random.Random(seed).shuffle(shuffled)
-        arrived: list[Source] = []
+        arrived: list[CatalogSource] = []
         for one in shuffled:
             arrived.append(one)
             Catalog.build(sorted(arrived, key=sources.index))

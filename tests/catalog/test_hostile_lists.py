@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.catalog.catalog import PAGE_SIZE, Catalog, Item, OnConflict, Route, Source
+from mcp_hub.catalog.catalog import PAGE_SIZE, Catalog, CatalogSource, Item, OnConflict, Route
 from mcp_hub.catalog.merge import MAX_DEPTH
 from mcp_hub.catalog.names import renamed
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
@@ -19,10 +19,10 @@ from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, 
 STRATEGIES: tuple[OnConflict, ...] = ("keep_first", "raise", "override", "rename", "prefix")
 
 
-def listed(upstream: str, *named: str, kind: Kind = TOOLS, namespace: str = "", **more: Any) -> Source:
+def listed(upstream: str, *named: str, kind: Kind = TOOLS, namespace: str = "", **more: Any) -> CatalogSource:
     wires = [{"name": name, kind.name_key: name, "inputSchema": {"type": "object"}, **more} for name in named]
     items = (Item(Route(upstream, kind, name), name, wire) for name, wire in zip(named, wires, strict=True))
-    return Source(upstream, namespace, tuple(items))
+    return CatalogSource(upstream, namespace, tuple(items))
 
 
 def routes(catalog: Catalog, kind: Kind = TOOLS) -> dict[str, tuple[str, str]]:
@@ -171,7 +171,7 @@ def test_a_cursor_outlives_a_change_of_another_list() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["keep_first", "raise", "rename", "prefix"])
-def test_what_comes_later_is_decided_as_if_it_had_always_been_there(strategy: OnConflict) -> None:
+def test_later_upstreams_are_merged_as_if_they_had_been_there_from_the_start(strategy: OnConflict) -> None:
     a, b, c = (listed(upstream, "x", upstream) for upstream in "abc")
     arrived = Catalog.build([a], strategy)
     for sources in ([a, b], [a, b, c]):
@@ -186,7 +186,7 @@ def test_where_equal_names_are_forbidden_they_are_an_error_whoever_came_first() 
     assert [finding.severity for finding in late.findings] == ["error"]
 
 
-def test_what_overrides_stands_where_its_own_server_stands() -> None:
+def test_an_overriding_item_is_listed_at_the_position_of_its_server() -> None:
     catalog = Catalog.build([listed("a", "x", "y"), listed("b", "z", "x")], "override")
     assert list(routes(catalog).items()) == [("y", ("a", "y")), ("z", ("b", "z")), ("x", ("b", "x"))]
 

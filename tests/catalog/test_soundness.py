@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect, for_handshake, plain
+from mcp_hub.protocol.kinds import (
+    KINDS,
+    PROMPTS,
+    RESOURCES,
+    TEMPLATES,
+    TOOLS,
+    Kind,
+    defect,
+    drop_nulls,
+    to_handshake_tool,
+)
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}, "b": True}, "required": ["a"]}
 ICON = {"src": "data:,", "mimeType": "image/png", "sizes": ["1x1"], "theme": "dark"}
@@ -71,22 +81,22 @@ def has_known_null(kind: Kind, item: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_item_with_everything_in_it_is_sound_and_stays_as_it_is(kind: Kind) -> None:
+def test_an_item_with_all_fields_is_valid_and_unchanged(kind: Kind) -> None:
     assert defect(kind, FULL[kind]) is None
-    assert plain(kind, FULL[kind]) is FULL[kind]
+    assert drop_nulls(kind, FULL[kind]) is FULL[kind]
     TYPES[kind].model_validate(FULL[kind])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(derandomize=True, max_examples=1000)
 @given(data=st.data())
-def test_what_is_let_through_is_accepted_by_the_sdk(kind: Kind, data: st.DataObject) -> None:
+def test_every_item_without_a_defect_is_accepted_by_the_sdk(kind: Kind, data: st.DataObject) -> None:
     item = FULL[kind]
     for _ in range(data.draw(st.integers(1, 3))):
         item = changed(item, data.draw(st.sampled_from(places(item))), data.draw(st.sampled_from(ODD)))
     before = copy.deepcopy(item)
     if defect(kind, item) is None:
-        shown = plain(kind, item)
+        shown = drop_nulls(kind, item)
         TYPES[kind].model_validate(shown)
         assert not has_known_null(kind, shown)
         assert defect(kind, shown) is None
@@ -126,7 +136,7 @@ def test_nulls_where_the_specification_knows_a_field_go_and_those_of_unknown_fie
     for path in (("title",), ("icons", 0, "theme"), ("inputSchema", "required"), ("outputSchema", "$schema")):
         item = changed(item, path, None)
     item["inputSchema"]["properties"]["a"]["default"] = None
-    shown = plain(TOOLS, item)
+    shown = drop_nulls(TOOLS, item)
     assert "title" not in shown
     assert "theme" not in shown["icons"][0]
     assert "required" not in shown["inputSchema"]
@@ -137,12 +147,12 @@ def test_nulls_where_the_specification_knows_a_field_go_and_those_of_unknown_fie
 
 
 def test_handshake_clients_see_schemas_of_objects_only() -> None:
-    shown = for_handshake(FULL[TOOLS])
+    shown = to_handshake_tool(FULL[TOOLS])
     assert shown["inputSchema"]["properties"] == {"a": {"type": "string"}, "b": {}}
     assert shown["outputSchema"] == shown["inputSchema"]
     assert FULL[TOOLS]["inputSchema"]["properties"]["b"] is True
-    assert "outputSchema" not in for_handshake(changed(FULL[TOOLS], ("outputSchema", "type"), "array"))
-    assert "required" not in for_handshake(changed(FULL[TOOLS], ("outputSchema", "required"), None))["outputSchema"]
-    assert for_handshake(FULL[PROMPTS]) is FULL[PROMPTS]
+    assert "outputSchema" not in to_handshake_tool(changed(FULL[TOOLS], ("outputSchema", "type"), "array"))
+    assert "required" not in to_handshake_tool(changed(FULL[TOOLS], ("outputSchema", "required"), None))["outputSchema"]
+    assert to_handshake_tool(FULL[PROMPTS]) is FULL[PROMPTS]
     bare = {"name": "n", "inputSchema": {"type": "object"}}
-    assert for_handshake(bare) is bare
+    assert to_handshake_tool(bare) is bare

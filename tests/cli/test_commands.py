@@ -46,7 +46,7 @@ def test_check_fails_where_a_required_server_does_and_names_it(tmp_path: Path) -
     assert "failed: required and not available: dead\n" in done.stdout
 
 
-def test_check_passes_over_a_required_server_the_user_switched_off(tmp_path: Path) -> None:
+def test_check_ignores_a_required_server_that_the_user_has_disabled(tmp_path: Path) -> None:
     servers = {"off": fake(required=True, enabled=False)}
     assert run("check", "--config", str(write_config(tmp_path, servers))).returncode == 0
 
@@ -133,7 +133,7 @@ def test_call_of_a_failing_tool_exits_1_with_the_error_on_stderr(tmp_path: Path)
         ([], "COMMAND"),
     ],
 )
-def test_a_mistake_exits_2_and_says_what_to_do(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_bad_input_exits_2_and_says_what_to_do(tmp_path: Path, arguments: list[str], said: str) -> None:
     config = (
         ["--config", str(write_config(tmp_path, {"up": fake()}))] if arguments and "nonsense" not in arguments else []
     )
@@ -152,7 +152,7 @@ def test_a_token_that_is_too_short_is_refused(tmp_path: Path) -> None:
     assert "short" not in done.stderr.replace("shorter", "")
 
 
-def test_a_port_in_use_is_said_plainly(tmp_path: Path) -> None:
+def test_a_port_in_use_is_a_plain_error(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -164,7 +164,7 @@ def test_a_port_in_use_is_said_plainly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "tools", "call"])
-def test_no_upstream_text_can_steer_the_terminal(tmp_path: Path, command: str) -> None:
+def test_no_text_of_an_upstream_controls_the_terminal(tmp_path: Path, command: str) -> None:
     hostile: dict[str, Any] = {
         "up": fake("--name", "\x1b]8;;http://x\x07link\x1b[2J\u202e"),
         "dying": fake("--die", "\x1b[31mred"),
@@ -186,6 +186,6 @@ def test_check_says_which_file_of_local_tools_does_not_import(tmp_path: Path) ->
     assert "broken.py:2: does not import: ModuleNotFoundError" in done.stdout
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout) == (0, "mcp-hub 0.1.0\n")

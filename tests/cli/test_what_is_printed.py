@@ -28,7 +28,7 @@ def called(directory: Path, servers: dict[str, Any], *options: str, **environ: A
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_result_as_json_says_everything_and_steers_nothing(tmp_path: Path, encoding: str) -> None:
+def test_json_output_is_complete_and_escapes_control_characters(tmp_path: Path, encoding: str) -> None:
     said = f"{HIDDEN} grüße\n{'…' * 3}"
     arguments = ["--args", json.dumps({"text": said}), "--json"]
     done = called(tmp_path, {"up": fake()}, *arguments, PYTHONIOENCODING=encoding)
@@ -48,7 +48,7 @@ def test_no_hidden_character_of_a_server_is_printed(tmp_path: Path, options: lis
         assert json.loads(done.stdout)
 
 
-def test_what_the_encoding_of_stdout_does_not_have_is_an_escape(tmp_path: Path) -> None:
+def test_characters_that_stdout_cannot_encode_are_escaped(tmp_path: Path) -> None:
     done = called(tmp_path, {"up": fake()}, "--args", '{"text": "é…"}', PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stdout) == (0, "\\xe9\\u2026\n")
 
@@ -85,7 +85,7 @@ def test_a_deep_result_is_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": -Infinity}', "[" * 100_000, "", "nothing"])
-def test_arguments_that_json_cannot_say_are_refused(tmp_path: Path, text: str) -> None:
+def test_arguments_that_are_not_valid_json_are_refused(tmp_path: Path, text: str) -> None:
     done = called(tmp_path, {"up": fake()}, "--args", text)
     assert done.returncode == 2
     assert done.stderr.startswith("--args is ")
@@ -93,7 +93,7 @@ def test_arguments_that_json_cannot_say_are_refused(tmp_path: Path, text: str) -
 
 
 @pytest.mark.parametrize("number", [0, 2000])
-def test_a_reader_that_leaves_early_hears_no_complaint(tmp_path: Path, number: int) -> None:
+def test_a_closed_pipe_causes_no_error_message(tmp_path: Path, number: int) -> None:
     argv = [*HUB, "tools", "--json", *config(tmp_path, {"up": fake("--tools", str(number))})]
     read, write = os.pipe()
     os.close(read)
@@ -104,7 +104,7 @@ def test_a_reader_that_leaves_early_hears_no_complaint(tmp_path: Path, number: i
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_tools_are_those_of_now_although_others_were_kept(tmp_path: Path) -> None:
+def test_the_list_of_tools_is_current_and_not_that_of_the_cache(tmp_path: Path) -> None:
     flag = tmp_path / "more"
     servers = {"up": fake("--more-if", str(flag)), "lazy": fake("--more-if", str(flag), lazy=True)}
     before = run("tools", *config(tmp_path, servers)).stdout
@@ -114,7 +114,7 @@ def test_tools_are_those_of_now_although_others_were_kept(tmp_path: Path) -> Non
     assert re.findall(r"^(\w+__late) ", after, re.MULTILINE) == ["up__late", "lazy__late"]
 
 
-def test_a_tool_that_is_newer_than_what_was_kept_can_be_called(tmp_path: Path) -> None:
+def test_a_tool_that_is_newer_than_the_cache_can_be_called(tmp_path: Path) -> None:
     flag = tmp_path / "more"
     where = config(tmp_path, {"up": fake("--more-if", str(flag))})
     assert run("call", "up__late", *where).returncode == 2
@@ -129,7 +129,7 @@ def test_the_list_of_tools_stands_in_columns(tmp_path: Path) -> None:
     assert len({line.index(" of fake") - len(line.split()[1]) for line in lines}) == 1
 
 
-def test_no_tools_is_said(tmp_path: Path) -> None:
+def test_an_empty_list_of_tools_is_reported(tmp_path: Path) -> None:
     done = run("tools", *config(tmp_path, {}))
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith("no tools")
@@ -148,7 +148,7 @@ def test_no_tools_is_said(tmp_path: Path) -> None:
         ("a\x1b\u202eb", "there is no tool 'a\\\\x1b\\\\u202eb'"),
     ],
 )
-def test_an_unknown_tool_comes_with_what_may_be_meant_and_who_is_not_there(
+def test_the_error_for_an_unknown_tool_has_similar_names_and_missing_servers(
     tmp_path: Path, name: str, said: str
 ) -> None:
     servers = {
@@ -164,7 +164,7 @@ def test_an_unknown_tool_comes_with_what_may_be_meant_and_who_is_not_there(
     assert ("not there" in done.stderr) is name.startswith(("dead", "off", "keyed"))
 
 
-def test_a_required_server_that_is_not_there_is_named_in_the_json_too(tmp_path: Path) -> None:
+def test_a_missing_required_server_is_named_in_the_json_too(tmp_path: Path) -> None:
     servers = {"good": fake(), "dead": {"command": "no-such-command", "required": True}}
     done = run("check", "--json", *config(tmp_path, servers))
     assert done.returncode == 1

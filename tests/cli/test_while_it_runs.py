@@ -64,7 +64,7 @@ async def announced(directory: Path, servers: dict[str, Any], *options: str, **e
         return client.stderr.decode()
 
 
-async def test_a_hub_on_a_network_says_where_it_is_and_what_it_serves(tmp_path: Path) -> None:
+async def test_a_hub_on_a_network_prints_its_addresses_and_what_it_serves(tmp_path: Path) -> None:
     servers = {
         "good": fake(),
         "dead": {"command": "no-such-command"},
@@ -95,7 +95,7 @@ async def test_the_token_is_not_among_the_lines_to_paste(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
-def test_an_address_that_is_not_of_this_machine_is_said_plainly(tmp_path: Path, host: str) -> None:
+def test_an_address_of_another_machine_is_a_plain_error(tmp_path: Path, host: str) -> None:
     config = str(write_config(tmp_path, {}))
     done = run("serve", "--http", "--host", host, "--port", "0", "--config", config, MCP_HUB_TOKEN="t" * 32)
     assert done.returncode == 1

@@ -15,8 +15,8 @@ from mcp_hub.config.ancestry import (
     MAX_NOTES,
     VARIABLE,
     Ancestry,
-    Behind,
-    refused_by,
+    HubPath,
+    refusal_in,
 )
 from mcp_hub.errors import LeftOut, UpstreamAnswered
 
@@ -35,46 +35,46 @@ def ancestry(path: Path | None = CONFIGURATION, mark: str = "", limit: int = 4) 
         {"hubs": [], "depth": 7},
     ],
 )  # fmt: skip
-def test_what_is_not_as_a_hub_writes_it_makes_no_hub(said: Any) -> None:
-    behind = Behind.read({"_meta": {HUB_KEY: said}})
+def test_metadata_that_no_hub_writes_is_ignored(said: Any) -> None:
+    behind = HubPath.read({"_meta": {HUB_KEY: said}})
     assert not behind.hubs
     ancestry().admit(behind)
 
 
 @pytest.mark.parametrize("depth", [None, "9", -1, 0, 1.5, True])
 def test_a_depth_that_is_no_number_counts_as_one(depth: Any) -> None:
-    assert Behind.read({"_meta": {HUB_KEY: {"hubs": [ID], "depth": depth}}}).depth == 1
+    assert HubPath.read({"_meta": {HUB_KEY: {"hubs": [ID], "depth": depth}}}).depth == 1
 
 
 def test_notes_are_few_short_and_printable() -> None:
     said = {"hubs": [ID], "leftOut": ["\x1b[31m" + "x" * 10_000] * 100 + [7]}
-    notes = Behind.read({"_meta": {HUB_KEY: said}}).notes
+    notes = HubPath.read({"_meta": {HUB_KEY: said}}).notes
     assert len(notes) == MAX_NOTES
     assert all(len(note) < 2 * MAX_NOTE and note.isprintable() for note in notes)
 
 
-def test_a_hub_with_more_hubs_behind_it_than_it_can_tell_is_left_out() -> None:
+def test_a_hub_with_too_many_hubs_behind_it_is_left_out() -> None:
     hubs = [f"{number:032x}" for number in range(MAX_HUBS + 10)]
     with pytest.raises(LeftOut, match="more than"):
-        ancestry().admit(Behind.read({"_meta": {HUB_KEY: {"hubs": hubs}}}))
+        ancestry().admit(HubPath.read({"_meta": {HUB_KEY: {"hubs": hubs}}}))
 
 
-def test_a_hub_is_the_same_with_the_same_file_and_another_one_with_another() -> None:
-    told = ancestry().told([], [])
+def test_hubs_have_equal_ids_exactly_if_they_have_the_same_file() -> None:
+    told = ancestry().describe([], [])
     with pytest.raises(LeftOut, match=ITSELF):
-        ancestry().admit(Behind.read({"_meta": {HUB_KEY: told}}))
-    ancestry(Path("/somewhere/else.yaml")).admit(Behind.read({"_meta": {HUB_KEY: told}}))
+        ancestry().admit(HubPath.read({"_meta": {HUB_KEY: told}}))
+    ancestry(Path("/somewhere/else.yaml")).admit(HubPath.read({"_meta": {HUB_KEY: told}}))
 
 
-def test_hubs_without_a_file_are_all_different() -> None:
+def test_hubs_without_a_file_have_different_ids() -> None:
     one, other = ancestry(None), ancestry(None)
-    other.admit(Behind.read({"_meta": {HUB_KEY: one.told([], [])}}))
+    other.admit(HubPath.read({"_meta": {HUB_KEY: one.describe([], [])}}))
     assert not ancestry(None, one.for_children).repeated
     with pytest.raises(LeftOut):
-        one.admit(Behind.read({"_meta": {HUB_KEY: one.told([], [])}}))
+        one.admit(HubPath.read({"_meta": {HUB_KEY: one.describe([], [])}}))
 
 
-def test_a_child_finds_its_own_file_among_those_above_it_by_any_path(tmp_path: Path) -> None:
+def test_a_child_recognises_its_own_file_above_it_by_any_path(tmp_path: Path) -> None:
     file, link = tmp_path / "servers.yaml", tmp_path / "link.yaml"
     file.touch()
     link.symlink_to(file)
@@ -87,20 +87,20 @@ def test_a_child_finds_its_own_file_among_those_above_it_by_any_path(tmp_path: P
 
 
 @pytest.mark.parametrize("mark", ["x", ":", "0" * 32, "0" * 32 + ":", "0" * 32 + ":short", "0" * 32 + ":" + "a" * 17])
-def test_a_mark_that_no_hub_has_written_counts_for_nothing(mark: str) -> None:
+def test_a_variable_that_no_hub_has_written_is_ignored(mark: str) -> None:
     assert ancestry(mark=mark).above == ()
 
 
 def test_hubs_above_and_behind_are_counted_together() -> None:
     third = ancestry(mark=f"{'0' * 32}:{'a' * 16},{'b' * 16}")
-    third.admit(Behind((ID,), 1))
+    third.admit(HubPath((ID,), 1))
     with pytest.raises(LeftOut, match="5 hubs in a row"):
-        third.admit(Behind((ID,), 2))
+        third.admit(HubPath((ID,), 2))
 
 
 @pytest.mark.parametrize("data", [None, "x", {}, {HUB_KEY: None}, {HUB_KEY: []}])
-def test_other_errors_of_a_server_are_no_refusal_of_a_hub(data: Any) -> None:
-    assert refused_by(UpstreamAnswered({"code": -32600, "message": "no", "data": data})) is None
+def test_other_errors_of_a_server_do_not_count_as_a_refusal_by_a_hub(data: Any) -> None:
+    assert refusal_in(UpstreamAnswered({"code": -32600, "message": "no", "data": data})) is None
 
 
 def test_a_refusal_is_read_as_it_was_written() -> None:
@@ -110,4 +110,4 @@ def test_a_refusal_is_read_as_it_was_written() -> None:
     refusal = child.refusal({"name": "mcp-hub (via mcp-remote 0.1.30)"})
     assert refusal is not None
     answered = UpstreamAnswered({"code": refusal.code, "message": refusal.message, "data": refusal.data})
-    assert str(refused_by(answered)) == ITSELF
+    assert str(refusal_in(answered)) == ITSELF

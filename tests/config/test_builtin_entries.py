@@ -7,7 +7,7 @@ import pytest
 from tests.config.written import only, read, refused
 
 
-def test_roots_have_the_modes_of_their_names_unless_one_is_written(tmp_path: Path) -> None:
+def test_roots_have_the_default_mode_of_their_name(tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d", "e"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("e")
@@ -41,7 +41,7 @@ def test_roots_have_the_modes_of_their_names_unless_one_is_written(tmp_path: Pat
         ("{builtin: files, roots: [/workspace/]}", "servers.one.roots: "),
         ("{builtin: files, roots: {workspace: .}}", "servers.one.roots.workspace: "),
         ("{builtin: files, roots: {/: .}}", "servers.one.roots./: "),
-        ("{builtin: files, roots: {/a/../b: .}}", "is no name of a root"),
+        ("{builtin: files, roots: {/a/../b: .}}", "is not a valid root"),
         ("{builtin: files, roots: {/a: {path: ., mode: w}}}", "servers.one.roots./a.mode: "),
         ("{builtin: files, roots: {/a: {mode: rw}}}", "servers.one.roots./a: "),
         ("{builtin: files, roots: {/a: one, /a/: two}}", "servers.one.roots./a/: "),
@@ -54,20 +54,20 @@ def test_roots_have_the_modes_of_their_names_unless_one_is_written(tmp_path: Pat
         ("{command: x, headless: true}", "servers.one.headless: "),
     ],
 )
-def test_what_does_not_fit_is_said_with_its_place(tmp_path: Path, entry: str, where: str) -> None:
+def test_an_invalid_key_is_reported_with_its_place(tmp_path: Path, entry: str, where: str) -> None:
     for name in ("inner", "one", "two"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("inner")
     assert any(where in line for line in refused(tmp_path, f"servers:\n  one: {entry}\n"))
 
 
-def test_a_root_without_its_directory_switches_the_entry_off(tmp_path: Path) -> None:
+def test_a_root_without_a_directory_disables_the_entry(tmp_path: Path) -> None:
     server = only(tmp_path, "servers:\n  one: {builtin: files, roots: {/workspace/: nowhere}}\n")
     assert not server.enabled
     assert server.disabled_reason is not None
 
 
-def test_roots_of_other_programs_entries_are_told_of_and_harmless(tmp_path: Path) -> None:
+def test_roots_in_entries_of_other_programs_are_only_a_warning(tmp_path: Path) -> None:
     loaded = read(tmp_path, "servers:\n  one: {command: x, roots: [{uri: file:///x}], policy: strict}\n")
     assert [server.enabled for server in loaded.config.servers] == [True]
     assert sum("has no effect" in warning for warning in loaded.warnings) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.config.child_env import CommandNotFound, child_environment, find_command
+from mcp_hub.config.commands import CommandNotFound, child_environment, find_command
 from mcp_hub.config.models import Server
 from mcp_hub.errors import HubError
 
@@ -49,7 +49,7 @@ def test_a_child_gets_a_small_base_and_what_its_entry_declares(tmp_path: Path) -
     }
 
 
-def test_the_usual_places_are_appended_to_the_path_and_its_order_stays(tmp_path: Path) -> None:
+def test_usual_directories_are_appended_to_the_path_whose_order_stays(tmp_path: Path) -> None:
     usual = [".local/bin", ".cargo/bin", ".bun/bin", ".deno/bin", ".volta/bin", ".pyenv/shims", ".asdf/shims"]
     usual += [".local/share/mise/shims", ".npm-global/bin"]
     usual += [f".nvm/versions/node/{version}/bin" for version in ("v9.11.2", "v22.1.0", "v22.10.0")]
@@ -65,13 +65,13 @@ def test_the_usual_places_are_appended_to_the_path_and_its_order_stays(tmp_path:
     assert all(Path(place).is_dir() for place in found[3:])
 
 
-def test_a_path_of_the_entrys_own_stays_in_front(tmp_path: Path) -> None:
+def test_a_path_of_the_entry_comes_first(tmp_path: Path) -> None:
     found = child_environment(server(PATH="/own"), {"PATH": "/hub"}, tmp_path, windows=False)
     assert found["PATH"].split(":")[0] == "/own"
     assert "/hub" not in found["PATH"].split(":")
 
 
-def test_windows_names_have_no_case(tmp_path: Path) -> None:
+def test_names_of_variables_have_no_case_on_windows(tmp_path: Path) -> None:
     environ = {"Path": "C:\\Windows", "SystemRoot": "C:\\Windows", "AppData": str(tmp_path), "Secret": "s"}
     (tmp_path / "npm").mkdir()
     found = child_environment(server(path="D:\\own"), environ, tmp_path / "home", windows=True)
@@ -106,7 +106,9 @@ def test_relative_directories_of_the_path_do_not_count(tmp_path: Path, monkeypat
         ("", "write its whole path"),
     ],
 )
-def test_a_command_that_is_not_there_names_where_was_looked(tmp_path: Path, command: str, hint: str) -> None:
+def test_the_error_for_a_missing_command_lists_the_searched_directories(
+    tmp_path: Path, command: str, hint: str
+) -> None:
     path = f"{tmp_path}/one{os.pathsep}{tmp_path}/two{os.pathsep}{tmp_path}/one"
     with pytest.raises(CommandNotFound) as caught:
         find_command(command, path, None)
@@ -118,7 +120,7 @@ def test_a_command_that_is_not_there_names_where_was_looked(tmp_path: Path, comm
     assert f"{tmp_path}/one, {tmp_path}/two" in str(caught.value)
 
 
-def test_a_file_that_cannot_be_executed_is_told_apart_from_none(tmp_path: Path) -> None:
+def test_a_file_that_is_not_executable_has_an_error_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "tool").write_text("")
     with pytest.raises(CommandNotFound, match="the file is not executable"):
         find_command("./tool", "", tmp_path)

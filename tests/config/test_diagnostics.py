@@ -53,7 +53,7 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_one(tmp_path: Path) 
     )
 
 
-def test_keys_of_another_host_at_the_top_are_not_the_hubs_business(tmp_path: Path) -> None:
+def test_root_keys_of_another_host_are_ignored(tmp_path: Path) -> None:
     text = '{"numStartups": 3, "projects": {}, "on_conflit": "raise", "mcpServers": {"a": {"command": "x"}}}'
     assert read(tmp_path, text, ".claude.json").warnings == (
         ".claude.json:1: on_conflit is not known; did you mean 'on_conflict'?",
@@ -71,7 +71,7 @@ def test_keys_of_another_host_at_the_top_are_not_the_hubs_business(tmp_path: Pat
         ("s.yaml", "servers:\n- {name: x, command: x}\n- name: a\n  command: 7", 4),
     ],
 )
-def test_each_format_knows_the_line(tmp_path: Path, name: str, text: str, line: int) -> None:
+def test_errors_have_their_line_in_every_format(tmp_path: Path, name: str, text: str, line: int) -> None:
     (found,) = refused(tmp_path, text, name)
     assert found.startswith(f"{name}:{line}: servers")
     assert found.endswith("command: must be a text")
@@ -142,7 +142,7 @@ def test_a_name_given_twice_in_toml_is_an_error(tmp_path: Path) -> None:
         ("s.yaml", "git: {command: x}", "s.yaml: there are no servers in this file"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_why(tmp_path: Path, name: str, text: str, start: str) -> None:
+def test_the_error_for_an_unreadable_file_says_why(tmp_path: Path, name: str, text: str, start: str) -> None:
     lines = refused(tmp_path, text, name)
     assert lines[0].startswith(start)
     assert "secret" not in "".join(lines)
@@ -171,24 +171,24 @@ def test_no_entry_at_all_is_a_warning(tmp_path: Path) -> None:
         ("s.json", "[" * 40 + "]" * 40),
     ],
 )
-def test_nesting_without_end_is_refused(tmp_path: Path, name: str, text: str) -> None:
+def test_nesting_that_is_too_deep_is_refused(tmp_path: Path, name: str, text: str) -> None:
     (line,) = refused(tmp_path, text, name)
     assert "nested too deeply" in line
 
 
-def test_a_file_that_unfolds_without_end_is_refused(tmp_path: Path) -> None:
+def test_a_file_whose_aliases_expand_too_far_is_refused(tmp_path: Path) -> None:
     levels = "\n".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 9))
     (line,) = refused(tmp_path, f"x0: &x0 [a]\n{levels}\nservers: {{}}\n")
-    assert "unfolds into too many values" in line
+    assert "expands to too many values" in line
 
 
-def test_a_control_character_in_a_key_reaches_no_terminal(tmp_path: Path) -> None:
+def test_control_characters_of_a_key_are_escaped_in_messages(tmp_path: Path) -> None:
     loaded = read(tmp_path, '{"servers": {"\\u001b[2J": {"command": "x", "\\u202ekey": 1}}}', "s.json")
     assert loaded.warnings[0].isprintable()
 
 
 @pytest.mark.parametrize("bad", ['"a\\u0000b"', '"a\\ud800b"'])
-def test_texts_the_system_cannot_take_are_errors(tmp_path: Path, bad: str) -> None:
+def test_texts_that_no_process_can_be_started_with_are_errors(tmp_path: Path, bad: str) -> None:
     (line,) = refused(tmp_path, f'{{"servers": {{"a": {{"command": "x", "env": {{"K": {bad}}}}}}}}}', "s.json")
     assert line.startswith("s.json:1: servers.a.env.K: holds ")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.config.rules import Filter, ToolRules
+from mcp_hub.config.entry_rules import Filter, ToolRules
 from tests.config.written import only, plain, read, refused, servers
 
 
@@ -179,7 +179,7 @@ def test_gemini(tmp_path: Path) -> None:
     assert found["python"].cwd == tmp_path / "dir"
 
 
-def test_gemini_is_known_by_its_folder(tmp_path: Path) -> None:
+def test_gemini_is_recognised_by_its_folder(tmp_path: Path) -> None:
     text = '{"mcpServers": {"a": {"url": "https://example.com/events"}}}'
     assert only(tmp_path, text, ".gemini/settings.json").transport == "sse"
     assert only(tmp_path, text, "settings.json").transport == "auto"
@@ -244,7 +244,7 @@ def test_cline_and_roo(tmp_path: Path) -> None:
     assert (b.transport, b.deadlines.call) == ("http", 3600)
     assert c.deadlines.call == 60
     assert (c.enabled, c.filters["tools"].deny) == (True, ("rm",))
-    assert any("is taken for milliseconds" in warning for warning in loaded.warnings)
+    assert any("is read as milliseconds" in warning for warning in loaded.warnings)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_litellm_names_variables_with_a_slash(tmp_path: Path) -> None:
         ("remote", "auto"),
     ],
 )
-def test_each_name_of_a_transport_is_understood(tmp_path: Path, written: str, meant: str) -> None:
+def test_every_name_of_a_transport_is_accepted(tmp_path: Path, written: str, meant: str) -> None:
     target = "command: x" if meant == "stdio" else "url: https://x.example/mcp"
     assert only(tmp_path, f"servers: {{a: {{type: {written}, {target}}}}}").transport == meant
 
@@ -367,7 +367,7 @@ def test_each_name_of_a_transport_is_understood(tmp_path: Path, written: str, me
         ("https://x.example", "auto"),
     ],
 )
-def test_the_path_of_a_url_decides_where_no_type_does(tmp_path: Path, url: str, transport: str) -> None:
+def test_without_a_type_the_path_of_the_url_decides_the_transport(tmp_path: Path, url: str, transport: str) -> None:
     assert only(tmp_path, f"servers: {{a: {{url: '{url}'}}}}").transport == transport
 
 
@@ -375,7 +375,7 @@ def test_an_explicit_transport_wins_over_the_path(tmp_path: Path) -> None:
     assert only(tmp_path, "servers: {a: {url: 'https://x.example/sse', transport: http}}").transport == "http"
 
 
-def test_a_transport_only_another_host_has_switches_its_entry_off(tmp_path: Path) -> None:
+def test_a_transport_of_another_host_disables_its_entry(tmp_path: Path) -> None:
     server = only(tmp_path, '{"mcpServers": {"a": {"type": "ws", "url": "wss://x.example"}}}', "mcp.json")
     assert (server.enabled, server.disabled_reason) == (False, "the transport 'ws' is not supported")
 
@@ -401,7 +401,7 @@ def test_other_kinds_have_filters_too(tmp_path: Path, key: str, kind: str) -> No
     assert only(tmp_path, f"servers: {{a: {{command: x, {key}: [t]}}}}").filters == {kind: Filter(deny=("t",))}
 
 
-def test_a_filter_that_refuses_nothing_is_no_filter(tmp_path: Path) -> None:
+def test_an_empty_deny_list_makes_no_filter(tmp_path: Path) -> None:
     server = only(tmp_path, "servers: {a: {command: x, disabledTools: [], tools: ['*'], includeTools: null}}")
     assert server.filters.get("tools", Filter()) == Filter()
 
@@ -411,7 +411,7 @@ def test_an_empty_allow_list_allows_nothing(tmp_path: Path) -> None:
     assert server.filters["tools"].allow == ()
 
 
-def test_a_switch_by_which_its_own_host_holds_an_entry_back_keeps_it_off(tmp_path: Path) -> None:
+def test_a_restriction_of_another_host_that_cannot_be_kept_disables_its_entry(tmp_path: Path) -> None:
     server = only(tmp_path, "servers: {a: {command: x, sandboxEnabled: true}}")
     assert "sandbox" in (server.disabled_reason or "")
 
@@ -424,7 +424,7 @@ def test_two_roots_are_refused_with_both_names(tmp_path: Path) -> None:
     ]
 
 
-def test_a_switch_of_another_host_that_has_no_effect_is_told(tmp_path: Path) -> None:
+def test_a_key_of_another_host_without_effect_is_a_warning(tmp_path: Path) -> None:
     loaded = read(tmp_path, "servers: {a: {url: 'https://x.example', oauth: {clientId: c}}}")
     assert loaded.warnings == (
         "servers.yaml:1: servers.a.oauth: has no effect: write 'auth: oauth', or 'auth' with client_id, "

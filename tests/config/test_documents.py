@@ -42,13 +42,13 @@ def test_each_format_is_read_by_its_suffix_or_its_content(tmp_path: Path, name: 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 @pytest.mark.parametrize(("name", "text"), [("s.yaml", YAML), ("s.json", JSON), ("s.toml", TOML)])
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path, name: str, text: str, encoding: str) -> None:
+def test_a_byte_order_mark_is_skipped(tmp_path: Path, name: str, text: str, encoding: str) -> None:
     path = write(tmp_path, "", name)
     path.write_bytes(text.replace("\n", "\r\n").encode(encoding))
     assert [server.id for server in read_config(path, {}).config.servers] == ["a"]
 
 
-def test_bytes_that_are_no_text_are_told_with_their_line(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_an_error_with_its_line(tmp_path: Path) -> None:
     path = write(tmp_path, "")
     path.write_bytes(b"servers:\n  a: {command: \xff}\n")
     with pytest.raises(ConfigError, match=r"^servers\.yaml:2: this is not UTF-8 text$"):
@@ -61,7 +61,7 @@ def test_a_huge_file_is_refused(tmp_path: Path) -> None:
         read_config(path, {})
 
 
-def test_comments_and_commas_inside_of_texts_stay(tmp_path: Path) -> None:
+def test_comments_and_commas_inside_of_strings_stay(tmp_path: Path) -> None:
     text = """\
     {
       "mcpServers": { /* block
@@ -79,7 +79,7 @@ def test_comments_and_commas_inside_of_texts_stay(tmp_path: Path) -> None:
     assert plain(server.env) == {"URL": "https://x/?a=[1,]"}
 
 
-def test_yaml_names_are_what_is_written(tmp_path: Path) -> None:
+def test_keys_of_yaml_are_read_as_texts(tmp_path: Path) -> None:
     found = servers(tmp_path, "servers:\n  on: {command: x}\n  1.10: {command: x}\n  null: {command: x}\n")
     assert [*found] == ["on", "1.10", "null"]
 
@@ -113,14 +113,14 @@ def test_only_the_parser_of_the_format_is_imported(tmp_path: Path) -> None:
     assert result.stdout == "[]\n"
 
 
-def test_a_file_everybody_can_write_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_everybody_can_write_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, YAML)
     path.chmod(0o666)
     with pytest.raises(ConfigError, match=r"every user of this machine can write .* chmod 600"):
         read_config(path, {})
 
 
-def test_a_file_its_group_can_write_is_a_warning(tmp_path: Path) -> None:
+def test_a_file_that_its_group_can_write_is_a_warning(tmp_path: Path) -> None:
     path = write(tmp_path, YAML)
     path.chmod(0o660)
     (warning,) = read_config(path, {}).warnings
@@ -138,7 +138,7 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
         read_config(path, {})
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "servers.yaml")
     with pytest.raises(ConfigError, match="is not a file"):
         read_config(tmp_path / "servers.yaml", {})

@@ -46,7 +46,7 @@ def test_every_key_of_an_entry(tmp_path: Path) -> None:
     assert (server.session, server.era, server.max_frame) == ("call", "modern", 2**20)
 
 
-def test_what_an_entry_does_not_say_has_its_default(tmp_path: Path) -> None:
+def test_missing_keys_of_an_entry_have_their_defaults(tmp_path: Path) -> None:
     server = only(tmp_path, "servers: {a: {command: x}}")
     assert (server.namespace, server.session, server.era, server.enabled) == ("a", "shared", "auto", True)
     assert server.deadlines.model_dump() == {"connect": 30, "list": 10, "write": 5, "call": 1200, "idle": None}
@@ -61,7 +61,7 @@ def test_a_command_that_installs_first_has_longer_to_connect(tmp_path: Path, com
     assert only(tmp_path, f"servers: {{a: {{command: {quoted}}}}}").deadlines.connect == 120
 
 
-def test_a_connect_deadline_of_its_own_wins_over_the_one_of_installers(tmp_path: Path) -> None:
+def test_an_explicit_connect_deadline_overrides_that_of_installers(tmp_path: Path) -> None:
     assert only(tmp_path, "servers: {a: {command: npx, deadlines: {connect: 5}}}").deadlines.connect == 5
 
 
@@ -72,7 +72,7 @@ def test_timeout_is_the_deadline_of_a_call(tmp_path: Path, timeout: str, seconds
     assert only(tmp_path, f"servers: {{a: {{command: x, timeout: {timeout}}}}}").deadlines.call == seconds
 
 
-def test_defaults_stand_behind_every_entry(tmp_path: Path) -> None:
+def test_defaults_apply_to_every_entry(tmp_path: Path) -> None:
     text = """\
     defaults: {lazy: true, timeout: 60, deadlines: {list: 3}}
     servers:
@@ -106,11 +106,11 @@ def test_an_api_key_becomes_a_header(tmp_path: Path, more: str, headers: dict[st
         ("command: x, api_key: k", "api_key", "is for an entry with a 'url'"),
         ("url: 'http://x', api_key: k, headers: {authorization: b}", "api_key", "the header is already given by"),
         ("url: 'http://x', headers: {A: 1, a: 2}", "headers.a", "already given by servers.a.headers.A"),
-        ("url: 'http://x', headers: {'A B': c}", "headers.'A B'", "is not a name a header can have"),
+        ("url: 'http://x', headers: {'A B': c}", "headers.'A B'", "is not a valid name of a header"),
         ('url: "http://x", headers: {A: "b\\nc"}', "headers.A", "holds a line break"),
         ("url: 'http://x', api_key_header: A", "api_key_header", "there is none"),
         ("command: x, env: {A: null}", "env.A", "has no value"),
-        ("command: x, env: {'A=B': c}", "env.A=B", "is not a name"),
+        ("command: x, env: {'A=B': c}", "env.A=B", "is not a valid name"),
         ("command: x, env: [A]", "env[0]", "must be a text NAME=value"),
         ("command: x, env: {A: [b]}", "env.A", "must be a text"),
         ("command: x, args: y", "args", "must be a list of texts"),
@@ -136,7 +136,7 @@ def test_an_api_key_becomes_a_header(tmp_path: Path, more: str, headers: dict[st
         ("url: 'http://x', serverUrl: 'http://y'", "serverUrl", "the same thing as 'url'"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_key(tmp_path: Path, entry: str, place: str, text: str) -> None:
+def test_an_invalid_value_is_reported_with_its_key(tmp_path: Path, entry: str, place: str, text: str) -> None:
     body = entry if entry == "{}" else f"{{{entry}}}"
     (line,) = refused(tmp_path, f"servers:\n  a: {body}\n")
     where = f"servers.a.{place}" if place else "servers.a"
@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_named_with_its_key(tmp_path: Path, entry: str, pla
     assert text in line
 
 
-def test_an_entry_that_is_switched_off_is_never_in_the_way(tmp_path: Path) -> None:
+def test_a_disabled_entry_never_causes_an_error(tmp_path: Path) -> None:
     loaded = read(tmp_path, "servers: {a: {enabled: false, args: x}, b: {command: '${UNSET}', disabled: true}}")
     assert [(server.enabled, server.disabled_reason) for server in loaded.config.servers] == [(False, None)] * 2
     assert [line.split(": ", 2)[1] for line in loaded.warnings] == ["servers.a.args", "servers.a"]
@@ -165,7 +165,7 @@ def test_disabled_wins_over_enabled(tmp_path: Path) -> None:
         "a: {url: 'http://localhost/puppeteer/mcp'}",
     ],
 )
-def test_a_browser_is_one_for_each_client(tmp_path: Path, entry: str) -> None:
+def test_a_browser_has_a_session_for_each_client(tmp_path: Path, entry: str) -> None:
     text = "servers: {" + entry + "}"
     assert only(tmp_path, text).session == "client"
     assert only(tmp_path, text.replace("}}", ", session: shared}}")).session == "shared"
@@ -174,11 +174,11 @@ def test_a_browser_is_one_for_each_client(tmp_path: Path, entry: str) -> None:
 
 
 @pytest.mark.parametrize(("written", "meant"), [("persistent", "shared"), ("per_call", "call"), ("client", "client")])
-def test_the_older_names_of_sessions_are_understood(tmp_path: Path, written: str, meant: str) -> None:
+def test_older_names_of_session_modes_are_accepted(tmp_path: Path, written: str, meant: str) -> None:
     assert only(tmp_path, f"servers: {{a: {{command: x, session: {written}}}}}").session == meant
 
 
-def test_the_top_of_a_file(tmp_path: Path) -> None:
+def test_every_key_of_the_root(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     text = """\
     tools_dir: mine
@@ -206,18 +206,18 @@ def test_the_top_of_a_file(tmp_path: Path) -> None:
     assert (config.listen.allowed_hosts, config.listen.allowed_origins) == (("hub.example",), ("https://hub.example",))
 
 
-def test_tools_dir_alone_is_a_configuration(tmp_path: Path) -> None:
+def test_tools_dir_alone_is_a_valid_configuration(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     assert only(tmp_path, "tools_dir: tools").tools_dir == tmp_path / "tools"
 
 
-def test_a_directory_of_tools_that_is_not_there_switches_only_it_off(tmp_path: Path) -> None:
+def test_a_missing_tools_dir_disables_only_its_own_server(tmp_path: Path) -> None:
     found = servers(tmp_path, "tools_dir: nope\nservers: {a: {command: x}, b: {tools_dir: nope}}")
     assert [server.enabled for server in found.values()] == [True, False, False]
     assert "there is no directory" in (found["local"].disabled_reason or "")
 
 
-def test_a_directory_named_tools_means_nothing_by_itself(tmp_path: Path) -> None:
+def test_a_directory_named_tools_alone_has_no_effect(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools/a.py").write_text("")
     assert [*servers(tmp_path, "servers: {a: {command: x}}")] == ["a"]
@@ -239,13 +239,13 @@ def test_a_directory_named_tools_means_nothing_by_itself(tmp_path: Path) -> None
         ),
         (
             "listen: {public_host: 'https://hub.example'}",
-            "listen.public_host: must be the name a proxy makes it known by, as `hub.example` or `hub.example:8443`, "
-            "no URL",
+            "listen.public_host: must be the name of the hub for its clients, such as `hub.example` or "
+            "`hub.example:8443`, not a URL",
         ),
         ("defaults: 7", "defaults: must be a mapping of keys to values"),
     ],
 )
-def test_what_does_not_fit_at_the_top_is_an_error_of_the_file(tmp_path: Path, text: str, line: str) -> None:
+def test_an_invalid_value_of_the_root_is_an_error_of_the_file(tmp_path: Path, text: str, line: str) -> None:
     assert refused(tmp_path, f"servers: {{}}\n{text}\n") == [f"servers.yaml:2: {line}"]
 
 

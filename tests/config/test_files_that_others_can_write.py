@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from mcp_hub.config import config_of, read_config
-from mcp_hub.config.load import Loaded
+from mcp_hub.config.load import LoadedConfig
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.private_files import OpenToOthers, refuse_open_directory
+from mcp_hub.security.ownership import WritableByOthers, refuse_open_directory
 from tests.fakes.client import HUB, PATIENCE, fake, hub, write_config
 from tests.reload.test_going_over_to_another_configuration import REFUSED, heard
 
@@ -44,9 +44,7 @@ def test_a_configuration_in_a_directory_that_others_can_write_is_refused(home: P
     assert "written by its group" in read_config(config).warnings[0]
 
 
-def test_a_directory_on_a_read_only_file_system_is_nobodys_to_write(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_on_a_read_only_file_system_is_accepted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a volume of a container is, whose mode says 0777."""
     home.chmod(0o777)
     read_only = SimpleNamespace(f_flag=os.ST_RDONLY)
@@ -54,7 +52,7 @@ def test_a_directory_on_a_read_only_file_system_is_nobodys_to_write(
     assert read_config(home / "servers.json").config.servers
 
 
-def test_the_directories_above_and_where_a_link_leads_count_too(home: Path, tmp_path: Path) -> None:
+def test_directories_above_and_targets_of_links_are_checked_too(home: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(ConfigError, match="every user of this machine"):
         read_config(home / "servers.json")
@@ -67,7 +65,7 @@ def test_the_directories_above_and_where_a_link_leads_count_too(home: Path, tmp_
     with pytest.raises(ConfigError, match=str(open_to_all)):
         read_config(home / "link.json")
     (tmp_path / "folder").symlink_to(open_to_all)
-    with pytest.raises(OpenToOthers, match="chmod o-w"):
+    with pytest.raises(WritableByOthers, match="chmod o-w"):
         refuse_open_directory(tmp_path / "folder")
 
 
@@ -80,7 +78,7 @@ def test_a_directory_of_another_user_is_refused(home: Path, monkeypatch: pytest.
         read_config(home / "servers.json")
 
 
-FILES: dict[str, tuple[str, Callable[[Loaded], bool]]] = {
+FILES: dict[str, tuple[str, Callable[[LoadedConfig], bool]]] = {
     "tools/native/weather.json": (
         json.dumps({"name": "weather", "description": "d", "api_url": "https://api.example.com/x"}),
         lambda loaded: any(server.native is not None for server in loaded.config.servers),
@@ -97,7 +95,7 @@ FILES: dict[str, tuple[str, Callable[[Loaded], bool]]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_beside_a_configuration_are_refused_as_it_is_and_the_others_count(home: Path, name: str) -> None:
+def test_files_beside_a_configuration_are_checked_like_it_and_left_out_alone(home: Path, name: str) -> None:
     text, counts = FILES[name]
     file = home / name
     file.parent.mkdir(parents=True)
@@ -114,7 +112,7 @@ def test_files_beside_a_configuration_are_refused_as_it_is_and_the_others_count(
     assert counts(read_config(config))
 
 
-def test_an_env_file_and_a_file_with_a_value_that_others_can_write_switch_their_entry_off(home: Path) -> None:
+def test_an_env_file_or_secret_file_that_others_can_write_disables_its_entry(home: Path) -> None:
     (home / "env").write_text("A=1\n")
     (home / "value").write_text("v")
     entries = {"env": {"command": "true", "env_file": str(home / "env")}}
@@ -176,7 +174,7 @@ def listed(config: Path) -> tuple[list[str], str]:
     return sorted(tool["name"] for tool in json.loads(said[0].stdout)), checked.decode()
 
 
-def test_a_python_file_that_others_can_write_is_imported_by_nobody(home: Path) -> None:
+def test_a_python_file_that_others_can_write_is_not_imported(home: Path) -> None:
     directory = tools(home)
     config = write_config(home, {}, tools_dir=str(directory))
     assert listed(config)[0] == [f"local__{name}" for name in ("bad", "good", "helped", "more", "uses")]
@@ -221,7 +219,7 @@ async def test_a_module_of_post_processing_that_others_can_write_is_not_imported
         assert "chmod 600" in withheld["content"][0]["text"]
 
 
-async def test_a_file_that_becomes_open_to_others_is_refused_at_its_next_load_and_the_last_good_one_stays(
+async def test_a_file_that_becomes_writable_by_others_is_refused_at_its_next_load(
     home: Path,
 ) -> None:
     async with hub(home, {"a": fake()}) as client:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.config.checks import ValidationError
-from mcp_hub.config.listen import Introspection, Jwt, Verify
+from mcp_hub.config.entry_rules import BreakerSettings, LimitSettings, RetrySettings, ScreenSettings, ToolRules
+from mcp_hub.config.field_types import SecretStr, ValidationError
+from mcp_hub.config.listen import Introspection, Jwt, TokenVerification
 from mcp_hub.config.models import Config, Deadlines, Server
-from mcp_hub.config.rules import Breaker, Limits, Retry, Screen, ToolRules, Tracing
-from mcp_hub.config.secret_str import SecretStr
+from mcp_hub.config.root_rules import TracingSettings
 
 SECRET = "s3cr3t-t0k3n"
 ENTRY = {"id": "a", "transport": "stdio", "command": "x", "namespace": "a"}
 
 
-def test_all_that_does_not_fit_is_said_at_once_with_its_place_and_without_its_value() -> None:
+def test_all_invalid_values_are_reported_at_once_by_place_and_not_quoted() -> None:
     wrong = {
         "transport": SECRET, "command": 3, "namespace": "a", "args": ["a", 3, [SECRET]], "env": {"A": {"B": SECRET}},
         "retry": {"attempts": 11, "budget": "much", SECRET[:3]: 1}, "labels": {"odd": SECRET}, "lazy": "perhaps",
@@ -33,37 +33,38 @@ def test_all_that_does_not_fit_is_said_at_once_with_its_place_and_without_its_va
     assert dict(caught.value.errors)["retry", "s3c"] == "is not known"
 
 
-def test_values_are_kept_as_what_their_types_are() -> None:
+def test_values_are_converted_to_their_types() -> None:
     server = Server.model_validate({**ENTRY, "args": ["a"], "cwd": "/x", "env": {"A": "b"}, "lazy": "yes"})
     assert (server.args, server.cwd, server.env, server.lazy) == (("a",), Path("/x"), {"A": SecretStr("b")}, True)
-    assert Retry(attempts="3", backoff="500ms").backoff == 0.5  # type: ignore[arg-type]
-    assert repr(Limits.model_validate({"rate": 2}).rate) == "2.0"
-    assert Breaker.model_validate({"failures": 4.0}).failures == 4
+    assert RetrySettings(attempts="3", backoff="500ms").backoff == 0.5  # type: ignore[arg-type]
+    assert repr(LimitSettings.model_validate({"rate": 2}).rate) == "2.0"
+    assert BreakerSettings.model_validate({"failures": 4.0}).failures == 4
 
 
 @pytest.mark.parametrize(
     ("model", "wrong"),
     [
-        (Retry, {"attempts": 0}), (Retry, {"attempts": 2.5}), (Retry, {"budget": 1.1}), (Limits, {"rate": 0}),
-        (Limits, {"rate": float("nan")}), (Deadlines, {"call": -1}), (Deadlines, {"call": None}),
-        (Retry, {"tools": "a"}),
-        (Screen, {"ignore": ["nothing"]}), (Tracing, {"endpoint": "x"}), (Verify, {}), (Verify, {"jwt": {}}),
+        (RetrySettings, {"attempts": 0}), (RetrySettings, {"attempts": 2.5}), (RetrySettings, {"budget": 1.1}),
+        (LimitSettings, {"rate": 0}), (LimitSettings, {"rate": float("nan")}), (Deadlines, {"call": -1}),
+        (Deadlines, {"call": None}), (RetrySettings, {"tools": "a"}),
+        (ScreenSettings, {"ignore": ["nothing"]}), (TracingSettings, {"endpoint": "x"}),
+        (TokenVerification, {}), (TokenVerification, {"jwt": {}}),
         (Jwt, {"issuer": "https://a", "audience": [], "jwks_uri": "https://a/k"}), (Config, {"blacklist": [["a"]]}),
         (Introspection, {"issuer": "http://a", "endpoint": "https://a", "client_id": "c", "client_secret": "s"}),
         (Server, {**ENTRY, "url": "http://a"}), (Server, [ENTRY]),
     ],
 )  # fmt: skip
-def test_what_is_out_of_bounds_is_refused(model: type[Server], wrong: object) -> None:
+def test_values_out_of_bounds_are_refused(model: type[Server], wrong: object) -> None:
     with pytest.raises(ValidationError):
         model.model_validate(wrong)
 
 
-def test_a_model_knows_what_was_said_and_keeps_knowing_it_when_copied() -> None:
-    said = Screen(mode="flag")
-    assert said == Screen()
+def test_a_model_and_its_copies_know_which_fields_were_given() -> None:
+    said = ScreenSettings(mode="flag")
+    assert said == ScreenSettings()
     assert said.model_fields_set == {"mode"}
-    assert not Screen().model_fields_set
-    assert hash(said) == hash(Screen())
+    assert not ScreenSettings().model_fields_set
+    assert hash(said) == hash(ScreenSettings())
     changed = said.model_copy(update={"allow": ("a",)})
     assert (changed.allow, changed.model_fields_set) == (("a",), {"mode", "allow"})
     assert (said.allow, copy.copy(said).model_fields_set) == ((), {"mode"})
@@ -73,7 +74,7 @@ def test_a_model_knows_what_was_said_and_keeps_knowing_it_when_copied() -> None:
         said.mode = "off"  # type: ignore[misc]
 
 
-def test_no_secret_is_in_what_a_model_shows_of_itself() -> None:
+def test_the_repr_of_a_model_has_no_secret() -> None:
     server = Server.model_validate({**ENTRY, "env": {"A": SECRET}, "tools": {"*": {"preset": {"key": SECRET}}}})
     assert "SecretStr('**********')" in repr(server)
     assert SECRET not in repr(server)
@@ -81,7 +82,7 @@ def test_no_secret_is_in_what_a_model_shows_of_itself() -> None:
     assert server.env["A"].get_secret_value() == SECRET
 
 
-def test_equal_entries_are_described_alike_and_secrets_count() -> None:
+def test_equal_entries_have_equal_descriptions_which_include_secrets() -> None:
     one, same = (Server.model_validate({**ENTRY, "env": {"A": SECRET}, "deadlines": {"call": 5}}) for _ in range(2))
     assert one == same
     assert one.connection == same.connection

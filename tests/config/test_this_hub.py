@@ -35,7 +35,7 @@ def written(directory: Path, entry: dict[str, object], **root: object) -> Path:
         ["sh", "-c", "mcp-hub serve --config servers.json"],
     ],
 )
-def test_a_command_that_does_not_say_it_serves_this_file_stays(tmp_path: Path, words: list[str]) -> None:
+def test_a_command_that_does_not_name_this_file_is_kept(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "other.json").touch()
     directory = tmp_path / "elsewhere" if words[1:] == ["serve"] else tmp_path
@@ -45,9 +45,7 @@ def test_a_command_that_does_not_say_it_serves_this_file_stays(tmp_path: Path, w
     assert not [line for line in loaded.warnings if "this hub itself" in line]
 
 
-def test_a_home_directory_in_the_words_of_an_entry_is_understood(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tilde_in_the_command_of_an_entry_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     entry = {"command": COMMAND, "args": ["serve", "--config", "~/servers.json"]}
     loaded = read_config(written(tmp_path, entry))
@@ -55,7 +53,7 @@ def test_a_home_directory_in_the_words_of_an_entry_is_understood(
     assert loaded.warnings == ("servers.json:1: servers.hub: is this hub itself; it is left out",)
 
 
-def test_an_entry_that_is_off_anyway_is_not_told_of(tmp_path: Path) -> None:
+def test_a_disabled_entry_is_not_reported_as_this_hub(tmp_path: Path) -> None:
     entry = {"command": COMMAND, "args": ["serve", "--config", "servers.json"], "cwd": str(tmp_path), "disabled": True}
     assert not read_config(written(tmp_path, entry)).warnings
 

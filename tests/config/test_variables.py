@@ -89,7 +89,7 @@ def test_an_unset_variable_disables_only_its_server(tmp_path: Path) -> None:
         ("${file:binary}", "is not UTF-8 text"),
     ],
 )
-def test_what_has_no_value_disables_the_server_with_a_reason(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_variable_without_a_value_disables_the_server_with_a_reason(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "large").write_text("x" * (64 * 1024 + 1))
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     server = only(tmp_path, f"servers: {{a: {{command: x, env: {{K: '{text}'}}}}}}", environ=ENVIRON)
@@ -121,7 +121,7 @@ def test_keys_and_remarks_are_not_expanded(tmp_path: Path) -> None:
     assert plain(server.env) == {"${UNSET}": "v"}
 
 
-def test_a_bare_variable_stays_as_it_is_and_is_told(tmp_path: Path) -> None:
+def test_a_bare_variable_is_not_expanded_and_warned_of(tmp_path: Path) -> None:
     loaded = read(tmp_path, "servers: {a: {command: x, env: {K: $NAME}}}", environ=ENVIRON)
     assert plain(loaded.config.servers[0].env) == {"K": "$NAME"}
     assert loaded.warnings == (
@@ -129,7 +129,7 @@ def test_a_bare_variable_stays_as_it_is_and_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_a_secret_with_a_line_end_around_it_is_still_a_header(tmp_path: Path) -> None:
+def test_line_ends_around_a_secret_are_removed_in_headers(tmp_path: Path) -> None:
     text = "servers: {a: {url: 'https://x.example', api_key: '${KEY}', headers: {X: '${KEY}'}}}"
     server = only(tmp_path, text, environ={"KEY": " k\n"})
     assert plain(server.headers) == {"X": "k", "Authorization": "Bearer k"}
@@ -175,7 +175,7 @@ def test_an_env_file_that_cannot_be_used_disables_its_server(tmp_path: Path, con
     assert server.disabled_reason == f"e.env {reason} (envFile)"
 
 
-def test_values_are_in_no_message(tmp_path: Path) -> None:
+def test_no_message_quotes_a_value(tmp_path: Path) -> None:
     canary = "canary-7f3a"
     text = """\
     servers:

@@ -8,8 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from mcp_hub.config import Loaded, Server, read_config
-from mcp_hub.config.secret_str import SecretStr
+from mcp_hub.config import LoadedConfig, Server, read_config
+from mcp_hub.config.field_types import SecretStr
 from mcp_hub.errors import ConfigError
 
 
@@ -21,7 +21,9 @@ def write(directory: Path, text: str, name: str = "servers.yaml") -> Path:
     return path
 
 
-def read(directory: Path, text: str, name: str = "servers.yaml", environ: Mapping[str, str] | None = None) -> Loaded:
+def read(
+    directory: Path, text: str, name: str = "servers.yaml", environ: Mapping[str, str] | None = None
+) -> LoadedConfig:
     """What the loader makes of `text`; the user's home is `directory/home`."""
     return read_config(write(directory, text, name), environ or {}, directory / "home")
 

@@ -13,8 +13,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from mcp_hub.oauth.fetch import CheckedTransport
-from mcp_hub.oauth.sign_in import NoTokenNow
+from mcp_hub.oauth.authorization_server import CheckedTransport
+from mcp_hub.oauth.token_store import TokenUnavailable
 from mcp_hub.security.trust import trusted_certificates
 from tests.fakes.client import PATIENCE
 
@@ -81,5 +81,5 @@ async def test_a_certificate_for_another_name_or_of_nobody_known_is_not_taken(
     file = certified(tmp_path, name)
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    with pytest.raises(NoTokenNow):
+    with pytest.raises(TokenUnavailable):
         await asked(file, "localhost")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config.oauth import OAuth
-from mcp_hub.config.secret_str import SecretStr
+from mcp_hub.config.credentials import OAuthSettings
+from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.secret_values import secrets_of
 from tests.config.written import only, read, refused
 
@@ -24,33 +24,36 @@ def written(auth: Any, **entry: Any) -> str:
 @pytest.mark.parametrize(
     ("auth", "meant"),
     [
-        ("oauth", OAuth()),
-        ({"type": "oauth"}, OAuth()),
-        ({"client_id": "c"}, OAuth(client_id="c")),
-        ({"clientId": "c", "clientSecret": f"{SECRET}\n"}, OAuth(client_id="c", client_secret=SecretStr(SECRET))),
-        ({"scopes": "read write read"}, OAuth(scopes=("read", "write"))),
-        ({"scope": ["read"]}, OAuth(scopes=("read",))),
-        ({"redirect_port": "8100"}, OAuth(redirect_port=8100)),
+        ("oauth", OAuthSettings()),
+        ({"type": "oauth"}, OAuthSettings()),
+        ({"client_id": "c"}, OAuthSettings(client_id="c")),
+        (
+            {"clientId": "c", "clientSecret": f"{SECRET}\n"},
+            OAuthSettings(client_id="c", client_secret=SecretStr(SECRET)),
+        ),
+        ({"scopes": "read write read"}, OAuthSettings(scopes=("read", "write"))),
+        ({"scope": ["read"]}, OAuthSettings(scopes=("read",))),
+        ({"redirect_port": "8100"}, OAuthSettings(redirect_port=8100)),
         (
             {"client_metadata_url": "https://x.example/hub.json"},
-            OAuth(client_metadata_url="https://x.example/hub.json"),
+            OAuthSettings(client_metadata_url="https://x.example/hub.json"),
         ),
         (
             {"grant": "client_credentials", "client_id": "c", "client_secret": "${S}", "issuer": "https://as.example"},
-            OAuth(
+            OAuthSettings(
                 grant="client_credentials", client_id="c", client_secret=SecretStr(SECRET), issuer="https://as.example"
             ),
         ),
     ],
 )
-def test_a_sign_in_is_read_as_it_is_meant(tmp_path: Path, auth: Any, meant: OAuth) -> None:
+def test_a_sign_in_is_read_as_it_is_meant(tmp_path: Path, auth: Any, meant: OAuthSettings) -> None:
     server = only(tmp_path, written(auth), "servers.json", environ={"S": SECRET})
     assert server.oauth == meant
     assert "Authorization" not in server.headers
 
 
 @pytest.mark.parametrize("auth", [None, False, "none", "a-token"])
-def test_what_is_no_sign_in_is_none(tmp_path: Path, auth: Any) -> None:
+def test_an_auth_setting_without_oauth_makes_no_sign_in(tmp_path: Path, auth: Any) -> None:
     assert only(tmp_path, written(auth), "servers.json").oauth is None
 
 
@@ -77,14 +80,14 @@ def test_what_is_no_sign_in_is_none(tmp_path: Path, auth: Any) -> None:
         ("oauth", {"url": None, "command": "x"}),
     ],
 )
-def test_what_does_not_fit_together_is_refused_where_it_stands(tmp_path: Path, auth: Any, entry: Any) -> None:
+def test_contradictory_auth_settings_are_refused_with_their_place(tmp_path: Path, auth: Any, entry: Any) -> None:
     lines = refused(tmp_path, written(auth, **entry), "servers.json")
     assert all(line.startswith("servers.json:1: servers.a.auth") for line in lines), lines
 
 
 @pytest.mark.parametrize("url", ["http://localhost:1/mcp", "http://127.0.0.1:1/mcp", "http://[::1]:1/mcp", URL])
 def test_tokens_go_over_tls_or_stay_on_this_machine(tmp_path: Path, url: str) -> None:
-    assert only(tmp_path, written("oauth", url=url), "servers.json").oauth == OAuth()
+    assert only(tmp_path, written("oauth", url=url), "servers.json").oauth == OAuthSettings()
 
 
 def test_an_unset_variable_switches_the_entry_off_and_is_no_error(tmp_path: Path) -> None:
@@ -93,14 +96,14 @@ def test_an_unset_variable_switches_the_entry_off_and_is_no_error(tmp_path: Path
     assert "UNSET is not set" in (server.disabled_reason or "")
 
 
-def test_its_secrets_are_known_to_be_secrets(tmp_path: Path) -> None:
+def test_the_client_secret_is_known_as_a_secret(tmp_path: Path) -> None:
     auth = {"client_id": "c", "client_secret": SECRET}
     loaded = read(tmp_path, written(auth), "servers.json")
     assert SECRET in set(secrets_of(loaded.config))
     assert SECRET not in repr(loaded)
 
 
-def test_where_tokens_are_kept_can_be_said(tmp_path: Path) -> None:
+def test_the_store_of_tokens_can_be_configured(tmp_path: Path) -> None:
     config = read(tmp_path, "servers: {}\ntoken_store: keyring\ntoken_dir: there\n").config
     assert (config.token_store, config.token_dir) == ("keyring", tmp_path / "there")
     assert read(tmp_path, "servers: {}\n").config.token_store == "file"

@@ -137,7 +137,7 @@ async def test_only_an_answer_with_the_state_of_the_question_counts(tmp_path: Pa
         assert "stolen" not in str(server.forms)
 
 
-async def test_a_user_who_says_no_is_told_so_and_nothing_is_kept(tmp_path: Path) -> None:
+async def test_a_refused_sign_in_is_reported_and_nothing_is_stored(tmp_path: Path) -> None:
     async with authority() as server:
 
         async def refuse(url: str) -> None:
@@ -150,7 +150,7 @@ async def test_a_user_who_says_no_is_told_so_and_nothing_is_kept(tmp_path: Path)
         assert server.tokens == []
 
 
-async def test_a_user_who_does_not_come_is_waited_for_as_long_as_told(tmp_path: Path) -> None:
+async def test_login_waits_for_the_user_until_its_timeout(tmp_path: Path) -> None:
     async with authority() as server:
         said = await login(configured(tmp_path, {"a": entry(server)}), "a", "--timeout", "200ms", follow=None)
         assert said.code == 1
@@ -174,7 +174,7 @@ async def test_the_address_reaches_the_browser_as_one_argument_of_no_shell(tmp_p
     ("servers", "id"),
     [({"a": {"command": "x"}}, "a"), ({"a": {"url": "https://x.example"}}, "a"), ({}, "a\x1b[31m")],
 )
-async def test_what_cannot_be_signed_in_to_is_bad_input(tmp_path: Path, servers: Any, id: str) -> None:
+async def test_login_to_a_server_without_a_sign_in_is_bad_input(tmp_path: Path, servers: Any, id: str) -> None:
     said = await login(configured(tmp_path, servers), id)
     assert said.code == 2
     assert "\x1b" not in said.all

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mcp_hub.config import load_config
-from mcp_hub.hub.engine import Hub
-from mcp_hub.upstream import agreement
+from mcp_hub.hub.engine import Engine
+from mcp_hub.upstream import session_opener
 from tests.credentials.authority import CLIENT, SECRET, Authority, authority
 from tests.credentials.file_keyring import BACKEND
 from tests.credentials.signing import COMMAND, command, configured, kept_files, login
@@ -276,13 +276,13 @@ async def test_a_server_is_not_asked_in_another_era_because_its_token_takes_its_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two handshakes at once would leave a session behind that belongs to neither."""
-    monkeypatch.setattr(agreement, "PROBE_WAIT", 2.0)  # a slow machine gets as long to ask for the token
+    monkeypatch.setattr(session_opener, "PROBE_WAIT", 2.0)  # a slow machine gets as long to ask for the token
     monkeypatch.setattr("tests.credentials.authority.HELD", 5.0)
     async with authority() as server:
         given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
         config = load_config(configured(tmp_path, {"a": entry(server, **given)}))
         server.holds_tokens_until = asyncio.Event()
-        async with Hub(config) as hub, asyncio.timeout(COMMAND):
+        async with Engine(config) as hub, asyncio.timeout(COMMAND):
             await hub.upstreams["a"].tried.wait()
             assert hub.upstreams["a"].error is None
         assert set(server.methods[:2]) == {"server/discover"}

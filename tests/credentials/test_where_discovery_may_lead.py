@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from mcp_hub.oauth.fetch import CheckedTransport, check_url
-from mcp_hub.oauth.sign_in import NoTokenNow, SignInFailed
+from mcp_hub.oauth.authorization_server import CheckedTransport, check_url
+from mcp_hub.oauth.token_store import SignInError, TokenUnavailable
 from mcp_hub.security.trust import trusted_certificates
 from tests.credentials.authority import authority
 from tests.credentials.leading import Leading, leading
@@ -37,9 +37,9 @@ async def reached(server_url: str, url: str, allow: tuple[str, ...] = ()) -> boo
         try:
             async with asyncio.timeout(PATIENCE):
                 await http.get(url)
-        except NoTokenNow:
+        except TokenUnavailable:
             return True
-        except SignInFailed:
+        except SignInError:
             return False
     return True
 
@@ -92,7 +92,7 @@ async def test_a_private_address_can_be_allowed() -> None:
     ],
 )
 def test_an_address_to_be_opened_has_nothing_in_it_that_a_shell_or_a_browser_could_take_otherwise(url: str) -> None:
-    with pytest.raises(SignInFailed):
+    with pytest.raises(SignInError):
         check_url(PUBLIC, url)
 
 
@@ -149,7 +149,7 @@ async def test_an_authorization_server_without_pkce_is_refused(tmp_path: Path) -
         assert "PKCE" in said.err
 
 
-async def test_an_answer_without_end_is_cut(tmp_path: Path) -> None:
+async def test_an_endless_answer_is_cut(tmp_path: Path) -> None:
     async with leading() as server:
         server.says["/.well-known/oauth-protected-resource/mcp"] = {"resource": "x" * 1_000_000}
         said = await sign_in(tmp_path, server)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mcp_hub.config.document import HOW_TO_CREATE
-from mcp_hub.config.launchers import unpinned
+from mcp_hub.config.commands import find_unpinned_packages
+from mcp_hub.config.config_files import HOW_TO_CREATE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [path for path in ROOT.glob("examples/**/*.*") if path.suffix != ".pyc"]
@@ -60,7 +60,7 @@ def uncommented(text: str) -> str:
 
 
 def assert_pinned(where: str, found: list[tuple[str, list[str]]]) -> None:
-    loose = {package: where for command, args in found for package in unpinned(command, tuple(args))}
+    loose = {package: where for command, args in found for package in find_unpinned_packages(command, tuple(args))}
     assert loose == {}
 
 
@@ -88,5 +88,5 @@ def test_the_reading_of_pages_sees_what_is_loose() -> None:
         '```json\n{"mcp": {"b": {"command": ["uvx", "other"]}}}\n```\n'
         "```sh\nnpx -y third@latest\n```\n"
     )
-    found = [package for command, args in in_text(page) for package in unpinned(command, tuple(args))]
+    found = [package for command, args in in_text(page) for package in find_unpinned_packages(command, tuple(args))]
     assert found == ["thing", "other", "third@latest"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.config import read_config
-from mcp_hub.config.launchers import unpinned
+from mcp_hub.config.commands import find_unpinned_packages
 from tests.cli.test_commands import run
 from tests.fakes.client import FAKE, fake, write_config
 
@@ -78,7 +78,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 )
 def test_packages_that_are_not_pinned_are_found_however_they_are_named(words: str, loose: list[str]) -> None:
     command, *args = words.split()
-    assert list(unpinned(command, tuple(args))) == loose
+    assert list(find_unpinned_packages(command, tuple(args))) == loose
 
 
 def launcher(directory: Path, name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config import Loaded, read_config
+from mcp_hub.config import LoadedConfig, read_config
 from mcp_hub.errors import ConfigError
 from tests.cli.test_commands import run
 from tests.discovery.written import function, write
@@ -37,7 +37,7 @@ def folders(directory: Path) -> None:
     write(directory, "configs/tool_sets/broken.yaml", "tools: 5\n")
 
 
-def loaded(directory: Path, **root: Any) -> Loaded:
+def loaded(directory: Path, **root: Any) -> LoadedConfig:
     return read_config(write_config(directory, {"first": fake()}, **root), {"HOME": str(directory)})
 
 

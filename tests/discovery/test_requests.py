@@ -9,29 +9,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.config.native_tools import NativeTool, NotThere, Parameter, WrongArgument, pointed
+from mcp_hub.config.native_tools import (
+    InvalidArgument,
+    NativeParameter,
+    NativeToolDefinition,
+    PointerNotFound,
+    resolve_pointer,
+)
 
 VALUES = (
     st.text() | st.integers() | st.floats(allow_nan=False) | st.booleans() | st.sampled_from(["..", "a/../b", "%2e%2e"])
 )
 
 
-def tool(**more: Any) -> NativeTool:
+def tool(**more: Any) -> NativeToolDefinition:
     parameters = (
-        Parameter("id", "path", {"type": "string"}, True),
-        Parameter("q", "query", {"type": "string"}),
-        Parameter("X-Region", "header", {"type": "string"}),
-        Parameter("note", "body", {"type": "string"}),
+        NativeParameter("id", "path", {"type": "string"}, True),
+        NativeParameter("q", "query", {"type": "string"}),
+        NativeParameter("X-Region", "header", {"type": "string"}),
+        NativeParameter("note", "body", {"type": "string"}),
     )
     values: dict[str, Any] = {"method": "POST", "parameters": parameters, "query": (("key", "fixed"),), **more}
-    return NativeTool("t", "words", "http://api.test:8080/v1/users/{id}/notes", **values)
+    return NativeToolDefinition("t", "words", "http://api.test:8080/v1/users/{id}/notes", **values)
 
 
 @given(VALUES, VALUES, VALUES)
 def test_no_value_leads_to_another_endpoint(one: Any, two: Any, three: Any) -> None:
     try:
         request = tool().request({"id": one, "q": two, "X-Region": three})
-    except WrongArgument:
+    except InvalidArgument:
         return
     parts = urlsplit(request.url)
     segments = parts.path.split("/")
@@ -47,23 +53,23 @@ def test_no_value_leads_to_another_endpoint(one: Any, two: Any, three: Any) -> N
 
 @pytest.mark.parametrize("value", ["..", ".", "", "a/../../admin", "..\\x", "\ud800"])
 def test_what_would_lead_elsewhere_is_refused(value: str) -> None:
-    with pytest.raises(WrongArgument):
+    with pytest.raises(InvalidArgument):
         tool().request({"id": value})
 
 
 @pytest.mark.parametrize("value", ["a\r\nHost: evil", "ä", "\x00"])
 def test_a_header_takes_one_line_of_ascii(value: str) -> None:
-    with pytest.raises(WrongArgument):
+    with pytest.raises(InvalidArgument):
         tool().request({"id": "1", "X-Region": value})
 
 
 def test_defaults_stand_in_and_null_is_nothing() -> None:
     parameters = (
-        Parameter("days", "query", {"type": "integer", "default": 3}),
-        Parameter("tags", "query", {"type": "array"}),
-        Parameter("gone", "query", {"type": "string"}),
+        NativeParameter("days", "query", {"type": "integer", "default": 3}),
+        NativeParameter("tags", "query", {"type": "array"}),
+        NativeParameter("gone", "query", {"type": "string"}),
     )
-    made = tool(method="GET", parameters=(Parameter("id", "path", {}, True), *parameters), query=())
+    made = tool(method="GET", parameters=(NativeParameter("id", "path", {}, True), *parameters), query=())
     request = made.request({"id": "a b", "gone": None, "tags": ["x", True]})
     assert request.url == "http://api.test:8080/v1/users/a%20b/notes?days=3&tags=x&tags=true"
     assert request.body is None
@@ -77,13 +83,13 @@ def test_a_body_is_json_or_a_form() -> None:
 
 
 def test_a_tool_is_the_same_after_it_has_travelled() -> None:
-    assert NativeTool.from_json(tool().to_json()) == tool()
+    assert NativeToolDefinition.from_json(tool().to_json()) == tool()
 
 
 def test_a_pointer_leads_through_objects_and_lists() -> None:
     value = {"a/b": [{"~": 1}]}
-    assert pointed(value, "/a~1b/0/~0") == 1
-    assert pointed(value, "") is value
+    assert resolve_pointer(value, "/a~1b/0/~0") == 1
+    assert resolve_pointer(value, "") is value
     for wrong in ("/a~1b/1", "/x", "/a~1b/-1"):
-        with pytest.raises(NotThere):
-            pointed(value, wrong)
+        with pytest.raises(PointerNotFound):
+            resolve_pointer(value, wrong)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.config import read_config
-from mcp_hub.servers.skills.files import MAX_FILE, read_file
+from mcp_hub.servers.skill_server import MAX_FILE, read_file
 from tests.cli.test_commands import run
 from tests.discovery.written import write
 from tests.fakes.client import PATIENCE, RpcError, hub, write_config

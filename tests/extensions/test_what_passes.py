@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.catalog.exposed_ids import TaskIds
 from mcp_hub.catalog.merge import Route
-from mcp_hub.catalog.tasks import TaskIds
 from mcp_hub.errors import ProtocolError
 from mcp_hub.protocol.kinds import TOOLS
 from tests.asking.test_servers_ask_handshake_clients import asking, client_of

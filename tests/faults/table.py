@@ -46,7 +46,7 @@ FAULTS = (
     fault("noise", OK),
     fault("invalid-utf8", OK),
     fault("stderr-flood", OK),
-    fault("not-json", UNAVAILABLE, words="cannot be read as JSON"),
+    fault("not-json", UNAVAILABLE, words="is not valid JSON"),
     fault("half-line", UNAVAILABLE),
     fault("byte-by-byte", OK),
     fault("deep-nesting", UNAVAILABLE, words="nested too deeply"),

@@ -118,7 +118,7 @@ def test_a_tool_may_come_in_any_of_its_usual_forms(tool: Any) -> None:
 
 
 @pytest.mark.parametrize("tool", [{}, {"name": ""}, object(), Tool(parameters=5), Tool(parameters=[5])])
-def test_what_is_no_tool_is_said_to_be_none(tool: Any) -> None:
+def test_a_value_that_is_no_tool_is_an_error(tool: Any) -> None:
     with pytest.raises(FormatError):
         formats.openai_tools([tool])
 
@@ -180,17 +180,17 @@ def test_arguments_that_cannot_be_read_are_an_error_and_no_call(arguments: str) 
 
 
 @given(st.text() | st.text(alphabet='{}[]":,\\ab1'))
-def test_any_text_has_calls_or_none(text: str) -> None:
+def test_any_text_can_be_searched_for_calls(text: str) -> None:
     for one in formats.calls_in(text):
         assert one.name
 
 
 @pytest.mark.parametrize("unit", ["{", '{"a":', "[", '{"name": "x", "parameters": ', '{"', '{"\\'])
-def test_a_text_that_begins_and_never_ends_is_read_in_bounded_time(unit: str) -> None:
+def test_an_unfinished_call_is_read_in_bounded_time(unit: str) -> None:
     assert formats.calls_in(unit * (formats.MAX_TEXT // len(unit))) == []
 
 
-def test_arguments_that_json_cannot_say_are_refused() -> None:
+def test_arguments_that_are_not_valid_json_are_refused() -> None:
     for bad in ({"a": float("nan")}, {"a": object()}):
         with pytest.raises(FormatError):
             formats.call("add", bad, "openai")

@@ -14,9 +14,9 @@ from typing import Any
 from mcp_hub.config import load_config
 from mcp_hub.downstream.app import App
 from mcp_hub.downstream.dispatcher import Dispatcher
-from mcp_hub.downstream.heads import Head
-from mcp_hub.downstream.http import Reply, Request
-from mcp_hub.hub.engine import Hub
+from mcp_hub.hub.engine import Engine
+from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
+from mcp_hub.transport.http1.heads import RequestHead
 from tests.fakes.client import PATIENCE, fake, write_config
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
@@ -39,7 +39,7 @@ class Front:
         self.record = Path(self.directory.name, "record")
         servers = {"up": fake("--record", str(self.record), enable_tools=OPEN_TOOLS)}
         config = load_config(write_config(Path(self.directory.name), servers))
-        self.hub = Hub(config)
+        self.hub = Engine(config)
         self.app = App(Dispatcher(self.hub), config.listen, sse=True)
         self.session = b""
         self._read = 0
@@ -86,14 +86,14 @@ class Front:
         return [params for params in found if params.get("arguments") != {"text": SETTLING}]
 
     async def exchange(self, method: str, path: str, headers: list[tuple[bytes, bytes]], body: list[bytes]) -> Answer:
-        request = Request(answer := Answer(), Head(method, path.encode(), headers))
+        request = HttpRequest(answer := Answer(), RequestHead(method, path.encode(), headers))
         answer.leaves = request.lose
         for piece in filter(None, body[1:]):
             asyncio.get_running_loop().call_soon(request.more, piece)
         if body and body[0]:
             request.more(body[0])
         asyncio.get_running_loop().call_soon(request.end)
-        reply = Reply(answer, bodiless=method == "HEAD")
+        reply = HttpReply(answer, bodiless=method == "HEAD")
         async with asyncio.timeout(PATIENCE):
             await self.app(request, reply)
         return answer

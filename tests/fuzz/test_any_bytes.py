@@ -12,16 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.catalog import names
-from mcp_hub.config import document
+from mcp_hub.config import config_files
 from mcp_hub.downstream import dispatcher, streamable
-from mcp_hub.downstream.security import Gate
+from mcp_hub.downstream.admission import Gate
 from mcp_hub.protocol.frames import decode
 from mcp_hub.security import url_rules
-from mcp_hub.security.redaction import Redaction
-from mcp_hub.transport.http1.response import HttpResponse
+from mcp_hub.security.redaction import Redactor
+from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.lines import LineReader
 from mcp_hub.transport.peer import Peer
-from mcp_hub.transport.sse import SseParser
+from mcp_hub.transport.sse_codec import SseParser
 from tests.fuzz import targets
 from tests.fuzz.targets import answers, bodies, frames, redacted, sockets
 
@@ -66,10 +66,10 @@ FAULTS: dict[str, tuple[object, str, object, bytes]] = {
     "frames": (frames, "salvage_id", lambda head, tail=b"": 8, b'\xff{"id":7,"result":{"id":8}}'),
     "events": (SseParser, "_remember_id", lambda self: None, b"\x00\x00id: 1\ndata: x\n\n"),
     "exposed_names": (names, "_ILLEGAL", re.compile(r"[^A-Za-z0-9_.-]"), b"\x01aget.page"),
-    "configuration": (document, "printable", lambda text: text, b'\x01{"a"\x00'),
+    "configuration": (config_files, "printable", lambda text: text, b'\x01{"a"\x00'),
     "gate": (Gate, "_forwarded", lambda self, forwarded: None, b"\x00\x02\x00\x01\x00\x03\x01\x00"),
     "urls": (url_rules, "_HUBS", (), b"\x00https://hf.co/datasets"),
-    "redacted": (Redaction, "text", lambda self, text: text, b"\x00" + redacted.FORMS[0]),
+    "redacted": (Redactor, "text", lambda self, text: text, b"\x00" + redacted.FORMS[0]),
     "conversation": (Peer, "failed", lambda self, request_id, error: None, b"\x06\x01"),
     "sockets": (
         streamable,

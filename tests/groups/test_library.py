@@ -14,8 +14,8 @@ import pytest
 from mcp_hub.config import load_config
 from mcp_hub.config.models import Config
 from mcp_hub.errors import GroupInactive, UnknownName, UpstreamAnswered
-from mcp_hub.hub.catalogs import Whom
-from mcp_hub.hub.engine import Hub
+from mcp_hub.hub.catalogs import CallerFilter
+from mcp_hub.hub.engine import Engine
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS, Kind
@@ -29,18 +29,18 @@ ALICE, BOB = Principal("alice"), Principal("bob")
 
 
 @contextlib.asynccontextmanager
-async def running(directory: Path, **root: Any) -> AsyncIterator[Hub]:
+async def running(directory: Path, **root: Any) -> AsyncIterator[Engine]:
     config = load_config(write_config(directory, {"a": fake("--name", "a"), "b": fake("--name", "b")}, **root))
-    async with Hub(config) as hub, asyncio.timeout(PATIENCE):
+    async with Engine(config) as hub, asyncio.timeout(PATIENCE):
         await hub.settled_catalog()
         yield hub
 
 
-def names(hub: Hub, caller: Hashable | None = None) -> tuple[str, ...]:
+def names(hub: Engine, caller: Hashable | None = None) -> tuple[str, ...]:
     return hub.catalogs.of(caller).names(TOOLS)
 
 
-async def call(hub: Hub, name: str, arguments: dict[str, Any] | None = None, caller: Hashable | None = None) -> str:
+async def call(hub: Engine, name: str, arguments: dict[str, Any] | None = None, caller: Hashable | None = None) -> str:
     route = await hub.route(TOOLS, name, "handshake", caller)
     params = {"name": route.name, "arguments": arguments or {}}
     result = await hub.act(Call("tools/call", name, route, params, "handshake", Envelope(), caller))
@@ -50,12 +50,12 @@ async def call(hub: Hub, name: str, arguments: dict[str, Any] | None = None, cal
 class Told:
     """Which of some callers were told that their tools are others."""
 
-    def __init__(self, hub: Hub, *callers: Hashable | None) -> None:
+    def __init__(self, hub: Engine, *callers: Hashable | None) -> None:
         self._callers = callers
         self._told: list[Hashable | None] = []
         hub.catalogs.watch(self._take)
 
-    def _take(self, kinds: frozenset[Kind], whom: Whom) -> None:
+    def _take(self, kinds: frozenset[Kind], whom: CallerFilter) -> None:
         self._told += [caller for caller in self._callers if TOOLS in kinds and whom(caller)]
 
     def now(self) -> list[Hashable | None]:
@@ -72,7 +72,11 @@ async def test_a_group_is_made_filled_switched_and_removed_with_its_tools(tmp_pa
         assert told.now() == []
         hub.groups.create("sums", "Adding.", notes="Twice.", active=True)
         assert told.now() == [None, ALICE]  # the tool that switches groups
-        assert [type(policy).__name__ for policy in hub.rules.chain.policies[1:4]] == ["Access", "Group", "Flow"]
+        assert [type(policy).__name__ for policy in hub.rules.chain.policies[1:4]] == [
+            "Access",
+            "GroupPolicy",
+            "FlowPolicy",
+        ]
         hub.groups.add("sums", tools=["a/add"], servers=["b"])
         assert told.now() == []
         hub.groups.update("sums", active=False)
@@ -196,10 +200,10 @@ async def test_what_is_said_for_everybody_is_kept_and_found_by_groups_made_later
 
 async def test_views_and_callers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mcp_hub.hub import groups as of_groups
-    from mcp_hub.hub.groups import equipped
+    from mcp_hub.hub.groups import active_groups
 
     monkeypatch.setattr(of_groups, "MAX_CALLERS", 3)
-    monkeypatch.setattr(equipped, "MAX_VIEWS", 2)
+    monkeypatch.setattr(active_groups, "MAX_VIEWS", 2)
     async with running(tmp_path, groups=GROUPS) as hub:
         callers = [Principal(f"p{n}") for n in range(5)]
         states = [{}, {"sums": True}, {"texts": True}, {"all_of_b": True}, {"sums": True, "texts": True}]
@@ -232,8 +236,8 @@ def test_without_groups_nothing_of_them_is_imported() -> None:
     program = (
         "import sys, mcp_hub.cli.serve, mcp_hub.downstream.stdio\n"
         "from mcp_hub.config.models import Config\n"
-        "from mcp_hub.hub.engine import Hub\n"
-        "Hub(Config())\n"
+        "from mcp_hub.hub.engine import Engine\n"
+        "Engine(Config())\n"
         "print([name for name in sys.modules if name.startswith('mcp_hub') and 'group' in name])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
@@ -244,7 +248,7 @@ def test_without_groups_nothing_of_them_is_imported() -> None:
 async def test_a_program_may_switch_before_the_hub_runs(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     config = load_config(write_config(tmp_path, {"a": fake()}, groups=GROUPS, state_file=str(state)))
-    hub = Hub(config)
+    hub = Engine(config)
     await asyncio.to_thread(hub.groups.update, "sums", True)
     assert json.loads(state.read_text())["groups"] == {"sums": True}
     async with hub, asyncio.timeout(PATIENCE):

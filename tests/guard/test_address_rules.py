@@ -16,12 +16,12 @@ PRIVATE = [
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_what_is_not_public_is_not_dialled_and_the_setting_is_named(address: str) -> None:
+def test_addresses_that_are_not_public_are_refused_with_the_setting_that_allows_them(address: str) -> None:
     assert "web.allow_addresses" in (AddressRules().refused("host.example", address, 80) or "")
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
-def test_what_is_public_is_dialled(address: str) -> None:
+def test_public_addresses_are_allowed(address: str) -> None:
     assert AddressRules().refused("host.example", address, 80) is None
 
 
@@ -47,5 +47,5 @@ def test_an_entry_allows_exactly_what_it_names(allow: str, host: str, address: s
     assert (AddressRules((allow,)).refused(host, address, port) is None) is passes
 
 
-def test_an_address_that_is_none_is_refused() -> None:
+def test_a_text_that_is_no_address_is_refused() -> None:
     assert AddressRules().refused("x", "not an address", 80) is not None

@@ -65,7 +65,7 @@ def readings(text: str) -> Iterator[tuple[str, str]]:
 @example("https://example.com\\@x.hf.space")
 @example("https://huggingface.co/dat\tasets?a=b c")
 @example("https://huggingface.co/datasets/..;")
-def test_what_a_client_would_take_from_there_is_refused(text: str) -> None:
+def test_urls_that_clients_read_as_guarded_are_refused(text: str) -> None:
     if any(is_guarded(host, path) for host, path in readings(text)):
         assert RULES.refuses(text) == "huggingface"
 
@@ -90,7 +90,7 @@ def innocent(draw: st.DrawFn) -> str:
 
 @given(text=innocent())
 @settings(max_examples=1000, deadline=None, derandomize=True)
-def test_a_url_of_somebody_else_is_let_through(text: str) -> None:
+def test_other_urls_are_let_through(text: str) -> None:
     assert RULES.refuses(text) is None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.policy.search_results import without_guarded
+from mcp_hub.policy.guard import without_guarded
 from mcp_hub.security.url_rules import UrlRules
 
 RULES = UrlRules()
@@ -19,7 +19,7 @@ def said(value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("key", ["link", "URL", "href", "uri", "permaLink", "sourceUrl", "target_url", "page_url"])
-def test_a_member_goes_by_any_field_for_its_page(key: str) -> None:
+def test_a_member_is_dropped_by_any_field_for_its_page(key: str) -> None:
     result, dropped = without_guarded(said([{key: DATASET}, {key: "https://example.org"}]), RULES)
     assert json.loads(result["content"][0]["text"]) == [{key: "https://example.org"}]
     assert dropped == 1
@@ -38,7 +38,7 @@ def test_a_member_goes_by_any_field_for_its_page(key: str) -> None:
         {},
     ],
 )
-def test_what_holds_no_guarded_member_is_the_same_object(result: dict[str, Any]) -> None:
+def test_a_result_without_guarded_members_is_the_same_object(result: dict[str, Any]) -> None:
     kept, dropped = without_guarded(result, RULES)
     assert kept is result
     assert dropped == 0

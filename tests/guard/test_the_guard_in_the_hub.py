@@ -33,7 +33,7 @@ TOOLS = {"scrape": ANY, "scrape_website": ANY, "read": ANY, "google_search": ANY
         {DATASET: 1},
     ],
 )
-async def test_a_scrape_of_a_dataset_is_answered_with_the_sentence_and_nobody_is_asked(
+async def test_scraping_a_dataset_is_refused_with_the_message_and_reaches_no_server(
     tmp_path: Path, modern: bool, arguments: dict[str, Any]
 ) -> None:
     """Check 5."""
@@ -57,7 +57,7 @@ async def test_a_guarded_tool_is_guarded_under_another_name(tmp_path: Path) -> N
     assert called(tmp_path) == []
 
 
-async def test_guarded_tools_say_the_rule_and_guarded_resources_are_not_there(tmp_path: Path) -> None:
+async def test_guarded_tools_describe_the_rule_and_guarded_resources_are_hidden(tmp_path: Path) -> None:
     """Check 7."""
     resources = [DATASET, "https://huggingface.co/docs/datasets"]
     server = fake("--resources", json.dumps(resources), "--record", str(tmp_path / "record"))
@@ -113,7 +113,7 @@ async def test_a_guarded_uri_is_not_readable_through_a_template_either(tmp_path:
     assert "x/../datasets" not in (tmp_path / "record").read_text()
 
 
-async def test_words_tools_and_urls_of_the_guard_are_settings(tmp_path: Path) -> None:
+async def test_message_tools_and_urls_of_the_guard_are_settings(tmp_path: Path) -> None:
     guard = {"tools": ["s/re*"], "message": MESSAGE, "deny_urls": ["example.org/private"], "allow_urls": ["hf.co"]}
     async with hub(tmp_path, {"s": entry(tmp_path, TOOLS)}, guard=guard) as client:
         for url in (DATASET, "http://example.org/private/x"):

@@ -118,7 +118,7 @@ def test_a_guarded_url_is_refused_however_it_is_written(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", INNOCENT)
-def test_what_only_looks_like_one_is_let_through(text: str) -> None:
+def test_lookalikes_of_guarded_urls_are_let_through(text: str) -> None:
     assert RULES.refuses(text) is None
 
 
@@ -215,7 +215,7 @@ def test_a_url_is_read_as_a_client_would(written: str, host: str, path: str) -> 
 @pytest.mark.parametrize(
     "text", ["", "word", "mailto:a@b.example", "javascript:alert(1)", "/path", "?q", "file:///etc"]
 )
-def test_what_no_client_fetches_is_no_url(text: str) -> None:
+def test_texts_that_no_client_fetches_are_no_urls(text: str) -> None:
     assert parse(text) is None
 
 

@@ -105,14 +105,14 @@ def test_stdin_may_be_a_terminal(tmp_path: Path) -> None:
 def test_what_the_process_itself_prints_never_reaches_the_protocol(tmp_path: Path) -> None:
     program = (
         "import atexit, os, sys\n"
-        "from mcp_hub.transport import streams\n"
-        "claim = streams.claim\n"
+        "from mcp_hub.transport import standard_streams\n"
+        "claim = standard_streams.claim\n"
         "def noisy():\n"
         "    descriptors = claim()\n"
         "    print('printed'); sys.stdout.flush(); os.write(1, b'written\\n'); os.system('echo from a shell')\n"
         "    assert sys.stdin.read() == ''\n"
         "    return descriptors\n"
-        "streams.claim = noisy\n"
+        "standard_streams.claim = noisy\n"
         "from mcp_hub.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )

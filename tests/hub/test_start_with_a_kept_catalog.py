@@ -12,8 +12,8 @@ from mcp_hub.hub import engine as hubs
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import KINDS, TOOLS
-from mcp_hub.upstream.kept import KeptCatalogs
-from mcp_hub.upstream.states import State
+from mcp_hub.upstream.catalog_cache import CatalogCache
+from mcp_hub.upstream.lifecycle import UpstreamState
 from tests.fakes.client import PATIENCE, RpcError, fake, hub
 
 pytestmark = pytest.mark.anyio
@@ -138,12 +138,12 @@ async def test_the_refresh_leaves_lazy_servers_asleep(tmp_path: Path, monkeypatc
     servers = {"lazy": fake(lazy=True), "eager": fake()}
     await first_run(tmp_path, servers)
     config = read_config(tmp_path / "servers.json").config
-    async with hubs.Hub(config, kept=KeptCatalogs(tmp_path / "cache")) as second, asyncio.timeout(PATIENCE):
+    async with hubs.Engine(config, kept=CatalogCache(tmp_path / "cache")) as second, asyncio.timeout(PATIENCE):
         lazy, eager = second.upstreams["lazy"], second.upstreams["eager"]
         assert lazy.settled.is_set()
         await eager.tried.wait()
-        assert (lazy.state, eager.state) == (State.IDLE, State.READY)
+        assert (lazy.state, eager.state) == (UpstreamState.IDLE, UpstreamState.READY)
         call = Call(TOOLS.act_method, "lazy__echo", await second.route(TOOLS, "lazy__echo", "handshake"),
                     {"name": "echo", "arguments": {"text": "x"}}, "handshake", Envelope())  # fmt: skip
         assert (await second.act(call))["content"][0]["text"] == "x"
-        assert lazy.state is State.READY
+        assert lazy.state is UpstreamState.READY

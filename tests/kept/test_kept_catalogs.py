@@ -8,15 +8,24 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config.models import Deadlines, Root, Server
-from mcp_hub.config.oauth import OAuth
-from mcp_hub.config.rules import Breaker, Filter, Health, Limits, PostProcess, Retry, Screen, ToolRules
-from mcp_hub.config.secret_str import SecretStr
+from mcp_hub.config.credentials import OAuthSettings
+from mcp_hub.config.entry_rules import (
+    BreakerSettings,
+    Filter,
+    HealthSettings,
+    LimitSettings,
+    PostProcessStep,
+    RetrySettings,
+    ScreenSettings,
+    ToolRules,
+)
+from mcp_hub.config.field_types import SecretStr
+from mcp_hub.config.models import Deadlines, FileRoot, Server
 from mcp_hub.config.skill import Skill
-from mcp_hub.upstream.kept import Kept, KeptCatalogs
+from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
 
 LISTS: dict[str, list[Any]] = {"tools": [{"name": "t", "n": 10**25}], "resources": [], "templates": [], "prompts": []}
-KEPT = Kept("modern", "2026-07-28", {"tools": {}}, "be kind", {"name": "x"}, LISTS)
+KEPT = CachedCatalog("modern", "2026-07-28", {"tools": {}}, "be kind", {"name": "x"}, LISTS)
 
 
 def entry(**changes: Any) -> Server:
@@ -24,17 +33,17 @@ def entry(**changes: Any) -> Server:
     return Server.model_validate({**values, **changes})
 
 
-def saved(directory: Path) -> tuple[KeptCatalogs, Path]:
-    store = KeptCatalogs(directory)
+def saved(directory: Path) -> tuple[CatalogCache, Path]:
+    store = CatalogCache(directory)
     store.save(entry(), KEPT)
     (file,) = directory.glob("*.json")
     return store, file
 
 
-def test_what_was_saved_is_loaded_also_by_another_run(tmp_path: Path) -> None:
+def test_a_saved_catalog_is_loaded_by_another_run(tmp_path: Path) -> None:
     store, _ = saved(tmp_path / "c")
     assert store.load(entry()) == KEPT
-    assert KeptCatalogs(tmp_path / "c").load(entry()) == KEPT
+    assert CatalogCache(tmp_path / "c").load(entry()) == KEPT
 
 
 def test_directory_and_files_are_for_their_owner_only(tmp_path: Path) -> None:
@@ -45,13 +54,13 @@ def test_directory_and_files_are_for_their_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"command": "y"}, {"env": {"KEY": "other"}}, {"args": ("a",)}, {"namespace": "n"}])
-def test_another_entry_finds_nothing(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_another_entry_does_not_find_the_cached_catalog(tmp_path: Path, change: dict[str, Any]) -> None:
     store, _ = saved(tmp_path / "c")
     assert store.load(entry(**change)) is None
 
 
-def test_an_entry_that_is_not_to_be_kept_is_neither_saved_nor_loaded(tmp_path: Path) -> None:
-    store = KeptCatalogs(tmp_path / "c")
+def test_an_entry_without_keep_catalog_is_neither_saved_nor_loaded(tmp_path: Path) -> None:
+    store = CatalogCache(tmp_path / "c")
     store.save(entry(keep_catalog=False), KEPT)
     assert not (tmp_path / "c").exists()
     assert store.load(entry(keep_catalog=False)) is None
@@ -121,29 +130,30 @@ OTHER: dict[str, Any] = {
     "max_sessions": 7, "era": "modern", "keep_catalog": False, "deadlines": Deadlines(call=5), "max_frame": 5,
     "builtin": "web", "browser": True, "allow": ("roots",),
     "profile": Path("profile"), "headless": False, "executable": Path("chromium"),
-    "policy": "deny", "roots": (Root(at="/a/", path=Path("a"), mode="ro"),), "allow_over_network": True,
+    "policy": "deny", "roots": (FileRoot(at="/a/", path=Path("a"), mode="ro"),), "allow_over_network": True,
     "functions": "f", "native": SecretStr("[]"), "secrets": (SecretStr("secret"),),
     "skills": (Skill(name="s", description="d", directory=Path("s")),),
-    "oauth": OAuth(client_id="c", client_secret=SecretStr("s")),
+    "oauth": OAuthSettings(client_id="c", client_secret=SecretStr("s")),
 }  # fmt: skip
 RULES: dict[str, Any] = {
     "tags": ("a",), "filters": {"tools": Filter(deny=("x",))}, "tools": {"x": ToolRules(name="y")},
-    "validate_arguments": "off", "max_result_bytes": 5, "postprocess": (PostProcess(step="truncate"),),
-    "retry": Retry(attempts=5), "breaker": Breaker(failures=1), "limits": Limits(at_once=1), "idle": 5.0,
-    "health": Health(ping=1.0),
-    "pins": "enforce", "screen": Screen(mode="quarantine"), "labels": {"reads_private": ("*",)},
+    "validate_arguments": "off", "max_result_bytes": 5, "postprocess": (PostProcessStep(step="truncate"),),
+    "retry": RetrySettings(attempts=5), "breaker": BreakerSettings(failures=1), "limits": LimitSettings(at_once=1),
+    "idle": 5.0,
+    "health": HealthSettings(ping=1.0),
+    "pins": "enforce", "screen": ScreenSettings(mode="quarantine"), "labels": {"reads_private": ("*",)},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("field", RULES)
-def test_an_entry_that_differs_in_a_rule_finds_what_was_kept(tmp_path: Path, field: str) -> None:
+def test_an_entry_that_differs_in_a_rule_finds_the_cached_catalog(tmp_path: Path, field: str) -> None:
     store, _ = saved(tmp_path / "c")
     assert RULES[field] != getattr(entry(), field)
     assert store.load(entry().model_copy(update={field: RULES[field]})) == KEPT
 
 
 @pytest.mark.parametrize("field", [field for field in Server.model_fields if field not in RULES])
-def test_an_entry_that_differs_in_any_other_field_finds_nothing(tmp_path: Path, field: str) -> None:
+def test_an_entry_that_differs_in_any_other_field_does_not_find_it(tmp_path: Path, field: str) -> None:
     store, _ = saved(tmp_path / "c")
     # Not validated: also what does not fit together has to make a difference.
     assert OTHER[field] != getattr(entry(), field)
@@ -153,21 +163,21 @@ def test_an_entry_that_differs_in_any_other_field_finds_nothing(tmp_path: Path, 
 
 def test_a_directory_others_can_enter_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir(mode=0o755)
-    store = KeptCatalogs(tmp_path / "c")
+    store = CatalogCache(tmp_path / "c")
     store.save(entry(), KEPT)
     assert list((tmp_path / "c").iterdir()) == []
     assert store.load(entry()) is None
 
 
-def test_a_place_that_cannot_be_written_costs_nothing_but_the_catalog(tmp_path: Path) -> None:
+def test_an_unwritable_directory_costs_only_the_cached_catalog(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    store = KeptCatalogs(tmp_path / "file" / "c")
+    store = CatalogCache(tmp_path / "file" / "c")
     store.save(entry(), KEPT)
     assert store.load(entry()) is None
 
 
 def test_many_that_save_at_once_share_one_key(tmp_path: Path) -> None:
-    stores = [KeptCatalogs(tmp_path / "c") for _ in range(16)]
+    stores = [CatalogCache(tmp_path / "c") for _ in range(16)]
     threads = [threading.Thread(target=store.save, args=(entry(), KEPT)) for store in stores]
     for thread in threads:
         thread.start()
@@ -175,4 +185,4 @@ def test_many_that_save_at_once_share_one_key(tmp_path: Path) -> None:
         thread.join()
     assert len(list((tmp_path / "c").glob("*.json"))) == 1
     assert [path.name for path in (tmp_path / "c").iterdir() if path.name.startswith(".")] == []
-    assert KeptCatalogs(tmp_path / "c").load(entry()) == KEPT
+    assert CatalogCache(tmp_path / "c").load(entry()) == KEPT

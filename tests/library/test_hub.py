@@ -21,7 +21,7 @@ import pytest
 import mcp_hub
 from mcp_hub import Hub
 from mcp_hub.errors import ConfigError, UnknownName, UpstreamAnswered
-from mcp_hub.servers.local.functions import LocalTool
+from mcp_hub.servers.local.local_tool import LocalTool
 from tests.fakes.client import FAKE, PATIENCE, fake, write_config
 
 SETTING: contextvars.ContextVar[str] = contextvars.ContextVar("SETTING", default="none")

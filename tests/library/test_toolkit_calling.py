@@ -11,7 +11,7 @@ import pytest
 
 from mcp_hub import Toolkit, ToolResponse
 from mcp_hub.config import Config
-from mcp_hub.config.rules import PostProcess
+from mcp_hub.config.entry_rules import PostProcessStep
 from mcp_hub.errors import InvalidParameters
 from tests.fakes.client import PATIENCE
 from tests.library.toolkits import NOTE, add, block, chunks, coroutine, names, plain, said, text
@@ -187,7 +187,7 @@ async def test_what_a_rule_of_the_hub_withholds_is_not_shown_as_a_chunk_either(t
     toolkit.register_tool_function(async_generator)
 
     def withholding(config: Config) -> Config:
-        steps = (PostProcess(step="no_such_module:function"),)
+        steps = (PostProcessStep(step="no_such_module:function"),)
         servers = tuple(server.model_copy(update={"postprocess": steps}) for server in config.servers)
         return config.model_copy(update={"servers": servers})
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 TOOLS = """
 from mcp_hub import tool
-from mcp_hub.servers.local.results import ToolRefused, ToolResult
+from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 
 IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 

@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field, create_model
 from typing_extensions import TypedDict
 
 from mcp_hub import tool
-from mcp_hub.schema.titles import without_titles
-from mcp_hub.servers.local.arguments import annotated
-from mcp_hub.servers.local.functions import LocalTool, WrongArguments
-from mcp_hub.servers.local.namesakes import placed
+from mcp_hub.library.agentscope.registered_tools import name_for
+from mcp_hub.schema.schema_edits import drop_titles
+from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.registry import Mark, mark_of
+from mcp_hub.servers.local.signature import WrongArguments, annotated
 
 
 class Color(enum.Enum):
@@ -183,7 +183,7 @@ def test_titles_go_at_every_depth_of_a_schema_and_values_stay() -> None:
             "fixed": {"default": {"title": "kept"}, "enum": [{"title": "kept"}]},
         },
     }
-    assert without_titles(schema) == {
+    assert drop_titles(schema) == {
         "$defs": {"title": bare},
         "properties": {
             "many": {"type": "array", "items": bare},
@@ -256,15 +256,15 @@ def test_namesakes_are_refused_replaced_left_out_or_renamed_always_the_same() ->
     """Check 37."""
     taken = {"x", "x_2"}
     with pytest.raises(ValueError, match=r"^A function with name 'x' is already registered in the toolkit\.$"):
-        placed("x", taken, "raise")
-    assert placed("x", taken, "override") == "x"
-    assert placed("x", taken, "skip") is None
-    assert placed("x", taken, "rename") == "x_3"
-    assert placed("y", taken, "raise") == "y"
+        name_for("x", taken, "raise")
+    assert name_for("x", taken, "override") == "x"
+    assert name_for("x", taken, "skip") is None
+    assert name_for("x", taken, "rename") == "x_3"
+    assert name_for("y", taken, "raise") == "y"
     with pytest.raises(ValueError, match="strategy"):
-        placed("x", taken, "other")  # type: ignore[arg-type]
+        name_for("x", taken, "other")  # type: ignore[arg-type]
     with pytest.raises(RuntimeError):
-        placed("x", {"x", *(f"x_{number}" for number in range(200))}, "rename")
+        name_for("x", {"x", *(f"x_{number}" for number in range(200))}, "rename")
 
 
 def test_types_become_schemas() -> None:

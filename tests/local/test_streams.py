@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mcp_hub import ToolResponse
-from mcp_hub.servers.local.functions import LocalTool
+from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.registry import Mark
-from mcp_hub.servers.local.response import INTERRUPTED, interrupted, response_of
+from mcp_hub.servers.local.tool_results import INTERRUPTED, interrupted, response_of
 from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio

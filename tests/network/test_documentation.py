@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from mcp_hub.config import load_config
-from mcp_hub.config.listen import CallerLimits, Verify
-from mcp_hub.downstream import connection, quotas, sessions, sse, verifier
-from mcp_hub.downstream.security import MIN_TOKEN, check_listener
+from mcp_hub.config.listen import CallerLimits, TokenVerification
+from mcp_hub.downstream import handshake, quotas, sse, verifier
+from mcp_hub.downstream.admission import MIN_TOKEN, check_listener
+from mcp_hub.transport.http1 import server_connection
 
 PAGE = (Path(__file__).parents[2] / "docs" / "network.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -36,12 +37,12 @@ def test_the_numbers_are_those_of_the_code() -> None:
     limits = CallerLimits()
     for words in (
         f"at least {MIN_TOKEN} bytes",
-        f"| `sessions` | {limits.sessions} |",
+        f"| `handshake` | {limits.sessions} |",
         f"| `calls` | {limits.calls} |",
-        f"have {sessions.MAX_SESSIONS:,} sessions, {sse.MAX_STREAMS:,} SSE streams and {quotas.MAX_CALLS}",
-        f"{connection.MAX_HEAD // 1024} KiB of headers",
-        f"within {connection.HEAD_DEADLINE:.0f} s",
+        f"have {handshake.MAX_SESSIONS:,} handshake, {sse.MAX_STREAMS:,} SSE streams and {quotas.MAX_CALLS}",
+        f"{server_connection.MAX_HEAD // 1024} KiB of headers",
+        f"within {server_connection.HEAD_DEADLINE:.0f} s",
         f"({verifier.VERIFY_DEADLINE:.0f} s), or {verifier.MAX_ASKING} tokens",
-        f"| `cache` | `{Verify.model_fields['cache'].default:.0f}s` |",
+        f"| `cache` | `{TokenVerification.model_fields['cache'].default:.0f}s` |",
     ):
         assert words in " ".join(PAGE.split())

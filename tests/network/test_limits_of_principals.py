@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.catalog.catalog import Route
+from mcp_hub.config.entry_rules import LimitSettings as Rules
 from mcp_hub.config.listen import CallerLimits, Listen, NamedPrincipal
 from mcp_hub.config.models import Server
-from mcp_hub.config.rules import Limits as Rules
 from mcp_hub.downstream import quotas as quotas_module
 from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json
-from mcp_hub.policy.limits import Limits
+from mcp_hub.policy.limits import LimitsPolicy
 from mcp_hub.protocol.era import LISTEN, Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security.principals import Principal
@@ -75,12 +75,12 @@ def test_a_principal_may_have_limits_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "server/discover", "tools/list", "resources/list"])
-def test_what_a_client_asks_when_it_starts_is_no_call(method: str) -> None:
+def test_requests_of_a_starting_client_are_not_counted_as_calls(method: str) -> None:
     counted, _ = quotas(rate=1)
     assert [waits(counted, ALICE, method) for _ in range(50)] == [None] * 50
 
 
-def test_streams_take_no_place_but_count_as_calls() -> None:
+def test_streams_use_no_slot_but_count_against_the_rate() -> None:
     counted, _ = quotas(rate=1, burst=2, calls=1)
     assert [waits(counted, ALICE, LISTEN) is None for _ in range(3)] == [True, True, False]
     assert counted.enter(BOB, LISTEN)() is None
@@ -106,7 +106,7 @@ def test_all_principals_together_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     sessions=st.integers(1, 4),
 )
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_whatever_comes_and_goes_nobody_has_more_than_his_share_and_nothing_is_left(
+def test_no_principal_ever_exceeds_its_share_and_counts_return_to_zero(
     steps: list[tuple[str, bool]], calls: int, sessions: int
 ) -> None:
     counted, _ = quotas(calls=calls, sessions=sessions)
@@ -147,7 +147,7 @@ class Desk:
 
     def __init__(self, **rules: Any) -> None:
         server = Server(id="a", transport="stdio", command="x", namespace="a", limits=Rules.model_validate(rules))
-        self.policy = Limits({"a": server}, Clock())
+        self.policy = LimitsPolicy({"a": server}, Clock())
         self.through: list[str] = []
         self._go: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[Json]] = {}
@@ -198,7 +198,7 @@ async def test_a_principal_with_many_calls_waiting_does_not_make_another_wait_fo
     await desk.close()
 
 
-async def test_in_a_full_queue_who_has_most_gives_up_his_last_for_who_has_few() -> None:
+async def test_in_a_full_queue_the_largest_principal_loses_its_last_call_to_a_small_one() -> None:
     desk = Desk(at_once=1, waiting=3)
     await desk.come("a1", "a2", "a3", "a4", "b1")
     with pytest.raises(Overloaded) as given_up:
@@ -220,9 +220,7 @@ async def test_in_a_full_queue_who_has_most_gives_up_his_last_for_who_has_few() 
     waiting=st.integers(0, 4),
 )
 @settings(max_examples=100, deadline=None, derandomize=True)
-def test_whatever_order_calls_come_and_go_in_no_place_is_lost(
-    steps: list[tuple[str, str]], at_once: int, waiting: int
-) -> None:
+def test_no_slot_is_lost_in_any_order_of_calls(steps: list[tuple[str, str]], at_once: int, waiting: int) -> None:
     async def run() -> None:
         desk = Desk(at_once=at_once, waiting=waiting)
         for number, (principal, step) in enumerate(steps):
@@ -356,7 +354,7 @@ async def test_a_body_over_the_limit_is_refused_whoever_sends_it(tmp_path: Path)
 @pytest.mark.parametrize(
     "limits", [{"calls": 0}, {"sessions": -1}, {"rate": 0}, {"burst": 0}, {"rate": "fast"}, {"calls": 1.5}]
 )
-async def test_limits_that_are_none_are_told_of(tmp_path: Path, limits: dict[str, Any]) -> None:
+async def test_invalid_limits_are_reported(tmp_path: Path, limits: dict[str, Any]) -> None:
     from mcp_hub.config import load_config
     from mcp_hub.errors import ConfigError
     from tests.fakes.client import write_config

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.config.listen import Listen
-from mcp_hub.downstream.security import Gate
+from mcp_hub.downstream.admission import Gate
 from tests.fakes.client import PATIENCE
 from tests.network.dumping import dumping
 from tests.network.visitor import ERAS, TOKENS, network_hub, visiting
@@ -198,7 +198,7 @@ EVIL = st.one_of(
 
 @given(host=EVIL, origin=st.none() | EVIL)
 @settings(max_examples=500, deadline=None, derandomize=True)
-def test_whatever_is_said_only_hosts_that_are_exactly_known_pass(host: bytes, origin: bytes | None) -> None:
+def test_only_exactly_known_hosts_pass(host: bytes, origin: bytes | None) -> None:
     lines: list[tuple[bytes, bytes]] = [(b"host", host), *([(b"origin", origin)] if origin is not None else [])]
     refusal = Gate(Listen()).refusal(lines, 8808)
     name, _, port = host.rpartition(b":") if not host.endswith(b"]") and b":" in host else (host, b"", b"")
@@ -213,7 +213,7 @@ def test_whatever_is_said_only_hosts_that_are_exactly_known_pass(host: bytes, or
 
 
 @pytest.mark.parametrize("key", ["tls", "plain"])
-def test_own_pages_are_those_of_the_scheme_that_is_spoken(key: str) -> None:
+def test_own_pages_have_the_listener_s_scheme(key: str) -> None:
     given_tls: dict[str, Any] = {"tls": {"cert": "c", "key": "k"}} if key == "tls" else {}
     gate = Gate(Listen.model_validate(given_tls))
     own, other = (b"https", b"http") if key == "tls" else (b"http", b"https")

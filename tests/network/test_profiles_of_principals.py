@@ -17,12 +17,12 @@ from mcp_hub.config import load_config
 from mcp_hub.downstream.callers import Caller
 from mcp_hub.errors import HEADER_MISMATCH, UnknownName
 from mcp_hub.hub import engine as hubs
-from mcp_hub.hub.catalogs import Whom
+from mcp_hub.hub.catalogs import CallerFilter
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.security.principals import ANONYMOUS, Principal
-from mcp_hub.upstream.lists import Lists
+from mcp_hub.upstream.list_store import RawLists
 from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
 from tests.network.dumping import dumping
 from tests.network.visitor import ERAS, TOKENS, network_hub, spelled, visiting
@@ -115,7 +115,7 @@ def request_of(method: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_is_not_in_a_profile_answers_byte_for_byte_as_what_nobody_has(tmp_path: Path, era: str) -> None:
+async def test_names_outside_a_profile_answer_like_unknown_names_byte_for_byte(tmp_path: Path, era: str) -> None:
     async with (
         everybodys_hub(tmp_path) as base,
         visiting(base, era, TOKENS["carol"]) as carol,
@@ -148,21 +148,21 @@ async def test_what_is_not_in_a_profile_answers_byte_for_byte_as_what_nobody_has
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_who_has_no_profile_reaches_everything(tmp_path: Path, era: str) -> None:
+async def test_a_principal_without_a_profile_reaches_everything(tmp_path: Path, era: str) -> None:
     async with everybodys_hub(tmp_path) as base, visiting(base, era, TOKENS["carol"]) as carol:
         names = await carol.names("tools/list")
         assert {"n__echo", "c__echo", "n__add"} <= set(names)
         assert await carol.text("c__echo", {"text": "x"}) == "x"
 
 
-async def test_only_those_whose_lists_change_are_told_so(tmp_path: Path) -> None:
+async def test_only_callers_whose_lists_change_are_notified(tmp_path: Path) -> None:
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
-    told: list[tuple[frozenset[Kind], Whom]] = []
+    told: list[tuple[frozenset[Kind], CallerFilter]] = []
     alice, bob = Principal("alice", "analyst"), Principal("bob", "second")
-    async with hubs.Hub(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         news = asyncio.Event()
 
-        def watch(kinds: frozenset[Kind], whom: Whom) -> None:
+        def watch(kinds: frozenset[Kind], whom: CallerFilter) -> None:
             told.append((kinds, whom))
             news.set()
 
@@ -201,9 +201,9 @@ class Listener:
         self.heard.append(message)
 
 
-async def test_what_a_server_logs_is_heard_by_those_who_see_the_server(tmp_path: Path) -> None:
+async def test_log_messages_reach_only_callers_who_see_the_server(tmp_path: Path) -> None:
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
-    async with hubs.Hub(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         await hub.settled_catalog()
         sessions = [Caller(one, lambda message: None) for one in (Principal("alice", "analyst"), ANONYMOUS)]
         listeners = [Listener(), Listener()]
@@ -216,11 +216,11 @@ async def test_what_a_server_logs_is_heard_by_those_who_see_the_server(tmp_path:
 
 async def test_what_a_server_offers_to_one_client_alone_is_bound_by_its_profile_too(tmp_path: Path) -> None:
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
-    async with hubs.Hub(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         sessions = [Caller(one, lambda message: None) for one in (Principal("bob", "second"), ANONYMOUS)]
         for session in sessions:
             await hub.settled_catalog(session)
-            own = hub.upstreams["b"].own_lists._lists[session] = Lists(hub.upstreams["b"].server)
+            own = hub.upstreams["b"].own_lists._lists[session] = RawLists(hub.upstreams["b"].server)
             own.items = {TOOLS: [{"name": name, "inputSchema": {"type": "object"}} for name in ("eclair", "danger")]}
         hub.catalogs.changed()
         bobs, all_of_it = [(await hub.settled_catalog(session)).names(TOOLS) for session in sessions]
@@ -262,10 +262,12 @@ async def test_the_header_rules_of_a_hidden_tool_say_nothing_of_it(tmp_path: Pat
         ("completion/complete", TEMPLATES, "fake://c/item/{id}"),
     ],
 )
-async def test_who_knows_the_way_is_refused_all_the_same(tmp_path: Path, method: str, kind: Kind, name: str) -> None:
+async def test_a_caller_who_knows_the_route_is_still_refused(
+    tmp_path: Path, method: str, kind: Kind, name: str
+) -> None:
     record = tmp_path / "record"
     path = write_config(tmp_path, servers(record), profiles=PROFILES)
-    async with hubs.Hub(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         await hub.settled_catalog()
         alice = Principal("alice", "analyst")
         for caller in (alice, Caller(alice, lambda message: None)):

@@ -12,8 +12,7 @@ import httpx2
 import pytest
 
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream.refusals import BURST, CAUSES, RATE, Refusals
-from mcp_hub.downstream.security import Gate
+from mcp_hub.downstream.admission import BURST, CAUSES, RATE, Gate, RefusalLog
 from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, write_config
 from tests.network.test_tls import certificate
 from tests.network.visitor import ERAS, TOKENS, bearer, network_hub, visiting
@@ -144,7 +143,7 @@ def test_the_rate_is_a_bound_and_what_is_left_out_is_counted_by_cause() -> None:
     told: list[dict[str, Any]] = []
 
     async def flood() -> None:
-        refusals = Refusals(told.append, clock=lambda: 0.0)
+        refusals = RefusalLog(told.append, clock=lambda: 0.0)
         for number in range(BURST + 30):
             refusals.note("host" if number % 2 else "no_token", "192.0.2.1", 401)
         assert len(told) == BURST

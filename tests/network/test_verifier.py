@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config.listen import Verify
+from mcp_hub.config.listen import TokenVerification
 from mcp_hub.downstream import verifier as verifiers
-from mcp_hub.downstream.verifier import Rejected, Verifier
+from mcp_hub.downstream.verifier import RejectedToken, Verifier
 from mcp_hub.security.principals import Principal
 from tests.fakes.client import PATIENCE
 from tests.network.issuer import AUDIENCE, CLIENT, Issuer, issuing, unsigned, with_secret
@@ -29,7 +29,7 @@ DAY = 86_400
 
 @contextlib.asynccontextmanager
 async def verifying(verify: dict[str, Any], **options: Any) -> AsyncIterator[Verifier]:
-    verifier = Verifier(Verify.model_validate(verify), ("research",), keys_again_after=0.0, **options)
+    verifier = Verifier(TokenVerification.model_validate(verify), ("research",), keys_again_after=0.0, **options)
     try:
         async with asyncio.timeout(PATIENCE):
             yield verifier
@@ -50,7 +50,7 @@ def asking(issuer: Issuer, **more: Any) -> dict[str, Any]:
 async def verdict(verifier: Verifier, token: str) -> str:
     """The reason of the rejection; the principal's name when there is none."""
     found = await verifier.verify(token.encode())
-    return found.reason if isinstance(found, Rejected) else str(found)
+    return found.reason if isinstance(found, RejectedToken) else str(found)
 
 
 def forged(issuer: Issuer) -> str:
@@ -161,7 +161,7 @@ async def test_a_key_of_the_configuration_needs_nobody_to_be_asked() -> None:
 async def test_every_required_scope_has_to_be_there(claims: dict[str, Any], expected: str) -> None:
     async with issuing() as issuer, verifying({"jwt": by_keys(issuer, required_scopes="use admin")}) as verifier:
         found = await verifier.verify(issuer.token(**claims).encode())
-        assert (found.reason if isinstance(found, Rejected) else "let in") == expected
+        assert (found.reason if isinstance(found, RejectedToken) else "let in") == expected
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ async def test_a_claim_names_the_profile_and_one_that_names_none_lets_nobody_in(
     async with issuing() as issuer, verifying({"jwt": by_keys(issuer), **settings}) as verifier:
         found = await verifier.verify(issuer.token(**claims).encode())
         if profile is None:
-            assert found == Rejected("profile")
+            assert found == RejectedToken("profile")
         else:
             assert isinstance(found, Principal)
             assert found.profile == profile
@@ -238,7 +238,7 @@ async def test_what_the_endpoint_says_is_believed_word_for_word(said: dict[str, 
         issuer.known["opaque"] = said
         async with verifying({"introspection": asking(issuer, required_scopes="use")}) as verifier:
             found = await verifier.verify(b"opaque")
-            assert (found.reason if isinstance(found, Rejected) else "let in") == expected
+            assert (found.reason if isinstance(found, RejectedToken) else "let in") == expected
 
 
 @pytest.mark.parametrize(("audience", "expected"), [(AUDIENCE, True), ("other", False), (None, False)])
@@ -342,7 +342,7 @@ async def test_what_is_remembered_and_what_is_asked_at_once_is_bounded(monkeypat
             waiting = [asyncio.ensure_future(verifier.verify(token)) for token in (b"t1", b"t3")]
             while len(issuer.asked) < 6:
                 await asyncio.sleep(0)
-            assert await verifier.verify(b"t5") == Rejected("busy")
+            assert await verifier.verify(b"t5") == RejectedToken("busy")
             issuer.hold.set()
             assert all(isinstance(one, Principal) for one in await asyncio.gather(*waiting))
 

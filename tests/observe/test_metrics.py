@@ -16,8 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import mcp_hub
 from mcp_hub.errors import INVALID_PARAMS, UpstreamAnswered
-from mcp_hub.observability.metrics import BUCKETS, MAX_SERIES, OTHER, Metrics
-from mcp_hub.observability.openmetrics import Family, exposition
+from mcp_hub.observability.call_metrics import BUCKETS, MAX_SERIES, OTHER, CallMetrics, MetricFamily, write_openmetrics
 from tests.fakes.client import FAKE, HUB, PATIENCE, fake, spawned
 from tests.network.visitor import TOKENS, bearer, network_hub, visiting
 
@@ -157,7 +156,7 @@ async def test_a_hub_in_a_program_tells_its_collectors_and_its_tracer(tmp_path: 
 
 
 def test_names_that_never_end_are_bounded() -> None:
-    metrics = Metrics()
+    metrics = CallMetrics()
     for number in range(MAX_SERIES * 2):
         metrics.record("up", "tools/call", f"tool{number}", "ok", None, BUCKETS[0])
         metrics.record("up", "tools/call", "one", "error", -33000 - number, 1e9)
@@ -168,18 +167,18 @@ def test_names_that_never_end_are_bounded() -> None:
 
 
 def test_the_codes_of_the_protocol_keep_their_names() -> None:
-    metrics = Metrics()
+    metrics = CallMetrics()
     metrics.record("up", "tools/call", "t", "error", INVALID_PARAMS, 0.0)
     metrics.record("up", "tools/call", "t", "tool_error", None, 0.0)
     assert [series.code for series in metrics.calls] == ["invalid_params", "tool_error"]
 
 
 def test_any_text_can_be_the_value_of_a_label() -> None:
-    family = Family("odd", "gauge", 'a "help"\nof two lines \\')
+    family = MetricFamily("odd", "gauge", 'a "help"\nof two lines \\')
     values = ['"', "\\", "\n", "ü", "a\\n", ""]
     for number, value in enumerate(values):
         family.add(number, {"value": value})
-    found = parsed(exposition([family]).decode())["odd"]
+    found = parsed(write_openmetrics([family]).decode())["odd"]
     assert {dict(labels)["value"]: number for labels, number in found.items()} == dict(
         zip(values, range(len(values)), strict=True)
     )

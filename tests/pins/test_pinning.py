@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TOOLS
-from mcp_hub.security.pinning import PARTS, definition, differences, fingerprint, instructions_differ, pinned
+from mcp_hub.security.pinning import (
+    PARTS,
+    differences,
+    fingerprint,
+    instructions_difference,
+    pinned_definition,
+    record_of,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)
@@ -22,10 +29,12 @@ NAMED = VALUES.map(lambda parts: {"name": "x", **parts})
 @given(tool=NAMED, part=st.sampled_from(PARTS[TOOLS][1:]), value=JSON)
 @settings(deadline=None, derandomize=True)
 def test_any_change_of_any_part_is_a_difference_and_nothing_else_is(tool: Any, part: str, value: Any) -> None:
-    before = pinned([(TOOLS, tool)], None)
+    before = record_of([(TOOLS, tool)], None)
     after = {**tool, part: value}
     found = list(differences(before, [(TOOLS, after)]))
-    same = json.dumps(definition(TOOLS, tool), sort_keys=True) == json.dumps(definition(TOOLS, after), sort_keys=True)
+    same = json.dumps(pinned_definition(TOOLS, tool), sort_keys=True) == json.dumps(
+        pinned_definition(TOOLS, after), sort_keys=True
+    )
     assert bool(found) is not same
     if found:
         assert part in found[0].problem
@@ -34,16 +43,16 @@ def test_any_change_of_any_part_is_a_difference_and_nothing_else_is(tool: Any, p
 @given(tool=NAMED)
 @settings(deadline=None, derandomize=True)
 def test_the_order_of_keys_unknown_fields_and_a_detour_over_json_change_nothing(tool: Any) -> None:
-    before = pinned([(TOOLS, tool)], None)
+    before = record_of([(TOOLS, tool)], None)
     other = json.loads(json.dumps({"_meta": {"a": 1}, **dict(reversed(tool.items())), "icons": []}))
     assert list(differences(before, [(TOOLS, other)])) == []
-    assert pinned([(TOOLS, other)], None).fingerprint == before.fingerprint
+    assert record_of([(TOOLS, other)], None).fingerprint == before.fingerprint
 
 
 def test_the_fingerprint_of_the_set_changes_with_every_member() -> None:
     tools = [{"name": name, "description": "same"} for name in "abc"]
     prints = {
-        pinned([(TOOLS, tool) for tool in some], said).fingerprint
+        record_of([(TOOLS, tool) for tool in some], said).fingerprint
         for some, said in (
             (tools, None),
             (tools[:2], None),
@@ -52,41 +61,41 @@ def test_the_fingerprint_of_the_set_changes_with_every_member() -> None:
         )
     }
     assert len(prints) == 4
-    assert pinned([(TOOLS, tool) for tool in reversed(tools)], None).fingerprint in prints
+    assert record_of([(TOOLS, tool) for tool in reversed(tools)], None).fingerprint in prints
 
 
 def test_a_rename_of_two_equal_tools_names_one_that_is_gone() -> None:
-    before = pinned([(TOOLS, {"name": name, "description": "same"}) for name in ("a", "b")], None)
+    before = record_of([(TOOLS, {"name": name, "description": "same"}) for name in ("a", "b")], None)
     found = {one.name: one for one in differences(before, [(TOOLS, {"name": "c", "description": "same"})])}
     assert found["c"].problem == "is new: what was pinned as 'a', renamed"
     assert found["a"].gone
     assert found["b"].gone
 
 
-def test_what_cannot_be_pinned_is_never_as_it_was() -> None:
+def test_what_cannot_be_pinned_always_differs() -> None:
     deep: Any = "x"
     for _ in range(20_000):
         deep = [deep]
     tool = {"name": "deep", "inputSchema": {"type": "object", "default": deep}}
     assert fingerprint(tool) is None
-    assert pinned([(TOOLS, tool)], None).items[TOOLS] == {}
-    assert [one.problem for one in differences(pinned([], None), [(TOOLS, tool)])] == [
+    assert record_of([(TOOLS, tool)], None).items[TOOLS] == {}
+    assert [one.problem for one in differences(record_of([], None), [(TOOLS, tool)])] == [
         "is nested too deeply to be pinned"
     ]
     while isinstance(deep, list):  # not left to the interpreter, which would recurse
         deep = deep[0]
 
 
-def test_items_without_a_name_and_resources_are_nobodys_difference() -> None:
+def test_items_without_a_name_and_resources_never_differ() -> None:
     items = [(TOOLS, {"description": "x"}), (TOOLS, "x"), (TOOLS, {"name": 5}), (RESOURCES, {"name": "x", "uri": "y:"})]
     assert list(differences(None, items)) == []
     assert [one.name for one in differences(None, [(PROMPTS, {"name": "p"})])] == ["p"]
 
 
 def test_instructions_that_are_gone_are_no_difference() -> None:
-    before = pinned([], "be kind")
-    assert instructions_differ(before, "be kind") is None
-    assert instructions_differ(before, None) is None
-    assert instructions_differ(before, "be mean") is not None
-    assert instructions_differ(None, "be kind") is not None
-    assert instructions_differ(None, "") is None
+    before = record_of([], "be kind")
+    assert instructions_difference(before, "be kind") is None
+    assert instructions_difference(before, None) is None
+    assert instructions_difference(before, "be mean") is not None
+    assert instructions_difference(None, "be kind") is not None
+    assert instructions_difference(None, "") is None

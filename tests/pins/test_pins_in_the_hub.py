@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.hub.pin_file import read_pins, write_pins
+from mcp_hub.policy.pins import read_pins, write_pins
 from tests.cli.test_commands import run
 from tests.extensions.test_what_passes import call, task
 from tests.fakes.client import RpcError, StdioClient, hub
@@ -37,7 +37,7 @@ async def error_of(client: StdioClient, method: str, params: dict[str, Any]) -> 
     return json.dumps(refused.value.error)
 
 
-async def test_a_rug_pull_takes_the_tool_away_and_leaves_its_neighbours(tmp_path: Path) -> None:
+async def test_a_changed_tool_is_hidden_and_its_neighbours_are_served(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     async with serving(changing) as client:
@@ -70,7 +70,7 @@ async def test_a_rug_pull_takes_the_tool_away_and_leaves_its_neighbours(tmp_path
     ],
     ids=lambda parts: next(iter(parts)),
 )
-async def test_no_part_of_a_tool_changes_unseen(tmp_path: Path, modern: bool, parts: dict[str, Any]) -> None:
+async def test_a_change_of_any_part_of_a_tool_is_detected(tmp_path: Path, modern: bool, parts: dict[str, Any]) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     changing.say(changing.changed(**parts))
@@ -114,7 +114,7 @@ def _argument() -> dict[str, str]:
     return {"name": "who", "value": "v"}
 
 
-async def test_a_task_of_a_changed_tool_is_a_task_nobody_has(tmp_path: Path) -> None:
+async def test_a_task_of_a_changed_tool_is_unknown(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": serving_tasks("a")}, modern=True, list_wait=20) as client:
         made = (await call(client, "a__confirm_delete"))["taskId"]
         assert (await task(client, "get", made))["taskId"] == made
@@ -137,7 +137,7 @@ async def test_a_task_of_a_changed_tool_is_a_task_nobody_has(tmp_path: Path) -> 
             assert refused.value.error == {"code": -32602, "message": f"Unknown task: {made[:200]}"}
 
 
-async def test_a_kept_catalog_is_held_against_the_pins_like_a_live_one(tmp_path: Path) -> None:
+async def test_a_cached_catalog_is_compared_with_the_pins_like_a_live_one(tmp_path: Path) -> None:
     changing = Changing(tmp_path, "--record", str(tmp_path / "record"), lazy=True)
     assert changing.pin().returncode == 0
     changing.say(changing.changed(description="Sends a mail. And more."))
@@ -165,7 +165,7 @@ async def test_pinning_while_the_hub_runs_serves_the_tool_again(tmp_path: Path) 
         assert await client.text("a__mail") == "called mail"
 
 
-async def test_a_server_of_which_nothing_is_pinned_shows_nothing(tmp_path: Path) -> None:
+async def test_a_server_without_pins_lists_nothing(tmp_path: Path) -> None:
     async with serving(Changing(tmp_path)) as client:
         assert await client.tool_names() == []
         assert (await client.request("prompts/list"))["prompts"] == []
@@ -184,7 +184,7 @@ async def test_warn_lists_and_calls_and_says_so(tmp_path: Path) -> None:
         assert record["notes"] == ["access: pins: it has changed since it was pinned (description)"]
 
 
-async def test_what_one_server_says_counts_for_it_alone(tmp_path: Path) -> None:
+async def test_findings_about_one_server_do_not_affect_others(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     a, b = Changing(tmp_path, pins="off"), Changing(tmp_path / "b")
     async with hub(tmp_path, {"a": a.server, "b": b.server}, pins="enforce", list_wait=20) as client:
@@ -203,7 +203,7 @@ async def test_other_instructions_than_those_pinned_are_not_passed_on(tmp_path: 
         assert ("tell me everything" in said) is passed
 
 
-async def test_what_a_rule_of_the_configuration_changes_is_not_the_servers_doing(tmp_path: Path) -> None:
+async def test_changes_by_rules_of_the_configuration_are_no_differences(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     entry = {**changing.server, "tools": {"mail": {"description": "Mine.", "name": "post", "preset": {"text": "hi"}}}}
@@ -211,7 +211,7 @@ async def test_what_a_rule_of_the_configuration_changes_is_not_the_servers_doing
         assert await client.tool_names() == ["a__post", "a__look", "a__changed"]
 
 
-async def test_a_tool_listed_twice_each_time_otherwise_is_not_served(tmp_path: Path) -> None:
+async def test_a_tool_that_is_listed_twice_differently_is_not_served(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     changing.say({**TOOLS, "again": {**TOOLS["mail"], "description": "Another."}})

@@ -98,7 +98,7 @@ def test_a_hidden_name_is_explained_by_the_rule_that_hides_it(tmp_path: Path, wo
 
 
 @pytest.mark.parametrize("words", [["up__nothing"], ["up", "nothing"], ["off", "echo"]])
-def test_a_name_that_nothing_has_is_unknown(tmp_path: Path, words: list[str]) -> None:
+def test_a_name_of_no_tool_is_unknown(tmp_path: Path, words: list[str]) -> None:
     done = called(tmp_path, *words, "--explain")
     assert done.returncode == 2
     assert "there is no tool" in done.stderr

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_hub.security.redaction import MASK, Redaction
+from mcp_hub.security.redaction import MASK, Redactor
 
 Form = Callable[[str], str]
 
@@ -117,7 +117,7 @@ def plain_letters(text: str) -> str:
 @pytest.mark.parametrize("secret", SECRETS)
 def test_a_secret_in_each_form_that_is_promised_is_masked(name: str, secret: str) -> None:
     form = FORMS[name](secret)
-    shown = Redaction([secret, "another-one"]).text(f"before | {form} | after")
+    shown = Redactor([secret, "another-one"]).text(f"before | {form} | after")
     assert shown.startswith("before | ")
     assert shown.endswith(" | after")
     assert MASK in shown
@@ -130,7 +130,7 @@ def test_no_form_of_any_secret_is_left_in_any_text(secret: str, name: str, befor
     form = FORMS[name](secret)
     # A bar keeps what is around it from making another encoding or another escape of it.
     text = f"{before} | {form} | {after}"
-    redaction = Redaction([secret])
+    redaction = Redactor([secret])
     for shown in (redaction.text(text), redaction.known(text)):
         assert form not in shown
         assert MASK in shown
@@ -149,7 +149,7 @@ def test_no_form_of_any_secret_is_left_in_any_text(secret: str, name: str, befor
     ],
 )
 def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
-    redaction = Redaction([*SECRETS, "let me in now", "Bead-of-a-deaf-Dad-0"])
+    redaction = Redactor([*SECRETS, "let me in now", "Bead-of-a-deaf-Dad-0"])
     assert redaction.text(text) == text
     assert redaction.known(text) is text
 
@@ -157,18 +157,18 @@ def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
 @given(AROUND, AROUND)
 def test_a_text_stays_as_it_is_whatever_is_in_it(before: str, after: str) -> None:
     text = f"{before}\n{after}"
-    assert Redaction(["fj39-DKw0-qpX7-zzT1"]).known(text) is text
+    assert Redactor(["fj39-DKw0-qpX7-zzT1"]).known(text) is text
 
 
 def test_a_secret_of_words_is_not_found_where_only_its_blanks_are_missing_elsewhere() -> None:
     # Only what a line end breaks is put together.
-    redaction = Redaction(["letmein"])
+    redaction = Redactor(["letmein"])
     assert redaction.text("let me in, said\nthe wolf") == "let me in, said\nthe wolf"
     assert redaction.text("let\nmein") == MASK
 
 
 def test_only_the_secret_is_masked_and_what_is_around_it_stays() -> None:
-    redaction = Redaction(["hunter2-Horse"])
+    redaction = Redactor(["hunter2-Horse"])
     assert redaction.text("a %68unter2-Horse&b") == f"a {MASK}&b"
     assert redaction.text("a hunter2\n  -Horse\n b") == f"a {MASK}\n b"
     assert redaction.text("ä &#104;unter2-Horse; 68 75 6e 74 65 72 32 2d 48 6f 72 73 65.") == f"ä {MASK}; {MASK}."
@@ -176,7 +176,7 @@ def test_only_the_secret_is_masked_and_what_is_around_it_stays() -> None:
 
 def test_a_long_secret_is_masked_as_a_whole() -> None:
     secret = "".join(chr(33 + at * 7919 % 90) for at in range(20_000))
-    redaction = Redaction([secret])
+    redaction = Redactor([secret])
     for form in (secret, base64_of(b"a")(secret), hexadecimal("")(secret), wrapped(base64_of(), 76)(secret)):
         shown = redaction.text(f"<< {form} >>")
         assert set(shown) <= set("<< * >>") | set(form[:4] + form[-4:])
@@ -185,7 +185,7 @@ def test_a_long_secret_is_masked_as_a_whole() -> None:
 
 def test_a_secret_of_several_lines_is_masked_when_its_lines_are_broken_anew() -> None:
     key = "\n".join(f"{'abcdefghij'[at]}{at * 7919}{'k' * at}QrStUv" for at in range(10))
-    assert Redaction([key]).text("x " + "".join(key.split()) + " y") == f"x {MASK} y"
+    assert Redactor([key]).text("x " + "".join(key.split()) + " y") == f"x {MASK} y"
 
 
 HOSTILE = [
@@ -214,9 +214,9 @@ HOSTILE = [
 def test_a_hostile_text_takes_time_in_proportion_to_its_length(piece: str) -> None:
     program = (
         "import json, sys, time\n"
-        "from mcp_hub.security.redaction import Redaction\n"
+        "from mcp_hub.security.redaction import Redactor\n"
         "piece = json.loads(sys.argv[1])\n"
-        "redaction = Redaction([f'hunter2-Horse{n}-{n * 7919}' for n in range(200)])\n"
+        "redaction = Redactor([f'hunter2-Horse{n}-{n * 7919}' for n in range(200)])\n"
         "redaction.text('once, so that everything is made')\n"
         "def cost(size):\n"
         "    text = piece * (size // len(piece))\n"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.observability.records import RecordFile, Records
+from mcp_hub.observability.records import RecordFile, RecordWriter
 from tests.fakes.client import PATIENCE
 
 HOSTILE = "a\nb\r\x1b]8;;x\x07\x1b[2J \x9b \u202e\u2066 \U000e0041 \u2028 \x7f \ud800 grüße 😀"
@@ -43,7 +43,7 @@ def written(path: Path) -> list[dict[str, Any]]:
 
 def test_a_record_is_one_line_whatever_is_in_it_and_nothing_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
-    with stderr_as_pipe() as pipe, Records(path, stderr=True) as records:
+    with stderr_as_pipe() as pipe, RecordWriter(path, stderr=True) as records:
         records.write({"event": "call", "name": HOSTILE, HOSTILE: [HOSTILE]})
         assert records.flush(PATIENCE)
         for data in (path.read_bytes(), os.read(pipe, 65536)):
@@ -57,7 +57,7 @@ def test_a_record_is_one_line_whatever_is_in_it_and_nothing_is_lost(tmp_path: Pa
 
 def test_readable_text_stays_readable(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
-    with Records(path, stderr=False) as records:
+    with RecordWriter(path, stderr=False) as records:
         records.write({"name": "grüße 😀"})
     assert path.read_text() == '{"name":"grüße 😀"}\n'
 
@@ -66,7 +66,7 @@ def test_the_file_and_its_directory_are_for_its_user_alone(tmp_path: Path) -> No
     path = tmp_path / "new" / "logs" / "calls.jsonl"
     before = os.umask(0)
     try:
-        with Records(path, stderr=False) as records:
+        with RecordWriter(path, stderr=False) as records:
             records.write({"n": 1})
     finally:
         os.umask(before)
@@ -78,7 +78,7 @@ def test_a_file_that_others_could_read_is_closed_to_them_and_appended_to(tmp_pat
     path = tmp_path / "calls.jsonl"
     path.write_text('{"n":0}\n')
     path.chmod(0o644)
-    with Records(path, stderr=False) as records:
+    with RecordWriter(path, stderr=False) as records:
         records.write({"n": 1})
     assert written(path) == [{"n": 0}, {"n": 1}]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -86,7 +86,7 @@ def test_a_file_that_others_could_read_is_closed_to_them_and_appended_to(tmp_pat
 
 def test_the_file_is_rotated_by_its_size_and_three_older_ones_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
-    with Records(path, stderr=False, max_file=1000) as records:
+    with RecordWriter(path, stderr=False, max_file=1000) as records:
         for n in range(100):
             records.write({"n": n, "x": "." * 80})
             assert records.flush(PATIENCE)
@@ -118,7 +118,7 @@ def test_several_hubs_may_write_to_one_file_while_it_is_rotated(tmp_path: Path) 
 
 def test_a_file_that_was_moved_away_or_deleted_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
-    with Records(path, stderr=False) as records:
+    with RecordWriter(path, stderr=False) as records:
         for n in range(3):
             records.write({"n": n})
             assert records.flush(PATIENCE)
@@ -129,7 +129,7 @@ def test_a_file_that_was_moved_away_or_deleted_is_made_again(tmp_path: Path) -> 
 def test_a_file_that_cannot_be_written_is_one_warning_and_what_is_missing_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     path.mkdir()
-    with stderr_as_pipe() as pipe, Records(path, stderr=False) as records:
+    with stderr_as_pipe() as pipe, RecordWriter(path, stderr=False) as records:
         for n in range(3):
             records.write({"n": n})
             assert records.flush(PATIENCE)
@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_written_is_one_warning_and_what_is_missing_is_cou
 def test_a_stderr_that_nobody_reads_stops_neither_the_caller_nor_the_file(tmp_path: Path, stderr: bool) -> None:
     path = tmp_path / "calls.jsonl"
     total = 2000
-    with stderr_as_pipe() as pipe, Records(path, stderr=stderr, max_waiting=100_000) as records:
+    with stderr_as_pipe() as pipe, RecordWriter(path, stderr=stderr, max_waiting=100_000) as records:
         for n in range(total):
             records.write({"n": n, "x": "." * 100})
             records.line("mcp-hub: warning: " + "." * 100)
@@ -209,7 +209,7 @@ def test_a_process_without_a_stderr_that_takes_anything_records_all_the_same(tmp
 
 def test_a_record_that_is_no_json_is_a_line_that_says_so(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
-    with Records(path, stderr=False) as records:
+    with RecordWriter(path, stderr=False) as records:
         records.write({"event": "call", "odd": object()})
         records.write({"n": 1})
     assert [record.get("event") for record in written(path)] == ["call", None]

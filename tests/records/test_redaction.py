@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.security.redaction import MASK, Redaction, is_secret_key
+from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 
 SECRETS = ["canary-secret-value", 'päss "wörd"\\n geheim', "line one of a key\nline two of a key\n"]
-REDACTION = Redaction(SECRETS)
+REDACTION = Redactor(SECRETS)
 
 # fmt: off
 TELLING = [
@@ -33,7 +33,7 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("key", TELLING)
-def test_what_stands_under_a_telling_key_is_hidden(key: str) -> None:
+def test_the_value_of_a_secret_key_is_hidden(key: str) -> None:
     assert is_secret_key(key)
     for value in ("x", 12345678, True, ["a", {"b": "c"}], {"deep": ["er"]}):
         assert REDACTION.value({"outer": [{key: value}]}) == {"outer": [{key: MASK}]}
@@ -66,7 +66,7 @@ def test_ordinary_keys_are_shown(key: str) -> None:
         ("run --api-key abc --verbose", "run --api-key *** --verbose"),
     ],
 )  # fmt: skip
-def test_what_stands_where_secrets_stand_in_a_text_is_hidden(text: str, shown: str) -> None:
+def test_likely_secrets_in_a_text_are_hidden_by_their_place(text: str, shown: str) -> None:
     assert REDACTION.text(text) == shown
 
 
@@ -129,10 +129,10 @@ JSON = st.recursive(
 )
 
 
-def test_a_secret_that_looks_encoded_itself_is_found_in_its_escaped_form() -> None:
+def test_a_secret_with_escapes_in_it_is_found_in_its_escaped_form() -> None:
     secret = "0001\x1b%00"
     for form in forms(secret):
-        assert form not in Redaction([secret]).text(f"a {form} b")
+        assert form not in Redactor([secret]).text(f"a {form} b")
 
 
 @given(st.data())
@@ -145,7 +145,7 @@ def test_a_known_secret_never_comes_out_wherever_it_is_and_in_whatever_form(data
     tree = data.draw(JSON)
     for _ in range(data.draw(st.integers(0, 5))):
         tree = data.draw(st.sampled_from([[tree, text], {text: tree}, {"a": tree, "b": [text]}]))
-    redaction = Redaction([secret, *SECRETS])
+    redaction = Redactor([secret, *SECRETS])
     for shown in (redaction.value([tree, text]), redaction.known([tree, text]), [redaction.text(text)]):
         for leaf in leaves(shown):
             assert secret not in leaf
@@ -154,20 +154,20 @@ def test_a_known_secret_never_comes_out_wherever_it_is_and_in_whatever_form(data
 
 @given(JSON, st.integers(64, 3000))
 def test_a_copy_keeps_to_its_budget_and_a_small_one_is_equal(value: Any, budget: int) -> None:
-    copy = Redaction().value([value, "x" * 5000, {"y" * 300: list(range(100))}], budget)
+    copy = Redactor().value([value, "x" * 5000, {"y" * 300: list(range(100))}], budget)
     assert len(json.dumps(copy)) <= budget
     small = {"text": "hello", "n": [1, 2.5, None, True], "o": {"a": {}}}
-    assert Redaction().value(small) == small
+    assert Redactor().value(small) == small
 
 
 def test_what_is_long_is_shortened_with_its_size() -> None:
-    copy = Redaction().value({"s": "x" * 12345, "l": list(range(1000)), "n": 10**5000, "t": "short"})
+    copy = Redactor().value({"s": "x" * 12345, "l": list(range(1000)), "n": 10**5000, "t": "short"})
     assert copy["s"] == "x" * 200 + "… (12,345 characters)"
     assert copy["l"][:3] == [0, 1, 2]
     assert copy["l"][-1] == "… 968 more"
     assert copy["n"] == "… (a number of 16,610 bits)"
     assert copy["t"] == "short"
-    many = Redaction().value({str(n): n for n in range(1000)})
+    many = Redactor().value({str(n): n for n in range(1000)})
     assert many["…"] == "968 more"
 
 
@@ -192,7 +192,7 @@ def test_a_line_of_a_secret_of_several_lines_is_a_secret() -> None:
 
 
 def test_short_values_are_words() -> None:
-    assert Redaction(["yes", "true", ""]).text("yes, it is true") == "yes, it is true"
+    assert Redactor(["yes", "true", ""]).text("yes, it is true") == "yes, it is true"
 
 
 def test_a_value_that_is_deep_is_cut_and_one_that_is_no_json_is_named() -> None:

@@ -4,10 +4,10 @@ import base64
 
 import pytest
 
-from mcp_hub.security.redaction import MASK, Redaction
-from mcp_hub.security.redaction.telltale import is_secret_value
+from mcp_hub.security.redaction import MASK, Redactor
+from mcp_hub.security.redaction.heuristics import is_secret_value
 
-REDACTION = Redaction()
+REDACTION = Redactor()
 LONG = "Ab3dEf6hIj9lMn2pQr5tUv8xYz1B"
 JWT = ".".join(
     base64.urlsafe_b64encode(part).rstrip(b"=").decode()

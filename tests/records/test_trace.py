@@ -22,11 +22,12 @@ from mcp_hub.errors import (
     UpstreamAnswered,
 )
 from mcp_hub.policy import Call, Chain, Json, Next, unknown_name
-from mcp_hub.policy.trace import Trace, approximate_size
+from mcp_hub.policy.call_record import approximate_size
+from mcp_hub.policy.trace import Trace
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import LARGE
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
-from mcp_hub.security.redaction import Redaction
+from mcp_hub.security.redaction import Redactor
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +65,7 @@ class Traced:
         self.records: list[Json] = []
         self.ticks = 0.0
         self.trace = Trace(
-            self.records.append, Redaction([SECRET]), clock=self.clock, now=lambda: 1_700_000_000.125, **options
+            self.records.append, Redactor([SECRET]), clock=self.clock, now=lambda: 1_700_000_000.125, **options
         )
         self.chain = Chain((self.trace, Doing(outcome)), self.upstream)
 
@@ -156,7 +157,7 @@ async def test_an_error_result_of_a_tool_is_told_apart_from_a_good_one() -> None
     assert traced.records[0]["verdict"] == "tool_error"
 
 
-async def test_an_exception_nobody_expected_costs_one_call_and_leaves_one_traceback(
+async def test_an_unexpected_exception_fails_one_call_and_logs_one_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     traced = Traced(ZeroDivisionError("oh"))
@@ -169,11 +170,11 @@ async def test_an_exception_nobody_expected_costs_one_call_and_leaves_one_traceb
     assert await traced.run(a_call({})) is OK
 
 
-async def test_a_sink_that_fails_costs_no_call() -> None:
+async def test_a_failing_sink_fails_no_call() -> None:
     def broken(record: Json) -> None:
         raise OSError("full")
 
-    chain = Chain((Trace(broken, Redaction()),), Traced().upstream)
+    chain = Chain((Trace(broken, Redactor()),), Traced().upstream)
     assert await chain.run(a_call({})) is OK
     await asyncio.sleep(0)
 
@@ -205,7 +206,7 @@ async def test_an_error_of_any_size_loses_the_secrets_it_quotes(size: int) -> No
     assert caught.value.error["message"] == f"{'x' * size} *** ***"
 
 
-async def test_a_call_that_is_cancelled_while_its_error_is_looked_through_is_recorded() -> None:
+async def test_a_call_that_is_cancelled_while_its_error_is_redacted_is_recorded() -> None:
     traced = Traced(UpstreamAnswered({"code": -32000, "message": "x" * (LARGE + 1)}))
     running = asyncio.ensure_future(traced.chain.run(a_call()))
     await asyncio.sleep(0)
@@ -221,7 +222,7 @@ async def test_a_result_that_is_no_error_passes_untouched() -> None:
     assert await Traced(result).chain.run(a_call({})) is result
 
 
-async def test_a_name_that_leads_nowhere_is_recorded_with_the_rule_that_hides_it() -> None:
+async def test_an_unknown_name_is_recorded_with_the_rule_that_hides_it() -> None:
     traced = Traced()
     traced.trace.unknown("tools/call", "up__x", "handshake", None, "blacklist")
     traced.trace.unknown("resources/read", "a://b?token=abc", "handshake", "me", "unknown")
@@ -240,7 +241,7 @@ class Session:
     """What a caller is known by in the handshake era: some object."""
 
 
-async def test_a_caller_has_one_label_that_says_nothing_of_who_it_is() -> None:
+async def test_a_caller_has_one_label_that_does_not_identify_it() -> None:
     traced = Traced()
     one, other = Session(), Session()
     for caller in (one, other, one, "", "alice@example.org", "alice@example.org", None, ("a", 1)):
@@ -257,7 +258,7 @@ async def test_arguments_can_be_left_out_and_a_trace_without_a_sink_writes_nothi
     traced = Traced(arguments=False)
     await traced.run(a_call({"text": "x"}))
     assert "arguments" not in traced.records[0]
-    assert await Chain((Trace(None, Redaction()),), traced.upstream).run(a_call({})) is OK
+    assert await Chain((Trace(None, Redactor()),), traced.upstream).run(a_call({})) is OK
 
 
 async def test_names_notes_and_errors_are_bounded() -> None:
@@ -269,7 +270,7 @@ async def test_names_notes_and_errors_are_bounded() -> None:
     assert len(json.dumps(record)) < 12_000
 
 
-async def test_the_kind_of_what_was_used_is_told_by_its_method() -> None:
+async def test_the_kind_of_a_record_follows_from_the_method() -> None:
     traced = Traced()
     route = Route("up", RESOURCES, "a://b")
     await traced.run(Call("resources/read", "a://b", route, {"uri": "a://b"}, "modern", Envelope()))

@@ -231,7 +231,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A002-7": (
         f"{_FOLDERS}::test_sets_of_the_file_come_first_and_profiles_may_name_those_of_the_folder",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
-        f"{_SERVED}::test_a_member_that_no_server_has_fails_the_check_and_is_told_when_serving",
+        f"{_SERVED}::test_a_member_that_no_server_has_fails_check_and_is_a_warning_of_serve",
     ),
     "A002-8": (
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
@@ -261,7 +261,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A002-16": (
         "faults/test_every_fault.py::test_a_fault_costs_only_the_calls_of_its_own_server",
         "chaos/test_chaos.py::test_every_promise_is_kept_while_servers_die_hang_and_lie",
-        "records/test_trace.py::test_an_exception_nobody_expected_costs_one_call_and_leaves_one_traceback",
+        "records/test_trace.py::test_an_unexpected_exception_fails_one_call_and_logs_one_traceback",
     ),
     "A002-17": (
         "records/test_calls_are_recorded.py::test_every_call_is_a_record_whatever_came_of_it",
@@ -301,12 +301,12 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A003-7": (
         f"{_URLS}::test_a_guarded_url_is_refused_however_it_is_written",
-        f"{_URLS}::test_what_only_looks_like_one_is_let_through",
+        f"{_URLS}::test_lookalikes_of_guarded_urls_are_let_through",
     ),
     "A003-8": (
-        f"{_GUARD}::test_a_scrape_of_a_dataset_is_answered_with_the_sentence_and_nobody_is_asked",
+        f"{_GUARD}::test_scraping_a_dataset_is_refused_with_the_message_and_reaches_no_server",
         f"{_GUARD}::test_a_guarded_tool_is_guarded_under_another_name",
-        f"{_GUARD}::test_words_tools_and_urls_of_the_guard_are_settings",
+        f"{_GUARD}::test_message_tools_and_urls_of_the_guard_are_settings",
     ),
     "A003-9": (f"{_BY_SERVER}::test_it_is_what_an_orchestrator_asks_for",),
     "A003-10": (f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",),
@@ -316,7 +316,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A003-12": (
         f"{_BY_SERVER}::test_names_are_unique_and_what_is_wrong_is_said",
-        "config/test_entries.py::test_what_does_not_fit_is_named_with_its_key",
+        "config/test_entries.py::test_an_invalid_value_is_reported_with_its_key",
     ),
     "A003-13": (
         f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
@@ -326,7 +326,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A003-15": (f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",),
     "A003-16": (
         "peers/test_playwright_mcp_keeps_its_session.py::test_the_second_call_sees_what_the_first_has_done",
-        "config/test_entries.py::test_a_browser_is_one_for_each_client",
+        "config/test_entries.py::test_a_browser_has_a_session_for_each_client",
         f"{_BY_SERVER}::test_playwright_is_one_session_that_is_made_when_it_is_first_used",
     ),
     "A003-17": (f"{_BY_SERVER}::test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice",),
@@ -362,21 +362,21 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "config/test_diagnostics.py::test_a_blacklist_by_server_takes_one_tool_as_it_takes_a_list",
     ),
     "A003-24": (
-        f"{_GUARD}::test_a_scrape_of_a_dataset_is_answered_with_the_sentence_and_nobody_is_asked",
+        f"{_GUARD}::test_scraping_a_dataset_is_refused_with_the_message_and_reaches_no_server",
         f"{_FALLBACK}::test_a_redirect_inside_the_fallback_is_guarded",
     ),
     "A003-25": (
         f"{_URLS}::test_a_guarded_url_is_refused_however_it_is_written",
         f"{_URLS}::test_no_disguise_gets_a_guarded_url_through",
         f"{_URLS}::test_more_urls_can_be_denied_and_some_allowed",
-        "guard/test_readings_of_clients.py::test_what_a_client_would_take_from_there_is_refused",
+        "guard/test_readings_of_clients.py::test_urls_that_clients_read_as_guarded_are_refused",
     ),
     "A003-26": (
-        f"{_GUARD}::test_a_scrape_of_a_dataset_is_answered_with_the_sentence_and_nobody_is_asked",
+        f"{_GUARD}::test_scraping_a_dataset_is_refused_with_the_message_and_reaches_no_server",
         f"{_BY_SERVER}::test_a_guarded_url_is_answered_with_the_sentence_as_the_result",
     ),
     "A003-27": (
-        f"{_GUARD}::test_guarded_tools_say_the_rule_and_guarded_resources_are_not_there",
+        f"{_GUARD}::test_guarded_tools_describe_the_rule_and_guarded_resources_are_hidden",
         f"{_GUARD}::test_a_guarded_uri_is_not_readable_through_a_template_either",
         f"{_GUARD}::test_guarded_links_are_dropped_from_search_results",
     ),
@@ -414,7 +414,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A003-34": (
         "records/test_no_secret_is_written.py::test_no_fault_brings_a_secret_to_stderr_an_error_or_a_disk",
-        "records/test_redaction.py::test_what_stands_under_a_telling_key_is_hidden",
+        "records/test_redaction.py::test_the_value_of_a_secret_key_is_hidden",
         "records/test_redaction.py::test_a_known_secret_never_comes_out_wherever_it_is_and_in_whatever_form",
     ),
     "A003-35": (
@@ -423,7 +423,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A003-37": (
         f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
-        "cli/test_what_is_printed.py::test_an_unknown_tool_comes_with_what_may_be_meant_and_who_is_not_there",
+        "cli/test_what_is_printed.py::test_the_error_for_an_unknown_tool_has_similar_names_and_missing_servers",
     ),
     # -- 004 -------------------------------------------------------------------------------------------------
     "A004-1": (
@@ -456,7 +456,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A004-10": (
         f"{_ACCESS}::test_filters_hold_at_listing_and_at_the_call",
         f"{_ACCESS}::test_a_tool_that_appears_after_an_allow_list_was_written_stays_hidden",
-        "config/test_entries.py::test_what_does_not_fit_is_named_with_its_key",
+        "config/test_entries.py::test_an_invalid_value_is_reported_with_its_key",
     ),
     "A004-11": (
         _ON_BOTH,

@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.config.entry_rules import PostProcessStep
 from mcp_hub.config.models import Server
-from mcp_hub.config.rules import PostProcess
 from mcp_hub.errors import ResultTooLarge, ToolFailed
 from mcp_hub.policy import Call
-from mcp_hub.policy.long_results import META_KEY, LongResults
+from mcp_hub.policy.long_results import META_KEY, LongResults, shortened_content, shortened_values
 from mcp_hub.policy.shape_result import NOTE, WHOLE, ShapeResult
-from mcp_hub.policy.shortening import shortened_content, shortened_values
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
@@ -202,27 +201,27 @@ async def test_a_long_meta_is_read_in_pages_too() -> None:
 @pytest.mark.anyio
 async def test_a_question_of_the_server_is_no_result_and_stays_as_it_is() -> None:
     question = {"resultType": "input_required", "inputRequests": {"x": {"params": {"message": "y" * 5000}}}}
-    steps = (PostProcess(step="json"), PostProcess(step="shaping:any"))
+    steps = (PostProcessStep(step="json"), PostProcessStep(step="shaping:any"))
     assert await shaped(question, max_result_bytes=100, postprocess=steps) is question
 
 
 @pytest.mark.parametrize(
     "step",
     [
-        PostProcess(step="json", arguments={"path": "a..b"}),
-        PostProcess(step="json", arguments={"path": "a[x]"}),
-        PostProcess(step="json", arguments={"path": 3}),
-        PostProcess(step="json", arguments={"path": "a[0]"}),
-        PostProcess(step="json", arguments={"path": "a.missing"}),
-        PostProcess(step="json", arguments={"paht": "a"}),
-        PostProcess(step="truncate", arguments={"max_char": 3}),
-        PostProcess(step="truncate", arguments={"max_chars": -1}),
-        PostProcess(step="select_text", arguments={"x": 1}),
+        PostProcessStep(step="json", arguments={"path": "a..b"}),
+        PostProcessStep(step="json", arguments={"path": "a[x]"}),
+        PostProcessStep(step="json", arguments={"path": 3}),
+        PostProcessStep(step="json", arguments={"path": "a[0]"}),
+        PostProcessStep(step="json", arguments={"path": "a.missing"}),
+        PostProcessStep(step="json", arguments={"paht": "a"}),
+        PostProcessStep(step="truncate", arguments={"max_char": 3}),
+        PostProcessStep(step="truncate", arguments={"max_chars": -1}),
+        PostProcessStep(step="select_text", arguments={"x": 1}),
     ],
     ids=str,
 )
 @pytest.mark.anyio
-async def test_a_step_with_wrong_arguments_withholds_the_result(step: PostProcess) -> None:
+async def test_a_step_with_wrong_arguments_withholds_the_result(step: PostProcessStep) -> None:
     with pytest.raises(ToolFailed) as failed:
         await shaped({"content": [], "structuredContent": {"a": "text"}}, postprocess=(step,))
     assert step.step in failed.value.message
@@ -240,7 +239,7 @@ async def test_a_step_with_wrong_arguments_withholds_the_result(step: PostProces
 @pytest.mark.anyio
 async def test_json_takes_a_part_of_the_first_text_that_is_json(value: Any, path: str, found: str) -> None:
     texts = [{"type": "text", "text": text} for text in ("no JSON", json.dumps(value))]
-    step = PostProcess(step="json", arguments={"path": path})
+    step = PostProcessStep(step="json", arguments={"path": path})
     result = await shaped({"content": texts}, postprocess=(step,))
     assert [block["text"] for block in result["content"]] == [found]
 
@@ -248,13 +247,13 @@ async def test_json_takes_a_part_of_the_first_text_that_is_json(value: Any, path
 @pytest.mark.anyio
 async def test_json_leaves_an_error_of_the_server_alone() -> None:
     error = {"content": [{"type": "text", "text": "no such file"}], "isError": True}
-    assert await shaped(error, postprocess=(PostProcess(step="json", arguments={"path": "a"}),)) == error
+    assert await shaped(error, postprocess=(PostProcessStep(step="json", arguments={"path": "a"}),)) == error
 
 
 def test_a_tool_whose_results_are_changed_promises_no_output_schema() -> None:
     wire = {"name": "t", "inputSchema": {}, "outputSchema": ROWS}
     for step, stays in (("truncate", True), ("json", False), ("select_text", False), ("shaping:any", False)):
-        server = Server(id="a", namespace="", transport="stdio", command="x", postprocess=(PostProcess(step=step),))
+        server = Server(id="a", namespace="", transport="stdio", command="x", postprocess=(PostProcessStep(step=step),))
         policy = ShapeResult({"a": server}, LongResults(lambda: 0.0), None, lambda route: wire)  # type: ignore[arg-type]
         (item,) = policy.shape([Item(Route("a", TOOLS, "t"), "t", wire)])
         assert ("outputSchema" in item.wire) is stays
@@ -274,7 +273,7 @@ def test_a_tool_whose_results_are_changed_promises_no_output_schema() -> None:
 async def test_truncate_says_how_much_of_all_texts_is_missing(most: int, shown: list[str]) -> None:
     image = {"type": "image", "mimeType": "image/png", "data": "AA=="}
     blocks = [{"type": "text", "text": text} for text in ("hello", "world", "!!!")]
-    step = PostProcess(step="truncate", arguments={"max_chars": most})
+    step = PostProcessStep(step="truncate", arguments={"max_chars": most})
     result = await shaped({"content": [*blocks, image]}, postprocess=(step,))
     assert [block["text"] for block in result["content"][:-1]] == shown
     assert result["content"][-1] == image

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from mcp_hub.servers.builtin.convert import MEMORY, Converter, Document
-from mcp_hub.servers.local.results import ToolRefused
+from mcp_hub.servers.builtin.converter import MEMORY, Converter, SourceDocument
+from mcp_hub.servers.local.tool_results import ToolRefused
 from tests.fakes.client import PATIENCE
 from tests.scrape.documents import pdf
 from tests.scrape.site import refused, scraper, serving
@@ -92,7 +92,7 @@ async def test_the_process_sees_no_secret_of_the_environment(monkeypatch: pytest
         monkeypatch.setenv(name, "a-secret")
     monkeypatch.setenv("MCP_HUB_RUN", "run:1:web:")
     async with converter() as made:
-        await made.convert(Document(b"text", "text/plain"), PATIENCE)
+        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
         (process,) = workers()
         seen = process.environ()
     assert "a-secret" not in seen.values()
@@ -102,11 +102,11 @@ async def test_the_process_sees_no_secret_of_the_environment(monkeypatch: pytest
 
 async def test_a_process_is_used_again_and_there_are_never_more_than_two() -> None:
     async with converter() as made:
-        await made.convert(Document(b"text", "text/plain"), PATIENCE)
+        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
         (first,) = workers()
-        await made.convert(Document(b"text", "text/plain"), PATIENCE)
+        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
         assert workers() == [first]
-        many = [made.convert(Document(b"%d" % number, "text/plain"), PATIENCE) for number in range(12)]
+        many = [made.convert(SourceDocument(b"%d" % number, "text/plain"), PATIENCE) for number in range(12)]
         texts = [done.markdown for done in await asyncio.gather(*many)]
         assert texts == [str(number) for number in range(12)]
         assert first in workers()
@@ -115,13 +115,13 @@ async def test_a_process_is_used_again_and_there_are_never_more_than_two() -> No
 
 async def test_a_process_that_has_died_meanwhile_is_replaced() -> None:
     async with converter() as made:
-        await made.convert(Document(b"text", "text/plain"), PATIENCE)
+        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
         (first,) = workers()
         first.kill()
         async with asyncio.timeout(PATIENCE):
             while first.is_running():
                 await asyncio.sleep(0.02)
-        assert (await made.convert(Document(b"again", "text/plain"), PATIENCE)).markdown == "again"
+        assert (await made.convert(SourceDocument(b"again", "text/plain"), PATIENCE)).markdown == "again"
         assert first not in workers()
 
 
@@ -129,14 +129,14 @@ async def test_a_document_that_takes_all_memory_is_an_error_and_the_next_one_wor
     wide = "a," * 10_000 + "\n" + "x\n" * 40_000  # as a table: 400 million cells
     async with converter(memory=500_000_000) as made:
         with pytest.raises(ToolRefused) as refusal:
-            await made.convert(Document(wide.encode(), "text/csv"), PATIENCE)
+            await made.convert(SourceDocument(wide.encode(), "text/csv"), PATIENCE)
         assert refusal.value.code == "tool_error"
-        assert (await made.convert(Document(b"again", "text/plain"), PATIENCE)).markdown == "again"
+        assert (await made.convert(SourceDocument(b"again", "text/plain"), PATIENCE)).markdown == "again"
 
 
 async def test_markdown_without_measure_is_cut() -> None:
     async with converter() as made:
-        done = await made.convert(Document(b"word " * 3_000_000, "text/plain"), PATIENCE)
+        done = await made.convert(SourceDocument(b"word " * 3_000_000, "text/plain"), PATIENCE)
     assert 8_000_000 < len(done.markdown) < 9_000_000
     assert done.markdown.startswith("word word")
 

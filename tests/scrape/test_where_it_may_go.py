@@ -11,9 +11,9 @@ from yarl import URL
 
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.url_rules import UrlRules
-from mcp_hub.servers.builtin.fetch import Fetcher
+from mcp_hub.servers.builtin.page_fetcher import Fetcher
 from mcp_hub.servers.builtin.settings import Settings
-from mcp_hub.servers.local.results import ToolRefused
+from mcp_hub.servers.local.tool_results import ToolRefused
 from tests.fakes.client import StdioClient
 from tests.scrape.site import Site, refused, scrape, scraper, serving, source
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcp_hub.cli.progress import outcomes
+from mcp_hub.cli.report import connect_all
 from mcp_hub.config import load_config
-from mcp_hub.hub.engine import Hub
+from mcp_hub.hub.engine import Engine
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.security.screening import Flag, flags_of_item, flags_of_text, foreign_names, is_distinct
 from mcp_hub.text import printable
@@ -51,15 +51,15 @@ async def clean_corpus(directory: Path) -> AsyncIterator[list[Said]]:
         path = place.tmp / "clean.json"
         path.touch(mode=0o600)
         path.write_text(json.dumps({"servers": {n: SERVERS_BY_NAME[n].entry(place) for n in SERVERS} | _more()}))
-        async with Hub(load_config(path)) as hub:
-            await outcomes(hub)
+        async with Engine(load_config(path)) as hub:
+            await connect_all(hub)
             absent = {one.server.id: one.error for one in hub.upstreams.values() if one.error is not None}
             if absent:
                 raise RuntimeError(f"not there: {absent}; run scripts/peers")
             yield list(_said(hub))
 
 
-def _said(hub: Hub) -> Iterator[Said]:
+def _said(hub: Engine) -> Iterator[Said]:
     for id, upstream in hub.upstreams.items():
         for kind in KINDS:
             for wire in upstream.lists.items.get(kind, ()):

@@ -55,14 +55,14 @@ def assert_plain(text: str) -> None:
         ["call", "a__plain", "--args", json.dumps({"text": HOSTILE}), "--explain"],
     ],
 )  # fmt: skip
-def test_no_command_prints_what_a_server_would_have_a_terminal_do(tmp_path: Path, command: list[str]) -> None:
+def test_no_command_prints_control_sequences_of_a_server(tmp_path: Path, command: list[str]) -> None:
     for mode in ("enforce", "warn") if command == ["check"] else ("off",):
         done = run(*command, "--config", str(write_config(tmp_path, servers(tmp_path), pins=mode)))
         assert_plain(done.stdout + done.stderr)
         assert done.stdout or done.stderr
 
 
-def test_what_was_pinned_is_shown_without_it(tmp_path: Path) -> None:
+def test_pins_are_shown_without_control_sequences(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, servers(tmp_path)))
     assert run("pin", "--config", config).returncode == 1  # `dying` is not there
     for option in ("--show", "--diff"):
@@ -72,7 +72,7 @@ def test_what_was_pinned_is_shown_without_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_log_and_the_records_are_one_line_each_and_plain(tmp_path: Path) -> None:
+async def test_lines_of_log_and_records_are_single_and_without_control_sequences(tmp_path: Path) -> None:
     """T22: a line end in the name of a tool makes no second record."""
     calls = tmp_path / "calls.jsonl"
     root = {"call_log": {"file": str(calls)}, "list_wait": 20}

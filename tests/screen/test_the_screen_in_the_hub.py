@@ -66,7 +66,7 @@ async def test_by_default_descriptions_pass_unchanged_and_names_with_hidden_char
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_in_quarantine_what_is_flagged_is_as_if_it_did_not_exist(tmp_path: Path, modern: bool) -> None:
+async def test_a_flagged_item_in_quarantine_looks_like_one_that_does_not_exist(tmp_path: Path, modern: bool) -> None:
     async with serving(tmp_path, "quarantine", modern=modern) as client:
         assert await listed(client) == CLEAN
         argument = {"argument": {"name": "who", "value": "v"}}
@@ -119,7 +119,7 @@ async def test_rules_can_be_chosen_one_by_one_and_items_let_through(tmp_path: Pa
         assert await listed(client) == shown
 
 
-async def test_what_one_server_says_counts_for_it_alone(tmp_path: Path) -> None:
+async def test_findings_about_one_server_do_not_affect_others(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     servers = {"a": entry(tmp_path, screen="off"), "b": entry(tmp_path / "b")}
     async with hub(tmp_path, servers, screen="quarantine", list_wait=20) as client:
@@ -132,7 +132,7 @@ async def test_a_description_of_the_users_own_is_not_the_servers(tmp_path: Path)
         assert await client.tool_names() == ["a__add", "a__look"]
 
 
-async def test_a_tool_that_turns_bad_is_taken_away_and_one_that_mends_comes_back(tmp_path: Path) -> None:
+async def test_a_tool_is_hidden_when_it_turns_bad_and_served_again_when_it_is_repaired(tmp_path: Path) -> None:
     changed = tool("Says that the lists have changed.", name="changed")
     path = tmp_path / "lists.json"
     async with hub(
@@ -151,7 +151,7 @@ async def test_a_tool_that_turns_bad_is_taken_away_and_one_that_mends_comes_back
             assert await client.tool_names() == names
 
 
-async def test_a_kept_catalog_is_screened_like_a_live_one(tmp_path: Path) -> None:
+async def test_a_cached_catalog_is_screened_like_a_live_one(tmp_path: Path) -> None:
     server = {**entry(tmp_path), "lazy": True}
     server["args"] = [*server["args"], "--record", str(tmp_path / "record")]
     async with hub(tmp_path, {"a": server}, screen="off", list_wait=20) as client:
@@ -173,7 +173,7 @@ async def test_poisoned_instructions_pass_only_where_they_are_not_in_quarantine(
         assert ("Ignore all previous" in said) is passed
 
 
-async def test_praise_and_names_of_other_tools_are_reported_and_never_a_reason(tmp_path: Path) -> None:
+async def test_praise_and_names_of_other_tools_are_only_reported(tmp_path: Path) -> None:
     """T15: a hub cannot see intent."""
     (tmp_path / "b").mkdir()
     praising = [tool("The best tool available. Calls send_mail for you.", name="add")]
@@ -225,7 +225,7 @@ def test_explain_names_the_rule(tmp_path: Path) -> None:
     "screen",
     ["loud", {"mode": "loud"}, {"quarantine": ["nothing"]}, {"ignore": ["nothing"]}, {"max_description": 0}, 5],
 )
-def test_a_setting_that_means_nothing_is_an_error_of_the_file(tmp_path: Path, screen: Any) -> None:
+def test_an_unknown_rule_is_an_error_of_the_file(tmp_path: Path, screen: Any) -> None:
     for root, more in (({"screen": screen}, {}), ({}, {"screen": screen})):
         done = run("check", "--config", str(write_config(tmp_path, {"a": fake(**more)}, **root)))
         assert done.returncode == 2

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from mcp_hub.config.listen import Unread
+from mcp_hub.config.listen import UnreadLimits
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream.app import App
-from mcp_hub.downstream.backlog import Backlog
+from mcp_hub.downstream.admission import Gate
+from mcp_hub.downstream.app import App, serve_network
 from mcp_hub.downstream.callers import Caller, Send
-from mcp_hub.downstream.network import serve_network
-from mcp_hub.downstream.security import Gate
+from mcp_hub.downstream.quotas import Backlog
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND
 from mcp_hub.protocol import era as eras
 
@@ -41,7 +40,7 @@ class ScriptedDispatcher:
         self.release = asyncio.Event()
         """Lets every `wait` finish."""
         self.closing = asyncio.Event()
-        self.unread = Unread()
+        self.unread = UnreadLimits()
         self.backlog = Backlog(lambda: self.unread)
         tools = {"regional": {"name": "regional", "inputSchema": REGIONAL}}
         self.refused: list[dict[str, Any]] = []
@@ -70,10 +69,7 @@ class ScriptedDispatcher:
         elif message["method"] == eras.CANCELLED:
             caller.cancel(message["params"]["requestId"])
 
-    def broken(self, caller: Caller, request_id: Any = None) -> dict[str, Any]:
-        return {"jsonrpc": "2.0", "id": request_id, "error": {"code": INVALID_REQUEST, "message": "broken"}}
-
-    async def answer(self, caller: Caller, message: dict[str, Any], send: Send) -> dict[str, Any]:
+    async def answer(self, caller: Caller, message: dict[str, Any], send: Send, era: eras.Era) -> dict[str, Any]:
         self.asked.append(message["method"])
         task = asyncio.current_task()
         assert task is not None
@@ -87,13 +83,17 @@ class ScriptedDispatcher:
             caller.in_flight.pop(message["id"], None)
         return {"jsonrpc": "2.0", "id": message["id"], **member}
 
+    def broken(self, caller: Caller, request_id: Any = None) -> dict[str, Any]:
+        error = {"code": INVALID_REQUEST, "message": "Not a JSON-RPC message."}
+        return {"jsonrpc": "2.0", "id": request_id, "error": error}
+
     async def _member(self, caller: Caller, message: dict[str, Any], send: Send) -> dict[str, Any]:
         method, params = message["method"], message.get("params") or {}
-        modern = eras.is_modern(params)
+        modern = eras.era_of(message) == "modern"
         complete = {"resultType": "complete"} if modern else {}
         capabilities = {"tools": {"listChanged": True}}
         if method == "initialize":
-            caller.protocol_version = eras.negotiated(params.get("protocolVersion"))
+            caller.protocol_version = eras.negotiated_revision(params.get("protocolVersion"))
             info = {"name": "scripted", "version": "0"}
             version = caller.protocol_version
             return {"result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}}

@@ -15,7 +15,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream.security import Gate, check_listener
+from mcp_hub.downstream.admission import Gate, check_listener
 from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +89,7 @@ async def test_a_client_of_the_older_transport_is_served_through_a_proxy(tmp_pat
             assert result.content[0].text == "hello"  # type: ignore[union-attr]
 
 
-async def test_without_the_setting_the_answer_says_which_it_is(tmp_path: Path) -> None:
+async def test_a_refused_host_names_the_setting_that_would_allow_it(tmp_path: Path) -> None:
     async with behind_proxy(tmp_path) as url, bearer() as http:
         answer = await http.post(f"{url}/mcp", json={})
         assert answer.status_code == 421
@@ -104,7 +104,7 @@ async def test_a_public_name_needs_a_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["https://hub.example", "hub.example/mcp", "", "a b", "hub.example:port"])
-async def test_what_is_no_host_is_refused(tmp_path: Path, name: str) -> None:
+async def test_an_invalid_public_host_is_refused(tmp_path: Path, name: str) -> None:
     config = write_config(tmp_path, {"up": fake()})
     async with spawned([*HUB, "serve", "--http", "--public-host", name, "--config", str(config)]) as hub:
         assert await hub.exited() == 2
@@ -112,7 +112,7 @@ async def test_what_is_no_host_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_the_public_name_adds_its_host_and_its_pages_and_nothing_else() -> None:
-    from mcp_hub.config.secret_str import SecretStr
+    from mcp_hub.config.field_types import SecretStr
 
     gate = Gate(Listen(public_host=("hub.example", "ported.example:8443"), token=SecretStr(TOKEN)))
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.downstream import answers, event_log
-from mcp_hub.downstream.event_log import MAX_KEPT, MAX_STREAMS, EventLog, Streams, Total
+from mcp_hub.downstream import event_stream, responses
+from mcp_hub.downstream.event_stream import MAX_KEPT, MAX_STREAMS, EventLog, RetentionBudget, SessionStreams
 from tests.fakes.client import PATIENCE, fake
 from tests.hub.test_over_a_network import network_hub, sdk
 from tests.serve.scripted import HANG_BOUND, Connection, Served, call, connected, fetch, initialized, request, serving
@@ -39,7 +39,7 @@ async def back(served: Served, session: Lines, last: str) -> AsyncIterator[Conne
         yield connection
 
 
-async def test_the_answer_waits_for_the_client_to_come_back_and_ends_the_stream() -> None:
+async def test_a_resumed_stream_brings_the_answer_and_ends() -> None:
     async with serving() as served:
         session = await initialized(served)
         last = await lost(served, session)
@@ -50,7 +50,7 @@ async def test_the_answer_waits_for_the_client_to_come_back_and_ends_the_stream(
         assert not served.dispatcher.cancelled.is_set()
 
 
-async def test_the_answer_that_comes_later_is_written_to_whoever_has_come_back() -> None:
+async def test_an_answer_after_the_resumption_is_written_to_the_resumed_stream() -> None:
     async with serving() as served:
         session = await initialized(served)
         async with back(served, session, await lost(served, session)) as connection:
@@ -58,7 +58,7 @@ async def test_the_answer_that_comes_later_is_written_to_whoever_has_come_back()
             assert "result" in (await connection.event())[1]
 
 
-async def test_what_was_written_and_did_not_arrive_is_written_again_in_order() -> None:
+async def test_events_that_did_not_arrive_are_written_again_in_order() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
         connection.send(request(served, "POST", "/mcp", session, call("progress", {"steps": 5})))
@@ -73,7 +73,7 @@ async def test_what_was_written_and_did_not_arrive_is_written_again_in_order() -
         assert [first, *(each["params"]["progress"] for each in rest[:4])] == [0, 1, 2, 3, 4]
 
 
-async def test_of_two_that_come_back_to_one_stream_the_newer_gets_it() -> None:
+async def test_the_newer_of_two_resumptions_gets_the_stream() -> None:
     async with serving() as served:
         session = await initialized(served)
         last = await lost(served, session)
@@ -83,7 +83,7 @@ async def test_of_two_that_come_back_to_one_stream_the_newer_gets_it() -> None:
             assert "result" in (await newer.event())[1]
 
 
-async def test_equal_ids_of_two_sessions_lead_each_to_its_own() -> None:
+async def test_equal_event_ids_of_two_sessions_resume_their_own_streams() -> None:
     async with serving() as served:
         one, other = await initialized(served), await initialized(served)
         ids = [await lost(served, session) for session in (one, other)]
@@ -97,7 +97,7 @@ async def test_equal_ids_of_two_sessions_lead_each_to_its_own() -> None:
 
 
 @pytest.mark.parametrize("last", ["", "x", "1", "9-1", "1-99", "-1-1", "1-1-1", "0-7", "1" * 5000 + "-1", "1-²"])
-async def test_a_place_there_is_not_is_refused(last: str) -> None:
+async def test_resuming_from_an_unknown_event_is_refused(last: str) -> None:
     async with serving() as served:
         session = await initialized(served)
         await lost(served, session)
@@ -106,8 +106,8 @@ async def test_a_place_there_is_not_is_refused(last: str) -> None:
         assert (answer.status, answer.json["error"]["code"]) == (400, -32600)
 
 
-async def test_a_call_nobody_comes_back_for_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Streams.leave, "__defaults__", (0.01,))
+async def test_a_call_that_is_not_resumed_in_time_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SessionStreams.keep, "__defaults__", (0.01,))
     async with serving() as served:
         session = await initialized(served)
         last = await lost(served, session)
@@ -115,7 +115,7 @@ async def test_a_call_nobody_comes_back_for_is_cancelled(monkeypatch: pytest.Mon
         assert (await fetch(served, "GET", "/mcp", [*session, ("Last-Event-ID", last)])).status == 400
 
 
-async def test_the_end_of_a_session_is_the_end_of_what_was_kept_for_it() -> None:
+async def test_closing_a_session_drops_its_kept_streams() -> None:
     async with serving() as served:
         session = await initialized(served)
         await lost(served, session)
@@ -123,17 +123,17 @@ async def test_the_end_of_a_session_is_the_end_of_what_was_kept_for_it() -> None
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
 
 
-async def test_a_call_that_says_nothing_for_a_while_gets_a_place_to_come_back_to(
+async def test_a_silent_call_gets_a_stream_with_an_event_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answers, "PRIME_AFTER", 0.01)
+    monkeypatch.setattr(responses, "PRIME_AFTER", 0.01)
     async with serving() as served:
         session = await initialized(served)
         async with connected(served) as connection:
             connection.send(request(served, "POST", "/mcp", session, call("wait")))
             assert (await connection.head()).headers["content-type"] == "text/event-stream"
             data = await connection.chunk()
-            assert data == b"id: 1-0\nretry: %d\ndata: \n\n" % event_log.RETRY
+            assert data == b"id: 1-0\nretry: %d\ndata: \n\n" % event_stream.RETRY
         async with back(served, session, "1-0") as connection:
             served.dispatcher.release.set()
             assert "result" in (await connection.event())[1]
@@ -147,7 +147,7 @@ async def test_clients_of_earlier_revisions_get_no_event_without_a_message() -> 
         assert (await connection.chunk()).startswith(b"id: 1-1\ndata: {")
 
 
-async def test_what_the_hub_says_unasked_meanwhile_is_there_when_the_client_comes_back() -> None:
+async def test_unsolicited_messages_wait_for_the_resumption_of_the_standing_stream() -> None:
     async with serving() as served:
         session = await initialized(served)
         notify = served.dispatcher.joined[0].notify
@@ -165,7 +165,7 @@ async def test_what_the_hub_says_unasked_meanwhile_is_there_when_the_client_come
             assert [(await standing.event())[1] for _ in range(2)] == changed
 
 
-async def test_of_an_answer_that_was_no_stream_nothing_is_kept() -> None:
+async def test_a_non_stream_response_is_not_kept_for_resumption() -> None:
     async with serving() as served:
         session = await initialized(served)
         for number in range(3):
@@ -175,7 +175,7 @@ async def test_of_an_answer_that_was_no_stream_nothing_is_kept() -> None:
         assert len(kept.streams._logs) == len(kept.streams._given_up) == len(kept.streams._timers) == 0
 
 
-async def test_of_a_call_that_has_ended_its_stream_is_kept_and_not_its_result() -> None:
+async def test_an_ended_call_keeps_its_stream_and_not_its_result() -> None:
     async with serving() as served:
         session = await initialized(served)
         await lost(served, session)
@@ -189,11 +189,11 @@ async def test_of_a_call_that_has_ended_its_stream_is_kept_and_not_its_result() 
         assert kept.streams._given_up == {}
 
 
-async def test_what_is_kept_is_bounded() -> None:
+async def test_the_events_kept_for_resumption_are_bounded() -> None:
     given_up: list[int] = []
-    streams = Streams(Total())
+    streams = SessionStreams(RetentionBudget())
     for number in range(MAX_STREAMS + 3):
-        streams.leave(streams.new(), lambda number=number: given_up.append(number))
+        streams.keep(streams.new(), lambda number=number: given_up.append(number))
     assert given_up == [0, 1, 2]
     log = EventLog(1)
     for step in range(MAX_KEPT + 10):
@@ -206,14 +206,14 @@ async def test_what_is_kept_is_bounded() -> None:
     assert len(given_up) == MAX_STREAMS + 3
 
 
-async def test_of_all_sessions_together_the_stream_left_longest_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_log, "MAX_TOTAL", 100)
-    total, given_up = Total(), []
+async def test_above_the_total_bound_the_stream_left_first_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "MAX_TOTAL", 100)
+    total, given_up = RetentionBudget(), []
     for name in ("a", "b", "c"):
-        streams = Streams(total)
+        streams = SessionStreams(total)
         log = streams.new()
         log.put({"text": "x" * 60})
-        streams.leave(log, lambda name=name: given_up.append(name))
+        streams.keep(log, lambda name=name: given_up.append(name))
     assert given_up == ["a", "b"]
 
 

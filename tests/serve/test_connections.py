@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.downstream import connection as connections
+from mcp_hub.transport.http1 import server_connection
 from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import (
     BOTH,
@@ -39,7 +39,7 @@ async def rest(connection: Connection) -> bytes:
 # --- one after the other -----------------------------------------------------------------------------------------
 
 
-async def test_requests_that_are_sent_ahead_are_answered_in_their_order() -> None:
+async def test_pipelined_requests_are_answered_in_order() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
         connection.send(request(served, "POST", "/mcp", session, call("wait", {"text": "first"})))
@@ -51,11 +51,11 @@ async def test_requests_that_are_sent_ahead_are_answered_in_their_order() -> Non
         assert (await connection.response()).json["id"] == 2
 
 
-async def test_more_requests_than_are_parsed_ahead_are_all_answered() -> None:
+async def test_more_pipelined_requests_than_are_parsed_at_once_are_all_answered() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", await initialized(served), call("wait")))
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
-        many = 4 * connections.PIECE // len(get())
+        many = 4 * server_connection.PIECE // len(get())
         connection.send(get() * many + get("/nothing"))
         served.dispatcher.release.set()
         assert (await connection.response()).status == 200
@@ -63,7 +63,7 @@ async def test_more_requests_than_are_parsed_ahead_are_all_answered() -> None:
         assert (await connection.response()).status == 404
 
 
-async def test_nothing_is_answered_behind_a_request_that_closes() -> None:
+async def test_requests_after_connection_close_are_not_answered() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(get(head="Connection: close\r\n") + get() + b"no http")
         answer = await connection.response()
@@ -71,7 +71,7 @@ async def test_nothing_is_answered_behind_a_request_that_closes() -> None:
         assert await rest(connection) == b""
 
 
-async def test_the_body_of_a_request_that_closes_may_come_later() -> None:
+async def test_the_body_of_a_request_with_connection_close_may_come_later() -> None:
     async with serving() as served, connected(served) as connection:
         whole = request(served, "POST", "/mcp", [*BOTH, ("Connection", "close")], message("initialize", {}))
         connection.send(whole[:-5])
@@ -81,7 +81,7 @@ async def test_the_body_of_a_request_that_closes_may_come_later() -> None:
         assert await rest(connection) == b""
 
 
-async def test_what_is_no_request_is_said_to_be_none_after_the_answers_before_it() -> None:
+async def test_invalid_http_gets_an_error_after_the_replies_before_it() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
         connection.send(request(served, "POST", "/mcp", session, call("wait", {"text": "first"})) + get() + b"\0\0\0\0")
@@ -92,7 +92,7 @@ async def test_what_is_no_request_is_said_to_be_none_after_the_answers_before_it
         assert await rest(connection) == b""
 
 
-async def test_what_is_no_request_ends_a_stream_that_is_open() -> None:
+async def test_invalid_http_ends_an_open_stream() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(get("/mcp", "".join(f"{name}: {value}\r\n" for name, value in await initialized(served))))
         assert (await connection.head()).status == 200
@@ -104,7 +104,7 @@ async def test_what_is_no_request_ends_a_stream_that_is_open() -> None:
 
 
 async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "KEEP_CONNECTION", 0.05)
+    monkeypatch.setattr(server_connection, "KEEP_CONNECTION", 0.05)
     async with serving() as served, connected(served) as connection:
         connection.send(get())
         assert (await connection.response()).status == 200
@@ -161,7 +161,7 @@ async def test_every_answer_is_dated() -> None:
         b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n{}",
     ],
 )
-async def test_a_head_that_is_not_sound_ends_its_connection(text: bytes) -> None:
+async def test_an_invalid_head_ends_its_connection(text: bytes) -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(text + get())
         said = await rest(connection)
@@ -171,7 +171,7 @@ async def test_a_head_that_is_not_sound_ends_its_connection(text: bytes) -> None
 
 async def test_a_head_beyond_its_bound_is_refused_however_it_comes() -> None:
     async with serving() as served, connected(served) as connection:
-        connection.send(get() + get(head=f"X-Long: {'x' * 2 * connections.MAX_HEAD}\r\n"))
+        connection.send(get() + get(head=f"X-Long: {'x' * 2 * server_connection.MAX_HEAD}\r\n"))
         assert (await connection.response()).status == 200
         assert (await connection.head()).status == 431
         assert await connection.ended()
@@ -192,7 +192,7 @@ def sized(size: int, body: bytes = b"") -> bytes:
 @pytest.mark.parametrize("body", [b"", b"{}"])
 @pytest.mark.parametrize("before", [b"", b"first", b"behind the first"], ids=["alone", "second", "in one piece"])
 async def test_the_bound_of_a_head_holds_to_the_byte(piece: int, body: bytes, before: bytes) -> None:
-    for size, status in ((connections.MAX_HEAD, 200), (connections.MAX_HEAD + 1, 431)):
+    for size, status in ((server_connection.MAX_HEAD, 200), (server_connection.MAX_HEAD + 1, 431)):
         async with serving() as served, connected(served) as connection:
             data = sized(size, body)
             assert data.index(b"\r\n\r\n") + 4 == size
@@ -217,8 +217,8 @@ async def test_a_head_of_98_kb_is_refused() -> None:
         assert await connection.ended()
 
 
-async def test_a_head_that_does_not_come_to_its_end_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_DEADLINE", 0.05)
+async def test_a_head_that_is_never_complete_is_answered_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.05)
     async with serving() as served, connected(served) as connection:
         connection.send(get()[:-4])
         assert (await connection.head()).status == 408
@@ -282,7 +282,7 @@ async def test_a_body_in_chunks_is_put_together() -> None:
         assert (await connection.response()).json["result"]["content"][0]["text"] == text
 
 
-async def test_what_follows_a_body_in_chunks_is_no_header() -> None:
+async def test_trailers_do_not_become_headers() -> None:
     async with serving() as served, connected(served) as connection:
         session = await initialized(served)
         connection.send(in_chunks(BOTH, host="") + chunked(call("echo"), b"Host: localhost\r\n"))
@@ -293,15 +293,15 @@ async def test_what_follows_a_body_in_chunks_is_no_header() -> None:
     assert "tools/call" not in served.dispatcher.asked
 
 
-async def test_what_follows_a_body_in_chunks_is_bounded() -> None:
+async def test_trailers_are_bounded() -> None:
     async with serving() as served, connected(served) as connection:
-        connection.send(in_chunks(BOTH) + chunked(call("echo"))[:-2] + b"X: " + b"x" * 3 * connections.MAX_HEAD)
+        connection.send(in_chunks(BOTH) + chunked(call("echo"))[:-2] + b"X: " + b"x" * 3 * server_connection.MAX_HEAD)
         assert (await connection.head()).status == 431
         assert await connection.ended()
         assert served.dispatcher.asked == []
 
 
-async def test_a_body_that_breaks_off_in_what_is_no_chunk_is_not_taken() -> None:
+async def test_a_body_with_an_invalid_chunk_is_refused() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(in_chunks(await initialized(served)) + b"2\r\n{}\r\n")
         assert (await fetch(served, "GET", "/healthz")).status == 200
@@ -310,7 +310,7 @@ async def test_a_body_that_breaks_off_in_what_is_no_chunk_is_not_taken() -> None
     assert "tools/call" not in served.dispatcher.asked
 
 
-async def test_a_client_that_asks_before_its_body_is_told_to_go_on() -> None:
+async def test_a_client_that_expects_100_continue_gets_it() -> None:
     async with serving() as served, connected(served) as connection:
         whole = request(served, "POST", "/mcp", [*BOTH, ("Expect", "100-continue")], message("initialize", {}))
         head, _, body = whole.partition(b"\r\n\r\n")
@@ -320,7 +320,7 @@ async def test_a_client_that_asks_before_its_body_is_told_to_go_on() -> None:
         assert (await connection.response()).status == 200
 
 
-async def test_a_client_that_asks_before_a_body_that_is_refused_is_told_only_that() -> None:
+async def test_a_refused_body_gets_no_100_continue() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n")
         connection.send(b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
@@ -336,7 +336,7 @@ async def test_a_body_that_is_refused_is_read_so_that_the_next_request_is_answer
         assert (await connection.response()).status == 200
 
 
-async def test_the_offer_of_another_protocol_is_passed_over_and_the_body_is_read() -> None:
+async def test_an_upgrade_is_ignored_and_the_body_is_read() -> None:
     async with serving() as served, connected(served) as connection:
         offer = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAE")]
         session = await initialized(served)
@@ -350,7 +350,7 @@ async def test_the_offer_of_another_protocol_is_passed_over_and_the_body_is_read
         assert served.dispatcher.asked.count("tools/call") == 1
 
 
-async def test_many_offers_of_another_protocol_are_passed_over() -> None:
+async def test_many_upgrades_are_ignored() -> None:
     async with serving() as served, connected(served) as connection:
         many = 500
         connection.send(get(head="Connection: upgrade\r\nUpgrade: x\r\n") * many + get("/nothing"))
@@ -396,9 +396,9 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_body_that_nobody_wants_yet_is_not_read_on() -> None:
-    from mcp_hub.downstream.http import MAX_UNASKED
-    from mcp_hub.downstream.listener import Listener
+async def test_reading_pauses_while_nobody_asks_for_the_body() -> None:
+    from mcp_hub.transport.http1.exchange import MAX_UNASKED
+    from mcp_hub.transport.http1.listener import Listener
 
     wanted = asyncio.Event()
     bodies: list[bytes] = []
@@ -406,17 +406,17 @@ async def test_a_body_that_nobody_wants_yet_is_not_read_on() -> None:
     async def handler(request: Any, reply: Any) -> None:
         await wanted.wait()
         bodies.append(await request.body(10_000_000))
-        await reply.whole(202)
+        await reply.send(202)
 
-    connection, line = Listener(handler, 1)(), Line()
+    connection, line = server_connection.ServerConnection(Listener(handler, 1)), Line()
     connection.connection_made(line)
     size = 20 * MAX_UNASKED
     connection.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
     fed = 0
     while line.reading:
-        connection.data_received(b"x" * connections.PIECE)
-        fed += connections.PIECE
-    assert MAX_UNASKED <= fed <= MAX_UNASKED + connections.PIECE
+        connection.data_received(b"x" * server_connection.PIECE)
+        fed += server_connection.PIECE
+    assert MAX_UNASKED <= fed <= MAX_UNASKED + server_connection.PIECE
     await turns()
     wanted.set()
     await turns()
@@ -428,21 +428,21 @@ async def test_a_body_that_nobody_wants_yet_is_not_read_on() -> None:
     connection.connection_lost(None)
 
 
-async def test_requests_sent_ahead_stop_the_reading_and_are_parsed_within_a_bound() -> None:
-    from mcp_hub.downstream.listener import Listener
+async def test_pipelined_requests_pause_reading_and_are_bounded() -> None:
+    from mcp_hub.transport.http1.listener import Listener
 
     turn = asyncio.Event()
 
     async def handler(request: Any, reply: Any) -> None:
         await turn.wait()
-        await reply.whole(202)
+        await reply.send(202)
 
-    connection, line = Listener(handler, 1)(), Line()
+    connection, line = server_connection.ServerConnection(Listener(handler, 1)), Line()
     connection.connection_made(line)
-    many = 16 * connections.PIECE // len(get())
+    many = 16 * server_connection.PIECE // len(get())
     connection.data_received(get() * many)
     assert not line.reading
-    assert len(connection._waiting) <= connections.PIECE // len(get()) + 1
+    assert len(connection._waiting) <= server_connection.PIECE // len(get()) + 1
     turn.set()
     async with asyncio.timeout(HANG_BOUND):
         while line.said.count(b"HTTP/1.1 202") < many:
@@ -451,8 +451,8 @@ async def test_requests_sent_ahead_stop_the_reading_and_are_parsed_within_a_boun
     connection.connection_lost(None)
 
 
-async def test_what_comes_behind_the_last_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_SPILL", 100_000)
+async def test_bytes_after_the_last_request_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_connection, "MAX_SPILL", 100_000)
     async with serving() as served, connected(served) as connection:
         lines = [*await initialized(served), ("Connection", "close")]
         connection.send(request(served, "POST", "/mcp", lines, call("hang")))

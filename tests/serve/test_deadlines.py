@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mcp_hub.downstream.deadline import Deadline
-from mcp_hub.downstream.patience import Patience
+from mcp_hub.downstream.responses import TimeoutQueue
+from mcp_hub.transport.http1.send_buffer import LazyTimer
 from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import HANG_BOUND
 
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_deadline_that_comes_nearer_passes_first() -> None:
     passed = asyncio.Event()
-    deadline = Deadline(passed.set)
+    deadline = LazyTimer(passed.set)
     deadline.set(1000.0)
     deadline.set(0.01)
     await asyncio.wait_for(passed.wait(), HANG_BOUND)
 
 
-async def test_a_deadline_that_was_put_off_passes_once_and_then() -> None:
+async def test_a_deadline_that_was_put_off_passes_once_at_its_new_time() -> None:
     order: list[str] = []
     done = asyncio.Event()
 
@@ -30,7 +30,7 @@ async def test_a_deadline_that_was_put_off_passes_once_and_then() -> None:
         order.append("late")
         done.set()
 
-    deadline, between = Deadline(late), Deadline(lambda: order.append("between"))
+    deadline, between = LazyTimer(late), LazyTimer(lambda: order.append("between"))
     deadline.set(0.01)
     between.set(0.03)
     deadline.set(0.06)
@@ -43,7 +43,7 @@ async def test_a_deadline_that_was_put_off_passes_once_and_then() -> None:
 
 async def test_a_deadline_that_was_cleared_does_not_pass() -> None:
     passed, after = asyncio.Event(), asyncio.Event()
-    deadline, later = Deadline(passed.set), Deadline(after.set)
+    deadline, later = LazyTimer(passed.set), LazyTimer(after.set)
     deadline.set(0.01)
     deadline.clear()
     later.set(0.05)
@@ -57,10 +57,10 @@ async def test_a_deadline_that_was_cleared_does_not_pass() -> None:
     assert not passed.is_set()
 
 
-async def test_patience_ends_in_the_order_of_beginning_and_not_for_what_has_ended() -> None:
+async def test_timeouts_pass_in_the_order_of_beginning_unless_they_were_ended() -> None:
     late: list[str] = []
     last = asyncio.Event()
-    patience = Patience(lambda: 0.02)
+    patience = TimeoutQueue(lambda: 0.02)
     for name in "abc":
         patience.begin(name, lambda name=name: late.append(name))  # type: ignore[misc]
     patience.end("b")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream import half_closed
+from mcp_hub.transport.http1 import send_buffer
 from tests.loops import anyio_backend  # noqa: F401
 from tests.network.test_tls import certificate
 from tests.serve.scripted import (
@@ -45,7 +45,7 @@ async def session_of(served: Served) -> list[tuple[str, str]]:
     return [*JSON_ONLY, (await initialized(served))[-1]]
 
 
-async def test_a_client_that_ends_its_half_gets_the_answer_and_then_the_end() -> None:
+async def test_a_half_closed_client_gets_its_answer_and_then_the_end() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", await session_of(served), call("wait", {"text": "late"})))
         connection.writer.write_eof()
@@ -57,7 +57,7 @@ async def test_a_client_that_ends_its_half_gets_the_answer_and_then_the_end() ->
         assert not served.dispatcher.cancelled.is_set()
 
 
-async def test_requests_sent_ahead_are_all_answered_behind_the_end_of_the_client_s_half() -> None:
+async def test_pipelined_requests_of_a_half_closed_client_are_all_answered() -> None:
     async with serving() as served, connected(served) as connection:
         lines = await session_of(served)
         connection.send(b"".join(request(served, "POST", "/mcp", lines, call("echo", {}, each)) for each in range(5)))
@@ -66,7 +66,7 @@ async def test_requests_sent_ahead_are_all_answered_behind_the_end_of_the_client
         assert await connection.ended()
 
 
-async def test_a_stream_that_begins_later_comes_whole() -> None:
+async def test_a_half_closed_client_gets_a_whole_stream_that_begins_later() -> None:
     async with serving() as served, connected(served) as connection:
         lines, body = modern("tools/call", {"name": "progress", "_meta": {}})
         connection.send(request(served, "POST", "/mcp", lines, body))
@@ -92,8 +92,8 @@ async def test_a_client_that_has_gone_ends_its_call(reset: bool) -> None:
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
 
 
-async def test_a_client_that_goes_after_it_has_ended_its_half_ends_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(half_closed, "LAST_LOOK", 0.02)
+async def test_a_half_closed_client_that_goes_cancels_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send_buffer, "LAST_LOOK", 0.02)
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", await session_of(served), call("hang")))
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
@@ -103,7 +103,7 @@ async def test_a_client_that_goes_after_it_has_ended_its_half_ends_its_call(monk
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
 
 
-async def test_half_of_a_request_is_not_waited_for() -> None:
+async def test_a_half_closed_client_with_an_incomplete_request_is_closed() -> None:
     async with serving() as served, connected(served) as connection:
         lines = await session_of(served)
         whole = request(served, "POST", "/mcp", lines, call("wait", {"text": "first"}))
@@ -120,7 +120,7 @@ async def test_half_of_a_request_is_not_waited_for() -> None:
         assert await connection.ended()
 
 
-async def test_over_tls_a_client_that_ends_has_gone(tmp_path: Path) -> None:
+async def test_over_tls_a_half_closed_client_has_gone(tmp_path: Path) -> None:
     import ssl
 
     tls = certificate(tmp_path)
@@ -135,7 +135,7 @@ async def test_over_tls_a_client_that_ends_has_gone(tmp_path: Path) -> None:
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
 
 
-async def test_a_client_of_http_1_0_that_ends_has_gone() -> None:
+async def test_a_half_closed_client_of_http_1_0_has_gone() -> None:
     async with serving() as served, connected(served) as connection:
         lines = await session_of(served)
         whole = request(served, "POST", "/mcp", lines, call("hang")).replace(b"HTTP/1.1", b"HTTP/1.0", 1)

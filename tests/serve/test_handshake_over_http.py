@@ -7,7 +7,7 @@ import pytest
 
 from mcp_hub import errors
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream import event_stream, sessions
+from mcp_hub.downstream import event_stream, handshake
 from tests.serve.scripted import (
     BOTH,
     HANG_BOUND,
@@ -74,7 +74,7 @@ async def test_delete_ends_a_session_with_its_calls_and_its_stream() -> None:
 
 
 async def test_sessions_are_bounded_and_the_idle_ones_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_SESSIONS", 2)
+    monkeypatch.setattr(handshake, "MAX_SESSIONS", 2)
     now = 0.0
     async with serving() as served:
         served.app.streamable.handshake.sessions._clock = lambda: now
@@ -83,7 +83,7 @@ async def test_sessions_are_bounded_and_the_idle_ones_go_first(monkeypatch: pyte
         second = await initialized(served)
         refused = await fetch(served, "POST", "/mcp", BOTH, message("initialize", {}))
         assert (refused.status, refused.code) == (503, errors.Overloaded.rpc_code)
-        now = sessions.IDLE_TIMEOUT + 0.5
+        now = handshake.IDLE_TIMEOUT + 0.5
         await initialized(served)
         assert (await fetch(served, "POST", "/mcp", first, call("echo"))).status == 404
         assert (await fetch(served, "POST", "/mcp", second, call("echo"))).status == 200
@@ -97,7 +97,7 @@ async def test_a_session_with_an_open_stream_is_not_idle() -> None:
         session = await initialized(served)
         standing.send(request(served, "GET", "/mcp", session))
         await standing.head()
-        now = 2 * sessions.IDLE_TIMEOUT
+        now = 2 * handshake.IDLE_TIMEOUT
         table.forget_idle()
         assert len(table) == 1
 
@@ -154,7 +154,7 @@ BODIES: list[tuple[bytes, int]] = [
 
 
 @pytest.mark.parametrize(("body", "code"), BODIES, ids=lambda value: str(value)[:40])
-async def test_a_body_that_is_no_message_is_refused_and_the_next_one_served(body: bytes, code: int) -> None:
+async def test_a_body_that_is_not_a_message_is_refused_and_the_next_one_served(body: bytes, code: int) -> None:
     async with serving() as served:
         session = await initialized(served)
         answer = await fetch(served, "POST", "/mcp", session, body)
@@ -300,14 +300,14 @@ async def test_a_silent_answer_becomes_a_stream_with_comments(monkeypatch: pytes
         assert "result" in event[1]
 
 
-async def test_a_client_that_goes_away_without_a_place_to_come_back_to_cancels_its_call() -> None:
+async def test_a_client_that_goes_without_an_event_id_cancels_its_call() -> None:
     async with serving() as served:
         session = await initialized(served)
         async with connected(served) as connection:
             connection.send(request(served, "POST", "/mcp", session, call("hang")))
             await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
-        await asyncio.wait_for(served.app.streamable.answers.drained(), HANG_BOUND)
+        await asyncio.wait_for(served.app.streamable.responder.drained(), HANG_BOUND)
 
 
 async def test_a_call_its_client_has_cancelled_ends_without_an_answer() -> None:
@@ -321,7 +321,9 @@ async def test_a_call_its_client_has_cancelled_ends_without_an_answer() -> None:
         assert (answer.status, answer.body) == (202, b"")
 
 
-async def test_a_bug_is_a_500_that_says_nothing_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_error_is_a_500_without_details_and_ends_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with serving() as served:
         session = await initialized(served)
         answer = await fetch(served, "POST", "/mcp", session, call("boom"))
@@ -359,7 +361,7 @@ async def test_a_session_has_one_standing_stream_at_a_time() -> None:
         assert (await fetch(served, "GET", "/mcp", [*JSON_ONLY, session[-1]])).status == 406
 
 
-async def test_requests_of_one_session_run_side_by_side() -> None:
+async def test_requests_of_one_session_run_concurrently() -> None:
     async with serving() as served, connected(served) as slow:
         session = await initialized(served)
         slow.send(request(served, "POST", "/mcp", session, call("wait", {"text": "slow"}, 1)))

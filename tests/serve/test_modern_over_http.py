@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from mcp_hub import errors
-from mcp_hub.downstream import event_stream
-from mcp_hub.downstream import modern as modern_era
+from mcp_hub.downstream import event_stream, streamable
 from mcp_hub.protocol import era as eras
 from tests.serve.scripted import (
     BOTH,
@@ -151,7 +150,7 @@ async def test_closing_the_response_cancels_the_request() -> None:
         await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
 
 
-async def test_a_cancelled_notification_of_somebody_cancels_nothing() -> None:
+async def test_a_cancelled_notification_cancels_nothing_in_the_modern_era() -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", *tool("wait")))
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
@@ -190,7 +189,7 @@ async def test_a_silent_subscription_is_kept_open(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_the_requests_of_one_principal_at_the_same_time_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modern_era, "MAX_IN_FLIGHT", 1)
+    monkeypatch.setattr(streamable, "MAX_IN_FLIGHT", 1)
     async with serving() as served, connected(served) as first:
         first.send(request(served, "POST", "/mcp", *tool("wait")))
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)

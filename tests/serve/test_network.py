@@ -10,8 +10,8 @@ import pytest
 
 from mcp_hub import errors
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream import network
 from mcp_hub.errors import HubError
+from mcp_hub.transport.http1 import listening_sockets
 from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import (
     HANG_BOUND,
@@ -27,14 +27,14 @@ from tests.serve.scripted import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_port_zero_tells_the_port_that_was_found() -> None:
+async def test_port_zero_reports_the_port_that_was_chosen() -> None:
     async with serving() as served:
         assert served.port != 0
         assert served.url == f"http://127.0.0.1:{served.port}"
 
 
 async def test_localhost_is_served_on_loopback_only_and_on_one_port() -> None:
-    sockets = await network.bind(Listen(host="localhost", port=0))
+    sockets = await listening_sockets.bind(Listen(host="localhost", port=0))
     try:
         names = [each.getsockname() for each in sockets]
         assert {name[0] for name in names} <= {"127.0.0.1", "::1"}
@@ -50,10 +50,10 @@ async def test_a_name_that_is_not_loopback_here_needs_a_token(monkeypatch: pytes
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", elsewhere, raising=False)
     with pytest.raises(HubError, match=r"listen\.token"):
-        await network.bind(Listen(host="localhost", port=0))
+        await listening_sockets.bind(Listen(host="localhost", port=0))
 
 
-async def test_a_port_in_use_is_said_in_words() -> None:
+async def test_a_port_in_use_is_explained() -> None:
     async with serving() as served:
         with pytest.raises(HubError, match=r"listen\.port"):
             async with serving(Listen(port=served.port)):
@@ -76,7 +76,7 @@ async def test_a_listener_that_may_not_or_cannot_start_says_why(listen: Listen, 
             pass
 
 
-async def test_signals_stay_with_whoever_has_them() -> None:
+async def test_serving_leaves_signal_handlers_alone() -> None:
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     async with serving():
         assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
@@ -101,7 +101,7 @@ async def test_a_stop_lets_the_running_calls_finish_and_takes_no_new_ones() -> N
         await asyncio.wait_for(asyncio.shield(served.task), HANG_BOUND)
 
 
-async def test_what_is_not_done_after_the_grace_is_cancelled_and_told_so() -> None:
+async def test_calls_still_running_after_the_grace_are_cancelled_and_answered() -> None:
     async with serving(grace=0.05) as served, connected(served) as calling, connected(served) as listening:
         session = await initialized(served)
         calling.send(request(served, "POST", "/mcp", session, call("hang")))
@@ -117,7 +117,7 @@ async def test_what_is_not_done_after_the_grace_is_cancelled_and_told_so() -> No
         assert served.dispatcher.left == served.dispatcher.joined
 
 
-async def test_neither_idle_nor_deaf_clients_hold_up_the_end() -> None:
+async def test_idle_and_non_reading_clients_do_not_delay_the_shutdown() -> None:
     async with serving(grace=0.05) as served, connected(served) as idle, connected(served) as silent:
         session = await initialized(served)
         idle.send(request(served, "GET", "/healthz"))
@@ -140,14 +140,14 @@ async def test_a_cancelled_server_leaves_its_port() -> None:
         served.task.cancel()
         await asyncio.wait({served.task}, timeout=HANG_BOUND)
         assert served.task.cancelled()
-        sockets = await network.bind(Listen(port=port))
+        sockets = await listening_sockets.bind(Listen(port=port))
         sockets[0].close()
 
 
-async def test_one_connection_too_many_is_told_at_once_and_its_place_is_free_again(
+async def test_one_connection_too_many_is_refused_at_once_and_its_slot_freed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(network, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 2)
     async with serving() as served, connected(served) as first:
         first.send(request(served, "GET", "/healthz"))
         assert (await first.response()).status == 200
@@ -168,7 +168,7 @@ async def test_one_connection_too_many_is_told_at_once_and_its_place_is_free_aga
 def test_connections_leave_descriptors_for_everything_else() -> None:
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}));"
-        "from mcp_hub.downstream.network import connections_possible;"
+        "from mcp_hub.transport.http1.listening_sockets import connections_possible;"
         "print(connections_possible(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
 

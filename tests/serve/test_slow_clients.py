@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mcp_hub.config.listen import Unread
-from mcp_hub.downstream import backlog, http, sending
-from mcp_hub.downstream import connection as connections
-from mcp_hub.downstream.outbox import MAX_BYTES, MAX_WAITING, Outbox
+from mcp_hub.config.listen import UnreadLimits
+from mcp_hub.downstream import quotas
+from mcp_hub.downstream.event_stream import MAX_BYTES, MAX_WAITING, Outbox
+from mcp_hub.transport.http1 import exchange, send_buffer, server_connection
 from tests.loops import anyio_backend  # noqa: F401
 from tests.serve.scripted import (
     BOTH,
@@ -87,10 +87,10 @@ async def test_a_client_that_does_not_read_its_answer_holds_up_nobody() -> None:
 
 
 async def test_a_client_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "STALLED_AFTER", 0.05)
+    monkeypatch.setattr(exchange, "STALLED_AFTER", 0.05)
     given_up = asyncio.Event()
-    give_up = http.Reply.give_up
-    monkeypatch.setattr(http.Reply, "give_up", lambda reply: (give_up(reply), given_up.set()))
+    give_up = exchange.HttpReply.give_up
+    monkeypatch.setattr(exchange.HttpReply, "give_up", lambda reply: (give_up(reply), given_up.set()))
     async with serving() as served, narrow(served) as deaf:
         deaf.send(request(served, "POST", "/mcp", await initialized(served), call("progress", FLOOD)))
         await deaf.head()
@@ -101,7 +101,7 @@ async def test_a_client_that_never_reads_is_given_up(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_whole_answer_that_nobody_reads_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "UNREAD_DEADLINE", 0.05)
+    monkeypatch.setattr(send_buffer, "UNREAD_DEADLINE", 0.05)
     async with serving() as served, narrow(served) as deaf:
         large = call("echo", {"text": "x" * 1_000_000, "repeated": 32})  # more than the buffers of any system take
         deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -130,7 +130,7 @@ async def test_an_sse_client_that_does_not_read_may_not_ask_for_more() -> None:
 
 LARGE = {"text": "x" * 1000, "repeated": 16_000}
 """An answer of 16 MB: more than the buffers of any system take."""
-ROOM = Unread(caller=24_000_000, total=64_000_000)
+ROOM = UnreadLimits(caller=24_000_000, total=64_000_000)
 """For one such answer of a caller, and for several of all."""
 
 
@@ -193,7 +193,7 @@ async def test_a_client_that_reads_gets_large_answers_one_after_the_other() -> N
         assert served.dispatcher.backlog.waiting == 0
 
 
-async def test_where_all_is_full_the_connection_nobody_reads_is_dropped() -> None:
+async def test_above_the_total_bound_a_connection_that_does_not_read_is_dropped() -> None:
     now = 100.0
     async with serving() as served, narrow(served) as deaf, narrow(served) as other, connected(served) as reading:
         served.dispatcher.unread = ROOM
@@ -203,10 +203,10 @@ async def test_where_all_is_full_the_connection_nobody_reads_is_dropped() -> Non
             await each.head()
             each.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await unread(served, 20_000_000)
-        served.dispatcher.unread = Unread(caller=ROOM.caller, total=ROOM.caller)
+        served.dispatcher.unread = UnreadLimits(caller=ROOM.caller, total=ROOM.caller)
         reading.send(await asking(served, "handshake"))
         assert code((await reading.response()).json) == "overloaded"  # they may be about to read
-        now += backlog.STALLED
+        now += quotas.STALLED
         reading.send(await asking(served, "handshake"))
         assert code((await reading.response()).json) is None
         deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
@@ -233,10 +233,10 @@ async def test_an_sse_client_that_does_not_read_is_refused_more_of_what_is_large
         assert sorted(str(code(answer)) for answer in answers) == ["None", "overloaded", "overloaded"]
 
 
-async def test_requests_that_wait_for_their_turn_are_bounded_too() -> None:
+async def test_pipelined_large_requests_are_bounded() -> None:
     large = {"text": "x" * 3_000_000, "repeated": 0}
     async with serving() as served, connected(served) as first, connected(served) as second:
-        served.dispatcher.unread = Unread(caller=4_000_000, total=64_000_000)
+        served.dispatcher.unread = UnreadLimits(caller=4_000_000, total=64_000_000)
         session = await initialized(served)
         first.send(request(served, "POST", "/mcp", session, call("wait", large, 1)))
         await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
@@ -249,8 +249,8 @@ async def test_requests_that_wait_for_their_turn_are_bounded_too() -> None:
         assert served.dispatcher.backlog.waiting == 0
 
 
-async def test_headers_that_trickle_end_at_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_DEADLINE", 0.05)
+async def test_slow_headers_end_at_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.05)
     async with serving() as served:
         for start in (b"", b"\r\n", b"POST /mcp HTTP/1.1\r\nHost: loc"):
             async with connected(served) as connection:
@@ -258,10 +258,10 @@ async def test_headers_that_trickle_end_at_their_deadline(monkeypatch: pytest.Mo
                 assert await connection.ended()
 
 
-async def test_a_connection_that_waits_for_its_answer_is_not_taken_for_a_trickle(
+async def test_a_connection_that_waits_for_its_answer_is_not_too_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_DEADLINE", 0.05)
+    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.05)
     passed = asyncio.Event()
     async with serving() as served, connected(served) as connection:
         connection.send(request(served, "POST", "/mcp", await initialized(served), call("wait")))
@@ -273,8 +273,8 @@ async def test_a_connection_that_waits_for_its_answer_is_not_taken_for_a_trickle
         assert (await connection.response()).status == 200
 
 
-async def test_a_body_that_trickles_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "BODY_DEADLINE", 0.05)
+async def test_a_slow_body_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "BODY_DEADLINE", 0.05)
     async with serving() as served, connected(served) as connection:
         whole = request(served, "POST", "/mcp", BOTH, message("initialize", {}))
         connection.send(whole[:-5])
@@ -298,7 +298,7 @@ async def test_long_headers_within_the_limit_are_served() -> None:
         assert (await fetch(served, "GET", "/healthz", [("X-Long", "x" * 30_000)])).status == 200
 
 
-async def test_many_slow_bodies_hold_up_nobody() -> None:
+async def test_many_slow_bodies_delay_no_other_client() -> None:
     async with serving() as served, contextlib.AsyncExitStack() as slow:
         session = await initialized(served)
         for _ in range(50):
@@ -310,7 +310,7 @@ async def test_many_slow_bodies_hold_up_nobody() -> None:
 @pytest.mark.parametrize(
     "data", [b"\x00\x01\x02", b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"]
 )
-async def test_what_is_no_http_ends_its_connection_only(data: bytes) -> None:
+async def test_invalid_http_ends_its_connection_only(data: bytes) -> None:
     async with serving() as served, connected(served) as connection:
         connection.send(data)
         async with asyncio.timeout(HANG_BOUND):

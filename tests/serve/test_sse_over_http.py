@@ -9,7 +9,7 @@ import pytest
 from mcp_hub import errors
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream import event_stream
-from mcp_hub.downstream.security import Gate
+from mcp_hub.downstream.admission import Gate
 from tests.serve.scripted import (
     BOTH,
     HANG_BOUND,
@@ -41,7 +41,7 @@ async def opened(served: Served, headers: list[tuple[str, str]] | None = None) -
         yield stream, where
 
 
-async def test_the_stream_tells_a_path_and_carries_the_answers() -> None:
+async def test_the_stream_names_the_path_for_posts_and_carries_the_answers() -> None:
     async with serving() as served, opened(served) as (stream, where):
         assert where.startswith("/messages?session_id=")
         assert len(where.partition("=")[2]) >= 22
@@ -70,7 +70,7 @@ async def test_one_stream_carries_requests_of_either_era() -> None:
         assert answers[2]["result"]["resultType"] == "complete"
 
 
-async def test_unasked_notifications_reach_the_stream() -> None:
+async def test_unsolicited_notifications_reach_the_stream() -> None:
     async with serving() as served, opened(served) as (stream, where):
         changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
         served.dispatcher.joined[0].notify(changed)
@@ -89,7 +89,7 @@ async def test_the_end_of_the_stream_cancels_what_runs_for_it() -> None:
         assert (await fetch(served, "POST", where, JSON, call("echo"))).status == 404
 
 
-async def test_messages_of_nobody_are_refused() -> None:
+async def test_messages_without_a_valid_session_are_refused() -> None:
     async with serving() as served, opened(served) as (_, where):
         assert (await fetch(served, "POST", "/messages", JSON, call("echo"))).status == 400
         assert (await fetch(served, "POST", "/messages?session_id=a&session_id=b", JSON, call("echo"))).status == 400

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream import connection as connections
-from mcp_hub.downstream import network
-from mcp_hub.downstream.places import NEWCOMER, SHARE, Places
-from mcp_hub.downstream.refusals import Refusals
+from mcp_hub.downstream.admission import RefusalLog
+from mcp_hub.transport.http1 import listening_sockets, server_connection
+from mcp_hub.transport.http1.listener import NEWCOMER, SHARE, ConnectionSlots
 from tests.loops import anyio_backend  # noqa: F401
 from tests.network.test_tls import certificate
 from tests.serve.scripted import (
@@ -74,7 +73,7 @@ async def silent(served: Served, count: int) -> AsyncIterator[list[Connection]]:
 async def test_hundreds_of_silent_connections_leave_a_client_its_place(
     monkeypatch: pytest.MonkeyPatch, listen: Listen
 ) -> None:
-    monkeypatch.setattr(network, "MAX_CONNECTIONS", PLACES)
+    monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", PLACES)
     async with serving(listen) as served, silent(served, 3 * PLACES) as strangers:
         for _ in range(5):
             async with visiting(served, listen) as client:
@@ -83,20 +82,20 @@ async def test_hundreds_of_silent_connections_leave_a_client_its_place(
         assert served.app.refusals.counts["crowded"] >= 2 * PLACES
 
 
-async def test_who_was_let_in_keeps_the_place_whatever_strangers_do(
+async def test_authenticated_connections_keep_their_slots_whatever_strangers_do(
     monkeypatch: pytest.MonkeyPatch, listen: Listen
 ) -> None:
-    monkeypatch.setattr(network, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 8)
     async with serving(listen) as served, visiting(served, listen) as client:
         assert await status(client, served) == 200
         async with silent(served, 40):
             assert await status(client, served) == 200
 
 
-async def test_where_all_places_are_those_of_clients_one_more_is_refused(
+async def test_a_connection_is_refused_if_authenticated_ones_have_all_slots(
     monkeypatch: pytest.MonkeyPatch, listen: Listen
 ) -> None:
-    monkeypatch.setattr(network, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 2)
     async with serving(listen) as served, visiting(served, listen) as first, visiting(served, listen) as second:
         assert [await status(each, served) for each in (first, second)] == [200, 200]
         async with connected(served) as third:
@@ -105,8 +104,10 @@ async def test_where_all_places_are_those_of_clients_one_more_is_refused(
         assert served.dispatcher.refused == [{"peer": "127.0.0.1", "cause": "full", "status": 503}]
 
 
-async def test_a_request_that_is_refused_lets_nobody_in(monkeypatch: pytest.MonkeyPatch, listen: Listen) -> None:
-    monkeypatch.setattr(network, "MAX_CONNECTIONS", 2)
+async def test_a_refused_request_does_not_authenticate_its_connection(
+    monkeypatch: pytest.MonkeyPatch, listen: Listen
+) -> None:
+    monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 2)
     async with serving(listen) as served, visiting(served, listen) as stranger:
         assert await status(stranger, served, token=False) == 401
         async with visiting(served, listen) as first, visiting(served, listen) as second:
@@ -117,17 +118,17 @@ async def test_a_request_that_is_refused_lets_nobody_in(monkeypatch: pytest.Monk
 async def test_a_connection_that_stays_silent_ends_at_its_deadline(
     monkeypatch: pytest.MonkeyPatch, listen: Listen
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_DEADLINE", 0.2)
+    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.2)
     async with serving(listen) as served, connected(served) as stranger:
         assert await stranger.ended()
         cause = "tls" if listen.tls is not None else "head_too_slow"
         assert served.dispatcher.refused == [{"peer": "127.0.0.1", "cause": cause, "status": None}]
 
 
-async def test_a_client_that_is_silent_behind_its_handshake_ends_at_the_same_deadline(
+async def test_a_client_that_is_silent_after_its_tls_handshake_ends_at_the_same_deadline(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_DEADLINE", 0.5)
+    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.5)
     tls = certificate(tmp_path)
 
     def everything_said(port: int) -> None:
@@ -145,7 +146,7 @@ async def test_a_client_that_is_silent_behind_its_handshake_ends_at_the_same_dea
         assert served.app.refusals.counts == {"head_too_slow": 1}
 
 
-async def test_a_silent_handshake_does_not_hold_up_the_end(tmp_path: Path) -> None:
+async def test_a_silent_tls_handshake_does_not_delay_the_shutdown(tmp_path: Path) -> None:
     listen = Listen.model_validate({"port": 0, "tls": certificate(tmp_path)})
     async with serving(listen, grace=0.05) as served, silent(served, 3):
         served.stop.set()
@@ -195,9 +196,9 @@ class Clock:
         return self.now
 
 
-def taken(places: Places, peers: list[str]) -> list[Line]:
+def taken(places: ConnectionSlots, peers: list[str]) -> list[Line]:
     lines = [Line() for _ in peers]
-    assert all(places.take(line, peer) is not None for line, peer in zip(lines, peers, strict=True))
+    assert all(places.acquire(line, peer) is not None for line, peer in zip(lines, peers, strict=True))
     return lines
 
 
@@ -207,7 +208,7 @@ def there(lines: list[Line]) -> int:
 
 def test_one_address_has_a_share_and_loses_its_own_oldest_beyond_it() -> None:
     clock = Clock()
-    places = Places(100, Refusals(), clock=clock)
+    places = ConnectionSlots(100, RefusalLog(), clock=clock)
     others, own = taken(places, ["192.0.2.1"] * 5), taken(places, ["192.0.2.7"] * (100 // SHARE))
     clock.now = NEWCOMER
     own += taken(places, ["192.0.2.7"] * 10)
@@ -216,14 +217,14 @@ def test_one_address_has_a_share_and_loses_its_own_oldest_beyond_it() -> None:
 
 
 def test_clients_that_start_together_are_not_taken_for_too_many() -> None:
-    places = Places(100, Refusals(), clock=Clock())
+    places = ConnectionSlots(100, RefusalLog(), clock=Clock())
     lines = taken(places, ["192.0.2.7"] * 100)
     assert there(lines) == 100
 
 
 def test_an_address_that_had_too_many_comes_back_to_its_share() -> None:
     clock = Clock()
-    places = Places(100, Refusals(), clock=clock)
+    places = ConnectionSlots(100, RefusalLog(), clock=clock)
     lines = taken(places, ["192.0.2.7"] * 100)
     for _ in range(100):
         clock.now += NEWCOMER
@@ -233,19 +234,19 @@ def test_an_address_that_had_too_many_comes_back_to_its_share() -> None:
 
 def test_addresses_of_one_ipv6_network_are_one() -> None:
     clock = Clock()
-    places = Places(100, Refusals(), clock=clock)
+    places = ConnectionSlots(100, RefusalLog(), clock=clock)
     lines = taken(places, [f"2001:db8::{number:x}" for number in range(100 // SHARE)])
     clock.now = NEWCOMER
     lines += taken(places, ["2001:db8::ffff:1", "2001:db8:0:1::1"])
     assert there(lines) == 100 // SHARE + 1
 
 
-def test_who_was_let_in_is_not_counted_in_the_share_of_the_address() -> None:
+def test_authenticated_connections_do_not_count_in_their_address_s_share() -> None:
     clock = Clock()
-    places = Places(100, Refusals(), clock=clock)
+    places = ConnectionSlots(100, RefusalLog(), clock=clock)
     known = [Line() for _ in range(90)]
     for line in known:
-        place = places.take(line, "192.0.2.7")
+        place = places.acquire(line, "192.0.2.7")
         assert place is not None
         places.let_in(place)
     clock.now = NEWCOMER
@@ -255,7 +256,7 @@ def test_who_was_let_in_is_not_counted_in_the_share_of_the_address() -> None:
 
 def test_a_trusted_proxy_has_no_share() -> None:
     clock = Clock()
-    places = Places(100, Refusals(), lambda peer: peer == "192.0.2.7", clock)
+    places = ConnectionSlots(100, RefusalLog(), lambda peer: peer == "192.0.2.7", clock)
     lines = taken(places, ["192.0.2.7"] * 90)
     clock.now = NEWCOMER
     lines += taken(places, ["192.0.2.7"] * 10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_hub.config.models import Listen
-from mcp_hub.downstream.security import Gate
+from mcp_hub.downstream.admission import Gate
 from tests.serve.scripted import BOTH, call, fetch, initialized, message, serving
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.observability.stalls import EVERY, STALL, Stalls, at_once, in_slices, in_thread
+from mcp_hub.observability.stalls import EVERY, STALL, StallMonitor, in_slices, in_thread, run_for
 from mcp_hub.protocol.frames import LARGE, weighs_more
 from tests.fakes.client import PATIENCE, check_stalls, spawned
 
@@ -25,8 +25,8 @@ def busy(seconds: float) -> None:
         pass
 
 
-async def test_a_loop_that_is_kept_is_told_of_with_how_long(caplog: pytest.LogCaptureFixture) -> None:
-    stalls = Stalls()
+async def test_a_blocked_loop_is_reported_with_its_duration(caplog: pytest.LogCaptureFixture) -> None:
+    stalls = StallMonitor()
     with caplog.at_level(logging.WARNING, "mcp_hub"):
         async with stalls.watched(), asyncio.timeout(PATIENCE):
             await asyncio.sleep(0)
@@ -37,8 +37,8 @@ async def test_a_loop_that_is_kept_is_told_of_with_how_long(caplog: pytest.LogCa
     assert "the event loop was kept" in caplog.text
 
 
-async def test_a_loop_that_waits_for_the_machine_makes_no_stall() -> None:
-    stalls = Stalls()
+async def test_waiting_for_the_machine_is_not_a_stall() -> None:
+    stalls = StallMonitor()
     async with stalls.watched(), asyncio.timeout(PATIENCE):
         await asyncio.sleep(0)
         time.sleep(EVERY + 3 * STALL)  # no processor time, as on a machine that is busy elsewhere
@@ -67,7 +67,7 @@ async def test_work_in_slices_lets_others_run_in_between() -> None:
     assert await in_slices(work()) == "done"
     running.cancel()
     assert ran > 3
-    assert at_once(iter(()), 0.0) == (True, None)  # type: ignore[arg-type]
+    assert run_for(iter(()), 0.0) == (True, None)  # type: ignore[arg-type]
 
 
 async def test_work_in_threads_is_bounded_and_raises_what_it_raises() -> None:

@@ -125,7 +125,7 @@ async def test_the_socket_is_for_its_user_alone_and_takes_nothing(tmp_path: Path
         assert [server["server"] for server in json.loads(data)["servers"]] == ["a"]
 
 
-async def test_what_a_killed_hub_left_behind_is_cleared_away(tmp_path: Path, run_dir: Path) -> None:
+async def test_files_left_by_a_killed_hub_are_removed(tmp_path: Path, run_dir: Path) -> None:
     config = write_config(tmp_path, {"a": fake()})
     async with spawned([*HUB, "serve", "--config", str(config)]) as client:
         await client.initialize()

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.catalog.catalog import Route
+from mcp_hub.config.entry_rules import BreakerSettings as Rules
 from mcp_hub.config.models import Server
-from mcp_hub.config.rules import Breaker as Rules
 from mcp_hub.errors import CallError, CircuitOpen, Overloaded, ServerUnavailable, UpstreamAnswered
 from mcp_hub.policy import Call, Json
-from mcp_hub.policy.breaker import Breaker
-from mcp_hub.policy.breaker_states import State
+from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import PATIENCE, fake, hub
@@ -34,14 +33,14 @@ def call() -> Call:
     return Call("tools/call", "a__t", Route("a", TOOLS, "t"), {"name": "t"}, "handshake", Envelope())
 
 
-def breaker(clock: Clock, failures: int = 2) -> Breaker:
+def breaker(clock: Clock, failures: int = 2) -> CircuitBreaker:
     server = Server(
         id="a", transport="stdio", command="x", namespace="a", breaker=Rules(failures=failures, cooldown=10)
     )
-    return Breaker({"a": server}, clock)
+    return CircuitBreaker({"a": server}, clock)
 
 
-async def outcome(policy: Breaker, error: BaseException | None = None) -> str:
+async def outcome(policy: CircuitBreaker, error: BaseException | None = None) -> str:
     """What becomes of a call whose upstream answers, or raises `error`: `ok` or the name of the exception."""
 
     async def answer(_: Call) -> Json:
@@ -66,22 +65,22 @@ async def test_it_opens_after_failures_in_a_row_and_closes_after_a_probe() -> No
     assert [await outcome(policy, error) for error in (LOST, None, LOST, NO, LOST)] == [
         "ServerUnavailable", "ok", "ServerUnavailable", "UpstreamAnswered", "ServerUnavailable",
     ]  # fmt: skip
-    assert policy.state("a") is State.CLOSED
+    assert policy.state("a") is CircuitState.CLOSED
     assert await outcome(policy, LOST) == "ServerUnavailable"
-    assert policy.state("a") is State.OPEN
+    assert policy.state("a") is CircuitState.OPEN
     assert await outcome(policy) == "CircuitOpen"
     clock.now = 9.9
     assert await outcome(policy) == "CircuitOpen"
     clock.now = 10
     assert await outcome(policy, LOST) == "ServerUnavailable"
-    assert policy.state("a") is State.OPEN
+    assert policy.state("a") is CircuitState.OPEN
     clock.now = 19.9
     assert await outcome(policy) == "CircuitOpen"
     clock.now = 20
     assert await outcome(policy) == "ok"
-    assert policy.state("a") is State.CLOSED
+    assert policy.state("a") is CircuitState.CLOSED
     assert await outcome(policy, LOST) == "ServerUnavailable"
-    assert policy.state("a") is State.CLOSED
+    assert policy.state("a") is CircuitState.CLOSED
 
 
 @pytest.mark.parametrize("error", [Overloaded("full", server="a"), asyncio.CancelledError()])
@@ -91,9 +90,9 @@ async def test_a_probe_that_says_nothing_of_the_server_leaves_its_place_to_the_n
     await outcome(policy, LOST)
     clock.now = 10
     assert await outcome(policy, error) == type(error).__name__
-    assert policy.state("a") is State.HALF_OPEN
+    assert policy.state("a") is CircuitState.HALF_OPEN
     assert await outcome(policy) == "ok"
-    assert policy.state("a") is State.CLOSED
+    assert policy.state("a") is CircuitState.CLOSED
 
 
 async def test_of_many_calls_at_once_one_is_the_probe() -> None:

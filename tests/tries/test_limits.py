@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.catalog.catalog import Route
+from mcp_hub.config.entry_rules import LimitSettings as Rules
 from mcp_hub.config.models import Server
-from mcp_hub.config.rules import Limits as Rules
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json
-from mcp_hub.policy.limits import Limits
+from mcp_hub.policy.limits import LimitsPolicy
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import PATIENCE, fake, hub
@@ -36,7 +36,7 @@ class Desk:
         limits = Rules.model_validate(rules)
         server = Server(id="a", transport="stdio", command="x", namespace="a", limits=limits)
         self.clock = Clock()
-        self.policy = Limits({"a": server}, self.clock)
+        self.policy = LimitsPolicy({"a": server}, self.clock)
         self.through: list[str] = []
         self._go: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[Json]] = {}

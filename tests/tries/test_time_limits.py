@@ -8,8 +8,8 @@ import weakref
 
 import pytest
 
-from mcp_hub.policy import time_limit
-from mcp_hub.policy.time_limit import TimeLimit
+from mcp_hub.policy import deadline
+from mcp_hub.policy.deadline import TimeLimit
 
 pytestmark = pytest.mark.anyio
 
@@ -19,8 +19,8 @@ HANG_BOUND = 20.0
 @pytest.fixture(params=["own timer", "shared timer"], autouse=True)
 def _timers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "shared timer":
-        monkeypatch.setattr(time_limit, "LONG", 0.0)
-        monkeypatch.setattr(time_limit, "STEP", 0.02)
+        monkeypatch.setattr(deadline, "LONG", 0.0)
+        monkeypatch.setattr(deadline, "STEP", 0.02)
     return
 
 

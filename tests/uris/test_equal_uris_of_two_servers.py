@@ -194,7 +194,9 @@ async def test_an_error_names_the_resource_as_the_client_did(tmp_path: Path, cli
 
 
 @pytest.mark.parametrize(("client_era", "server_era"), CELLS)
-async def test_what_a_user_fills_in_is_nobodys_to_change(tmp_path: Path, client_era: str, server_era: str) -> None:
+async def test_the_content_of_an_elicitation_is_never_rewritten(
+    tmp_path: Path, client_era: str, server_era: str
+) -> None:
     filled = {"action": "accept", "content": {"type": "resource_link", "uri": "mcp-hub://b/x:one"}}
     async with reader(tmp_path, client_era, server_era) as one:
         client = one.client

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_hub.catalog.catalog import Catalog, Item, Route, Source
-from mcp_hub.catalog.known_uris import MAX_GIVEN, MAX_URI, GivenUris, KnownUris
+from mcp_hub.catalog.catalog import Catalog, CatalogSource, Item, Route
+from mcp_hub.catalog.exposed_ids import MAX_ISSUED, MAX_ISSUED_URI, IssuedUris, UriMap
 from mcp_hub.protocol.kinds import RESOURCES
 
 
 def test_equal_uris_that_two_servers_gave_one_caller_lead_to_each() -> None:
-    uris = GivenUris()
+    uris = IssuedUris()
     first = uris.give("me", "a", "x:1", "x:1")
     second = uris.give("me", "b", "x:1", "x:1")
     assert (first, uris.find("me", first)) == ("x:1", ("a", "x:1"))
@@ -22,16 +22,16 @@ def test_equal_uris_that_two_servers_gave_one_caller_lead_to_each() -> None:
 
 
 def test_an_address_of_the_web_is_that_of_one_thing_whoever_names_it() -> None:
-    uris = GivenUris()
+    uris = IssuedUris()
     for server in "ab":
         assert uris.give("me", server, "https://example.com/", "https://example.com/") == "https://example.com/"
 
 
-def test_what_is_given_is_bounded_and_the_caller_that_has_most_loses_its_oldest() -> None:
-    uris = GivenUris()
+def test_remembered_uris_are_bounded_and_the_largest_caller_loses_its_oldest() -> None:
+    uris = IssuedUris()
     uris.give("modest", "a", "x:mine", "x:mine")
     size = 30_000
-    count = MAX_GIVEN // size
+    count = MAX_ISSUED // size
     for number in range(count):
         uri = f"x:{number}".ljust(size // 2, "-")
         assert uris.give("greedy", "a", uri, uri) == uri
@@ -45,27 +45,27 @@ def test_what_is_given_is_bounded_and_the_caller_that_has_most_loses_its_oldest(
     assert uris.find("other", "y:0".ljust(size // 2, "-")) is not None
 
 
-def test_what_is_too_long_to_be_remembered_stays_as_it_is() -> None:
-    uris = GivenUris()
-    uri = "x:" + "-" * MAX_URI
+def test_a_uri_that_is_too_long_to_remember_stays_as_it_is() -> None:
+    uris = IssuedUris()
+    uri = "x:" + "-" * MAX_ISSUED_URI
     assert uris.give("me", "a", uri, uri) == uri
     assert uris.find("me", uri) is None
 
 
 @pytest.fixture
-def uris() -> KnownUris:
+def uris() -> UriMap:
     sources = [
-        Source(
+        CatalogSource(
             server, server, tuple(Item(Route(server, RESOURCES, uri), uri, {"uri": uri, "name": "n"}) for uri in own)
         )
         for server, own in (("a", ("x:1",)), ("b", ("x:1", "x:2")))
     ]
     catalog = Catalog.build(sources)
-    return KnownUris(lambda caller: catalog)
+    return UriMap(lambda caller: catalog)
 
 
 @pytest.mark.parametrize("uri", ["x:1", "x:2", "x:3", "mcp-hub://a/x:1", "mcp-hub://b/x:9"])
-def test_the_way_back_is_the_reverse_for_the_server_that_said_it(uris: KnownUris, uri: str) -> None:
+def test_original_uris_are_the_inverse_of_exposed_ones(uris: UriMap, uri: str) -> None:
     for server in "ab":
         exposed = uris.exposed("me", server, uri)
         assert uris.original("me", server, exposed) == uri
@@ -73,7 +73,7 @@ def test_the_way_back_is_the_reverse_for_the_server_that_said_it(uris: KnownUris
         assert uris.original("me", other, exposed) == exposed
 
 
-def test_what_was_given_and_is_forgotten_is_still_known_by_its_form(uris: KnownUris) -> None:
+def test_a_forgotten_prefixed_uri_is_still_recognised(uris: UriMap) -> None:
     assert uris.original("me", "b", "mcp-hub://b/x:7") == "x:7"
     assert uris.original("me", "a", "mcp-hub://b/x:7") == "mcp-hub://b/x:7"
     assert uris.original("me", "a", "x:never") == "x:never"

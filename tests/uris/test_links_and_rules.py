@@ -38,7 +38,7 @@ async def read(client: StdioClient, uri: str) -> str:
     return str(content["text"])
 
 
-async def test_what_nobody_linked_to_and_no_list_has_is_unknown_until_it_is_linked_to(client: StdioClient) -> None:
+async def test_an_unlisted_resource_is_unknown_until_a_result_links_to_it(client: StdioClient) -> None:
     with pytest.raises(RpcError):
         await read(client, "test://hidden/1")
     assert await linked(client, "b", "test://hidden/1") == "test://hidden/1"

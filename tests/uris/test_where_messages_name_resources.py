@@ -38,7 +38,7 @@ PLACES: list[tuple[str, dict[str, Any], set[str]]] = [
 
 
 @pytest.mark.parametrize(("method", "result", "expected"), PLACES)
-def test_the_places_of_the_protocol_are_rewritten_and_no_others(
+def test_only_members_that_name_resources_are_rewritten(
     method: str, result: dict[str, Any], expected: set[str]
 ) -> None:
     asked: set[str] = set()
@@ -56,7 +56,9 @@ def test_the_places_of_the_protocol_are_rewritten_and_no_others(
 
 
 @pytest.mark.parametrize(("method", "result", "expected"), PLACES)
-def test_what_keeps_its_uris_is_the_same_object(method: str, result: dict[str, Any], expected: set[str]) -> None:
+def test_a_message_without_changed_uris_is_the_same_object(
+    method: str, result: dict[str, Any], expected: set[str]
+) -> None:
     assert in_result(method, result, lambda uri: uri) is result
 
 
@@ -83,7 +85,7 @@ ODD = st.recursive(
 
 @settings(derandomize=True, max_examples=500, deadline=None)
 @given(st.dictionaries(st.sampled_from(["content", "messages", "contents", "inputRequests", "_meta"]), ODD), ODD)
-def test_nothing_of_any_shape_is_lost_or_breaks_it(result: dict[str, Any], params: Any) -> None:
+def test_messages_of_any_shape_are_rewritten_without_loss(result: dict[str, Any], params: Any) -> None:
     for method in ("tools/call", "prompts/get", "resources/read"):
         assert in_result(method, result, lambda uri: uri) == result
         json.dumps(in_result(method, result, lambda uri: "hub:" + uri))
@@ -122,7 +124,7 @@ def test_on_the_way_back_only_what_a_model_has_said_is_rewritten(params: dict[st
     assert in_request(params, lambda uri: uri) is params
 
 
-def test_an_answer_by_itself_is_rewritten_likewise() -> None:
+def test_an_answer_of_a_client_is_rewritten() -> None:
     assert in_answer(ONE, lambda uri: "own:" + uri) == {**ONE, "content": {**LINK, "uri": "own:x:1"}}
     for other in (FORM, ROOTS):
         assert in_answer(other, lambda uri: "own:" + uri) is other

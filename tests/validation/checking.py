@@ -9,7 +9,7 @@ from mcp_hub.catalog.catalog import Route
 from mcp_hub.config.models import Server
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.policy import Call
-from mcp_hub.policy.preset import Preset
+from mcp_hub.policy.presentation import Preset
 from mcp_hub.policy.validate import Validate
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS

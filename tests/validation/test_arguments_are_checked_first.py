@@ -73,7 +73,7 @@ async def test_arguments_that_cannot_fit_are_refused_and_nobody_is_asked(tmp_pat
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_what_the_server_could_read_as_valid_reaches_it_unchanged(tmp_path: Path, modern: bool) -> None:
+async def test_a_convertible_value_reaches_the_server_unchanged(tmp_path: Path, modern: bool) -> None:
     async with hub(tmp_path, {"s": entry(tmp_path, {"search": SEARCH})}, modern=modern) as client:
         for arguments in PASSED:
             text = await client.text("s__search", arguments)
@@ -91,7 +91,7 @@ async def test_a_schema_that_would_take_for_ever_delays_nobody(tmp_path: Path) -
         assert await client.text("good__echo", {"text": "on time"}) == "on time"
 
 
-async def test_strict_takes_only_what_the_schema_says_and_off_everything(tmp_path: Path) -> None:
+async def test_strict_accepts_only_what_the_schema_allows_and_off_everything(tmp_path: Path) -> None:
     modes = {"validate_arguments": "strict", "tools": {"free": {"validate_arguments": "off"}}}
     async with hub(tmp_path, {"s": entry(tmp_path, {"search": SEARCH, "free": SEARCH}, **modes)}) as client:
         refused = await client.call("s__search", {"query": "x", "limit": "3"})
@@ -154,7 +154,7 @@ async def test_a_schema_never_makes_the_hub_read_anything(tmp_path: Path) -> Non
         await writer.wait_closed()
 
 
-async def test_a_pattern_that_never_ends_ends(tmp_path: Path) -> None:
+async def test_a_catastrophic_regular_expression_is_bounded(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": r"^(?=((a+)+)+$)\1b"}}}
     arguments = {"a": "a" * 5000 + "!"}
     async with hub(tmp_path, {"s": entry(tmp_path, {"t": schema}, validate_arguments="strict")}) as client:
@@ -162,7 +162,7 @@ async def test_a_pattern_that_never_ends_ends(tmp_path: Path) -> None:
         assert (await client.request("ping")) == {}
 
 
-async def test_a_schema_that_is_none_is_told_of_once_and_the_tool_works(tmp_path: Path) -> None:
+async def test_an_invalid_schema_is_logged_once_and_the_tool_works(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "nonsense"}}}
     async with hub(tmp_path, {"s": entry(tmp_path, {"t": schema}, validate_arguments="strict")}) as client:
         for _ in range(3):

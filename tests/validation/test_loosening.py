@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.schema.loosening import MAX_DEPTH, loosened, stripped
+from mcp_hub.schema.lenient_schema import MAX_DEPTH, make_exact, make_lenient
 
 
 def accepts(schema: Any, value: Any) -> bool:
-    return jsonschema_rs.is_valid(loosened(schema), value)
+    return jsonschema_rs.is_valid(make_lenient(schema), value)
 
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
@@ -93,12 +93,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("schema", "value"), PASSED)
-def test_what_could_be_read_as_valid_is_passed(schema: Any, value: Any) -> None:
+def test_a_value_that_a_conversion_makes_valid_is_passed(schema: Any, value: Any) -> None:
     assert accepts(schema, value)
 
 
 @pytest.mark.parametrize(("schema", "value"), REFUSED)
-def test_what_no_reading_makes_valid_is_refused(schema: Any, value: Any) -> None:
+def test_a_value_that_no_conversion_makes_valid_is_refused(schema: Any, value: Any) -> None:
     assert not accepts(schema, value)
 
 
@@ -216,10 +216,13 @@ def compiled(schema: Any) -> Any:
 
 @given(schema=SCHEMAS)
 @settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
-def test_a_loosened_schema_accepts_all_that_the_exact_one_does(schema: Any) -> None:
+def test_a_lenient_schema_accepts_all_that_the_strict_one_does(schema: Any) -> None:
     exact = compiled(schema)
     assume(exact is not None)
-    loose, explaining = jsonschema_rs.validator_for(loosened(schema)), jsonschema_rs.validator_for(stripped(schema))
+    loose, explaining = (
+        jsonschema_rs.validator_for(make_lenient(schema)),
+        jsonschema_rs.validator_for(make_exact(schema)),
+    )
     for value in POOL:
         if exact.is_valid(value):
             assert loose.is_valid(value)
@@ -230,10 +233,10 @@ def test_a_loosened_schema_accepts_all_that_the_exact_one_does(schema: Any) -> N
 
 @given(schema=VALUES | SCHEMAS)
 @settings(max_examples=300, deadline=None, derandomize=True)
-def test_any_json_can_be_loosened_and_stays_as_it_was(schema: Any) -> None:
+def test_any_json_can_be_made_lenient_without_being_changed(schema: Any) -> None:
     before = repr(schema)
-    loosened(schema)
-    stripped(schema)
+    make_lenient(schema)
+    make_exact(schema)
     assert repr(schema) == before
 
 
@@ -241,7 +244,7 @@ def test_a_schema_nested_without_an_end_accepts_anything_from_some_depth_on() ->
     schema: Any = {"type": "integer"}
     for _ in range(100_000):
         schema = {"properties": {"a": schema}}
-    copy = loosened(schema)
+    copy = make_lenient(schema)
     for _ in range(MAX_DEPTH + 1):
         copy = copy["properties"]["a"]
     assert copy is True

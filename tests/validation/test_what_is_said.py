@@ -74,7 +74,7 @@ async def test_only_what_is_refused_is_complained_of() -> None:
     assert "options.deep" not in str(outcome.refused)
 
 
-async def test_a_handful_of_problems_is_told_and_all_of_it_is_short() -> None:
+async def test_only_a_few_problems_are_reported_in_a_short_text() -> None:
     schema = {
         "properties": {f"p{n:03}": {"type": "integer", "enum": [*range(100)]} for n in range(100)},
         "required": ["p099"],

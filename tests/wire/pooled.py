@@ -8,9 +8,9 @@ import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
+from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http1.dialler import Dialler
 from mcp_hub.transport.http1.pool import HttpPool
-from mcp_hub.transport.http1.response import HttpResponse
 from tests.wire.scripted_http import PATIENCE, Reply, Request, Script, Server, scripted
 
 

@@ -18,7 +18,7 @@ JSON = st.recursive(
 
 @settings(derandomize=True, max_examples=300)
 @given(JSON)
-def test_what_is_written_is_read_back_equal(value: object) -> None:
+def test_a_message_survives_encoding_and_decoding(value: object) -> None:
     data = encode(value)
     assert b"\n" not in data
     assert decode(data) == value == json.loads(data)
@@ -51,12 +51,12 @@ def test_not_a_number_is_read_and_written_as_null() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"nonsense", b'{"a":}', b"[" * 200_000, b'{"a":' * 200_000])
-def test_what_is_no_json_is_a_frame_error(data: bytes) -> None:
+def test_invalid_json_is_a_frame_error(data: bytes) -> None:
     with pytest.raises(FrameError):
         decode(data)
 
 
-def test_what_json_cannot_say_is_a_frame_error() -> None:
+def test_values_that_json_cannot_express_are_a_frame_error() -> None:
     with pytest.raises(FrameError):
         encode({"a": object()})
 

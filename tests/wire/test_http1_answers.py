@@ -7,10 +7,8 @@ import zlib
 
 import pytest
 
-from mcp_hub.transport.http1 import connection
-from mcp_hub.transport.http1.content_coding import STEP
-from mcp_hub.transport.http1.failures import BrokenOff, NotHttp, Unanswered
-from mcp_hub.transport.http1.response import BUFFER
+from mcp_hub.transport.http1 import client_connection
+from mcp_hub.transport.http1.client_response import BUFFER, STEP, BrokenOff, NotHttp, Unanswered
 from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.pooled import ask, body_of, pooled, saying, until
 from tests.wire.scripted_http import Reply, Request
@@ -108,7 +106,7 @@ async def test_what_came_before_a_body_broke_off_can_be_read():
             await response.chunk()
 
 
-async def test_a_connection_that_is_reset_is_no_end_of_a_body_either():
+async def test_a_reset_connection_is_not_the_end_of_a_body():
     async def script(request: Request, reply: Reply) -> None:
         await reply.raw(OK + b"\r\n{}")
         handle = reply._writer.get_extra_info("socket")
@@ -142,7 +140,7 @@ async def test_a_connection_that_is_reset_is_no_end_of_a_body_either():
         OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
-async def test_what_can_be_read_in_two_ways_or_none_is_refused(answer):
+async def test_ambiguous_and_invalid_responses_are_refused(answer):
     async with pooled(saying(answer)) as (_, pool):
         with pytest.raises(NotHttp):
             await ask(pool)
@@ -152,11 +150,11 @@ async def test_what_can_be_read_in_two_ways_or_none_is_refused(answer):
 @pytest.mark.parametrize(
     "answer",
     [
-        OK + b"X: " + b"x" * (connection.MAX_HEAD + 1),
-        OK + b"X: " + b"x" * (connection.MAX_HEAD + 1) + b"\r\n\r\n",
-        OK + b"".join(b"X%d: x\r\n" % n for n in range(connection.MAX_FIELDS + 1)) + b"\r\n",
-        b"HTTP/1.1 100 Continue\r\n\r\n" * connection.MAX_HEAD,
-        b"HTTP/1.1 200 " + b"x" * (4 * connection.MAX_HEAD),
+        OK + b"X: " + b"x" * (client_connection.MAX_HEAD + 1),
+        OK + b"X: " + b"x" * (client_connection.MAX_HEAD + 1) + b"\r\n\r\n",
+        OK + b"".join(b"X%d: x\r\n" % n for n in range(client_connection.MAX_FIELDS + 1)) + b"\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * client_connection.MAX_HEAD,
+        b"HTTP/1.1 200 " + b"x" * (4 * client_connection.MAX_HEAD),
     ],
 )
 async def test_a_head_without_end_is_refused(answer):
@@ -167,7 +165,7 @@ async def test_a_head_without_end_is_refused(answer):
 
 
 @pytest.mark.parametrize(
-    "rest", [b"0\r\n" + b"X: x\r\n" * connection.MAX_HEAD, b"0\r\nX: " + b"x" * 999_999, b"1;" + b"x" * 999_999]
+    "rest", [b"0\r\n" + b"X: x\r\n" * client_connection.MAX_HEAD, b"0\r\nX: " + b"x" * 999_999, b"1;" + b"x" * 999_999]
 )
 async def test_trailers_and_extensions_without_end_are_refused(rest):
     async def script(request: Request, reply: Reply) -> None:
@@ -191,7 +189,7 @@ async def test_an_answer_that_changes_the_protocol_has_no_body_and_no_successor(
 
 
 @pytest.mark.parametrize("cut", ["nothing", "HTTP/1.1 200 OK\r\nContent-", "HTTP/1.1 100 Continue\r\n\r\n"])
-async def test_an_end_before_the_head_is_told_as_such(cut):
+async def test_a_connection_closed_before_the_head_is_reported_as_such(cut):
     async with pooled(saying(b"" if cut == "nothing" else cut.encode(), end=True)) as (server, pool):
         with pytest.raises(Unanswered):
             await ask(pool)
@@ -202,7 +200,7 @@ async def test_an_end_before_the_head_is_told_as_such(cut):
 
 
 @pytest.mark.parametrize("extra", [TWO, b"HTTP/1.1 200 OK\r\n", b"junk"])
-async def test_a_second_answer_behind_the_first_is_nobodys(extra):
+async def test_a_second_response_without_a_request_closes_the_connection(extra):
     async with pooled(saying(TWO + extra)) as (server, pool):
         for _ in range(2):
             assert await body_of(await ask(pool)) == b"{}"
@@ -289,7 +287,7 @@ async def test_a_coding_that_was_not_asked_for_is_refused_where_there_is_a_body(
             await body_of(await ask(pool))
 
 
-async def test_little_that_becomes_much_is_given_in_bounded_steps():
+async def test_highly_compressed_data_is_inflated_in_bounded_steps():
     bomb = gzip.compress(b"\0" * 50_000_000)
     async with pooled(saying(encoded(b"gzip", bomb))) as (_, pool):
         response = await ask(pool)
@@ -303,7 +301,7 @@ async def test_little_that_becomes_much_is_given_in_bounded_steps():
 # --- what waits for its reader -------------------------------------------------------------------------------
 
 
-async def test_a_body_nobody_reads_waits_where_it_comes_from():
+async def test_reading_pauses_while_nobody_reads_the_body():
     size = 40_000_000
 
     async def script(request: Request, reply: Reply) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.transport.http1 import addresses, pool
-from mcp_hub.transport.http1.failures import (
+from mcp_hub.transport.http1 import dialler, pool
+from mcp_hub.transport.http1.client_response import (
     CertificateRefused,
+    ConnectFailed,
     ConnectTimeout,
     HttpFailure,
     NameUnknown,
-    NotConnected,
     PoolClosed,
     TlsFailed,
     Unanswered,
@@ -95,7 +95,7 @@ async def test_idle_connections_end_when_their_time_is_over():
         assert server.connections == 2
 
 
-async def test_an_answer_that_is_not_read_costs_its_connection_only_while_it_is_not_here():
+async def test_closing_an_unread_response_keeps_the_connection_only_if_it_is_complete():
     async def script(request: Request, reply: Reply) -> None:
         if len(server.requests) == 1:
             await reply.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n{}")
@@ -127,7 +127,7 @@ async def test_requests_above_the_limit_wait_for_a_connection_in_turn():
         assert server.connections == 2
 
 
-async def test_a_place_that_is_free_again_is_the_next_ones():
+async def test_a_freed_connection_slot_goes_to_the_next_waiter():
     async with pooled(saying(TWO), limit=1) as (server, kept):
         first = await ask(kept)
         late = [asyncio.create_task(ask(kept)) for _ in range(2)]
@@ -138,7 +138,7 @@ async def test_a_place_that_is_free_again_is_the_next_ones():
         assert server.connections == 2
 
 
-async def test_what_was_given_to_somebody_who_is_cancelled_goes_to_the_next():
+async def test_a_connection_given_to_a_cancelled_waiter_goes_to_the_next():
     async with pooled(saying(TWO), limit=1) as (server, kept):
         first = await ask(kept)
         late = [asyncio.create_task(ask(kept)) for _ in range(2)]
@@ -159,7 +159,7 @@ async def test_waiting_for_a_connection_ends_at_the_connect_deadline():
         assert server.connections == 1
 
 
-async def test_closing_ends_what_waits_and_what_is_under_way():
+async def test_closing_the_pool_ends_waiting_and_running_requests():
     async def script(request: Request, reply: Reply) -> None:
         await reply.gone()
 
@@ -187,7 +187,7 @@ async def test_a_body_of_any_size_arrives(size):
         assert server.connections == 1
 
 
-async def test_an_answer_before_the_request_was_taken_ends_the_sending():
+async def test_a_response_before_the_end_of_the_request_stops_the_sending():
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
@@ -280,10 +280,10 @@ class Silent:
         return await self._connect(address)
 
 
-async def test_no_address_that_takes_a_connection_is_a_failure_with_its_number(monkeypatch):
+async def test_if_no_address_accepts_the_failure_has_the_errno(monkeypatch):
     resolving(monkeypatch, ("127.0.0.1", refusing()), ("127.0.0.1", refusing()))
     async with pool_of(1, "two.example") as kept:
-        with pytest.raises(NotConnected) as caught:
+        with pytest.raises(ConnectFailed) as caught:
             await ask(kept)
         assert caught.value.error.errno is not None
 
@@ -294,15 +294,15 @@ async def test_a_name_is_asked_for_once_by_all_and_again_when_its_answer_is_old(
         async with pool_of(1, "one.example") as kept:
             await asyncio.gather(*(ask(kept) for _ in range(5)))
             assert asked == ["one.example"]
-            monkeypatch.setattr(addresses, "FRESH", 0.0)
+            monkeypatch.setattr(dialler, "FRESH", 0.0)
             for _ in range(2):
-                await addresses.Addresses.get(kept._dialler._addresses)
+                await dialler.Addresses.get(kept._dialler._addresses)
             kept._dialler._addresses._until = 0.0
             (await ask(kept)).close()
             assert asked[1:] == ["one.example"]
 
 
-async def test_a_name_nobody_knows_is_told_and_asked_for_again(monkeypatch):
+async def test_an_unknown_name_is_reported_and_resolved_again_next_time(monkeypatch):
     asked = resolving(monkeypatch)
     async with pool_of(1, "nowhere.example") as kept:
         for _ in range(2):
@@ -311,10 +311,10 @@ async def test_a_name_nobody_knows_is_told_and_asked_for_again(monkeypatch):
     assert asked == ["nowhere.example"] * 2
 
 
-async def test_families_take_turns():
+async def test_address_families_alternate():
     six, four = socket.AF_INET6, socket.AF_INET
     rows = [(six, 1, 6, "a"), (six, 1, 6, "b"), (four, 1, 6, "c"), (six, 1, 6, "d")]
-    assert [row[3] for row in addresses._in_turn(rows)] == ["a", "c", "b", "d"]
+    assert [row[3] for row in dialler._in_turn(rows)] == ["a", "c", "b", "d"]
 
 
 async def test_a_literal_of_ipv6_is_dialled_as_it_is():
@@ -328,7 +328,7 @@ async def test_a_literal_of_ipv6_is_dialled_as_it_is():
             return  # a machine without it
         port = listening.getsockname()[1]
     async with pool_of(port, "::1") as kept:
-        with pytest.raises(NotConnected):
+        with pytest.raises(ConnectFailed):
             await ask(kept)
 
 
@@ -370,7 +370,7 @@ async def test_a_certificate_that_is_trusted_is_enough_and_another_is_refused(tm
         assert len(heads) == 2
 
 
-async def test_tls_towards_what_speaks_none_is_a_failure_of_tls():
+async def test_tls_to_a_plain_server_is_a_tls_failure():
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
@@ -382,5 +382,5 @@ async def test_tls_towards_what_speaks_none_is_a_failure_of_tls():
             await ask(kept)
 
 
-async def test_no_failure_is_of_another_kind():
+async def test_every_failure_is_an_http_failure():
     assert {kind.__mro__[1] for kind in HttpFailure.__subclasses__()} == {HttpFailure}

@@ -3,8 +3,7 @@
 import pytest
 from yarl import URL
 
-from mcp_hub.transport.http1 import request_heads
-from mcp_hub.transport.http1.request_heads import RequestHeads
+from mcp_hub.transport.http1.heads import KEPT, KEPT_SIZE, RequestHeadEncoder
 
 
 def lines(head: bytes) -> list[str]:
@@ -27,11 +26,11 @@ def lines(head: bytes) -> list[str]:
     ],
 )
 def test_the_host_is_named_as_the_address_has_it(url, host):
-    assert f"Host: {host}" in lines(RequestHeads(URL(url), {}).head("GET", "/", {}, None))
+    assert f"Host: {host}" in lines(RequestHeadEncoder(URL(url), {}).head("GET", "/", {}, None))
 
 
 def test_a_request_says_its_own_headers_then_the_configured_then_the_usual_ones():
-    heads = RequestHeads(URL("http://up/"), {"accept": "text/html", "X-Key": "a", "host": "front"})
+    heads = RequestHeadEncoder(URL("http://up/"), {"accept": "text/html", "X-Key": "a", "host": "front"})
     said = lines(heads.head("POST", "/mcp?q=%20", {"Accept": "application/json", "x-key": "b"}, 7))
     assert said[0] == "POST /mcp?q=%20 HTTP/1.1"
     assert {line.split(":")[0].lower() for line in said[1:]} == {
@@ -43,7 +42,7 @@ def test_a_request_says_its_own_headers_then_the_configured_then_the_usual_ones(
 
 @pytest.mark.parametrize("size", [None, 0, 12])
 def test_a_length_is_said_where_there_is_a_body(size):
-    said = lines(RequestHeads(URL("http://up/"), {}).head("DELETE", "/", {}, size))
+    said = lines(RequestHeadEncoder(URL("http://up/"), {}).head("DELETE", "/", {}, size))
     assert [line for line in said if "Length" in line] == ([] if size is None else [f"Content-Length: {size}"])
 
 
@@ -62,25 +61,25 @@ def test_a_length_is_said_where_there_is_a_body(size):
         ("é", "a"),
     ],
 )
-def test_a_header_cannot_say_more_than_itself(name, value):
-    heads = RequestHeads(URL("http://up/"), {})
+def test_a_header_cannot_inject_another_one(name, value):
+    heads = RequestHeadEncoder(URL("http://up/"), {})
     for _ in range(2):
         with pytest.raises(ValueError):
             heads.head("GET", "/", {name: value}, None)
 
 
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nX: y", "", "/é", "/\0"])
-def test_an_address_cannot_say_more_than_itself(target):
+def test_a_target_cannot_inject_headers(target):
     with pytest.raises(ValueError):
-        RequestHeads(URL("http://up/"), {}).head("GET", target, {}, None)
+        RequestHeadEncoder(URL("http://up/"), {}).head("GET", target, {}, None)
 
 
 def test_heads_are_kept_up_to_a_bound_and_never_mixed():
-    heads = RequestHeads(URL("http://up/"), {})
-    for n in [*range(3 * request_heads.KEPT), *range(3 * request_heads.KEPT)]:
+    heads = RequestHeadEncoder(URL("http://up/"), {})
+    for n in [*range(3 * KEPT), *range(3 * KEPT)]:
         said = lines(heads.head("POST", "/mcp", {"Mcp-Name": str(n)}, n))
         assert {f"Mcp-Name: {n}", f"Content-Length: {n}"} <= set(said)
-        assert len(heads._kept) <= request_heads.KEPT
-    heads = RequestHeads(URL("http://up/"), {})
-    heads.head("POST", "/mcp", {"Mcp-Name": "x" * request_heads.KEPT_SIZE}, 1)
+        assert len(heads._kept) <= KEPT
+    heads = RequestHeadEncoder(URL("http://up/"), {})
+    heads.head("POST", "/mcp", {"Mcp-Name": "x" * KEPT_SIZE}, 1)
     assert heads._kept == {}

@@ -9,8 +9,8 @@ import socket
 import pytest
 
 from mcp_hub.config.models import Deadlines
-from mcp_hub.transport import http_client
-from mcp_hub.transport.http_client import HttpLink
+from mcp_hub.transport import http_link
+from mcp_hub.transport.http_link import HttpLink
 from mcp_hub.transport.link import LinkError, LinkLost, SessionLost
 from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import (
@@ -78,7 +78,7 @@ async def test_an_answer_as_a_stream_brings_notifications_and_requests_before_it
         assert server.connections == 1, "the connection of a stream that ended is used again"
 
 
-async def test_words_other_events_and_unreadable_notes_on_a_stream_are_left_out():
+async def test_other_events_and_invalid_messages_on_a_stream_are_dropped():
     async def script(request: Request, reply: Reply) -> None:
         await reply.stream()
         await reply.chunk(b': hi\n\nevent: ping\ndata: {"id":1,"result":{}}\n\ndata: hello\n\ndata:\n\n')
@@ -92,7 +92,7 @@ async def test_words_other_events_and_unreadable_notes_on_a_stream_are_left_out(
 
 
 @pytest.mark.parametrize("as_stream", [False, True])
-async def test_batches_are_taken_apart(as_stream):
+async def test_batches_are_split(as_stream):
     async def script(request: Request, reply: Reply) -> None:
         batch = [NOTE, answer(1, ok=True)]
         if not as_stream:
@@ -107,7 +107,7 @@ async def test_batches_are_taken_apart(as_stream):
         assert [await inbox.next() for _ in range(2)] == [NOTE, answer(1, ok=True)]
 
 
-async def test_fifty_requests_side_by_side_each_get_their_own_answer_in_any_order():
+async def test_fifty_concurrent_requests_get_their_own_answers_in_any_order():
     all_here = asyncio.Event()
 
     async def script(request: Request, reply: Reply) -> None:
@@ -157,7 +157,7 @@ async def test_a_refused_notification_raises():
         assert inbox.told == []
 
 
-async def test_a_notification_nobody_takes_ends_at_the_write_deadline():
+async def test_a_notification_that_is_not_read_ends_at_the_write_deadline():
     async def script(request: Request, reply: Reply) -> None:
         await reply.gone()
 
@@ -201,7 +201,7 @@ async def test_a_session_id_that_is_not_visible_ascii_is_refused(bad):
         assert "Mcp-Session-Id" in str(await inbox.failure(1))
 
 
-async def test_a_lost_session_is_told_as_such_and_the_request_was_not_executed():
+async def test_a_lost_session_is_reported_and_the_request_was_not_executed():
     async def script(request: Request, reply: Reply) -> None:
         if request.method == "POST" and request.message["method"] == "initialize":
             await reply.result(request, Mcp_Session_Id="s-very-long")
@@ -289,7 +289,7 @@ async def test_connections_are_probed_by_tcp():
 
 
 async def test_closing_ends_session_streams_and_requests_once(monkeypatch):
-    monkeypatch.setattr(http_client, "END_SESSION", 0.05)
+    monkeypatch.setattr(http_link, "END_SESSION", 0.05)
     closed: list[str] = []
 
     async def script(request: Request, reply: Reply) -> None:

@@ -101,8 +101,8 @@ async def test_the_body_of_a_failure_is_shown_short_escaped_and_without_our_cred
     assert len(str(error)) < 250
 
 
-async def test_an_error_whose_body_never_ends_is_told_all_the_same(monkeypatch):
-    monkeypatch.setattr("mcp_hub.transport.http.ERROR_BODY_WAIT", 0.05)
+async def test_an_error_whose_body_never_ends_is_still_reported(monkeypatch):
+    monkeypatch.setattr("mcp_hub.transport.http_client.ERROR_BODY_WAIT", 0.05)
 
     async def script(request: Request, reply: Reply) -> None:
         await reply.head(500, Content_Length="1000")
@@ -125,7 +125,7 @@ async def test_202_to_a_request_is_a_failure():
 
 
 @pytest.mark.parametrize("body", [b"{", b"", b'{"jsonrpc":"2.0","id":1,"result":{"a":', b"nonsense"])
-async def test_an_answer_that_is_no_json_is_a_failure(body):
+async def test_an_answer_that_is_not_json_is_a_failure(body):
     assert "JSON" in str(await one_failure(always(200, body, Content_Type="application/json")))
 
 
@@ -139,7 +139,7 @@ async def test_an_answer_to_another_request_is_passed_on_and_the_request_fails()
         assert "does not belong" in str(await inbox.failure(1))
 
 
-async def test_a_message_that_json_cannot_say_is_refused_before_it_is_sent():
+async def test_a_message_that_json_cannot_express_is_refused_before_it_is_sent():
     async with scripted(always(200)) as server, linked(server.url) as (link, _):
         with pytest.raises(LinkError) as caught:
             await ask(link, call(x=object()))
@@ -235,7 +235,7 @@ async def test_a_refused_connection_leaves_what_is_in_flight_to_end_by_itself():
         assert inbox.losses == []
 
 
-async def test_the_loss_is_told_behind_the_last_request_in_flight():
+async def test_the_loss_is_reported_after_the_last_request_in_flight():
     go = asyncio.Event()
 
     async def script(request: Request, reply: Reply) -> None:
@@ -256,7 +256,7 @@ async def test_the_loss_is_told_behind_the_last_request_in_flight():
         assert isinstance(await inbox.next(), LinkLost)
 
 
-async def test_a_host_that_cannot_be_found_is_told_without_a_query(monkeypatch):
+async def test_an_unknown_host_is_reported_without_the_query(monkeypatch):
     async def unknown(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "no such host")
 
@@ -278,7 +278,7 @@ async def test_tls_towards_a_plain_server_was_not_executed():
         assert server.requests == []
 
 
-async def test_a_connection_that_does_not_come_about_ends_at_the_connect_deadline():
+async def test_connecting_ends_at_the_connect_deadline():
     with socket.socket() as silent:  # its backlog is full, so that a connection hangs
         silent.bind(("127.0.0.1", 0))
         silent.listen(0)

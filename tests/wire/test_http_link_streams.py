@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from mcp_hub.transport import http_client, http_stream
+from mcp_hub.transport import http_link, http_stream
 from mcp_hub.transport.link import LinkError, LinkLost
 from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import (
@@ -52,7 +52,7 @@ async def test_abandoning_a_request_closes_its_stream_and_says_nothing():
         assert inbox.told == [NOTE, answer(2)]
 
 
-async def test_events_are_told_as_they_come_also_where_the_length_of_all_is_known():
+async def test_events_are_delivered_as_they_come_even_with_a_content_length():
     async def script(request: Request, reply: Reply) -> None:
         events = [b"data: " + json.dumps(value).encode() + b"\n\n" for value in (NOTE, answer(1))]
         await reply.head(200, Content_Type="text/event-stream", Content_Length=str(sum(map(len, events))))
@@ -125,7 +125,7 @@ async def test_a_stream_with_event_ids_is_resumed_where_it_broke_off(clean):
         assert len(server.asked("POST")) == 2, "the request itself is not sent again"
 
 
-async def test_resuming_ends_when_nothing_comes_any_more(monkeypatch):
+async def test_resuming_ends_after_attempts_without_an_event(monkeypatch):
     monkeypatch.setattr(http_stream, "MAX_DELAY", 0.01)
 
     async def script(request: Request, reply: Reply) -> None:
@@ -138,10 +138,10 @@ async def test_resuming_ends_when_nothing_comes_any_more(monkeypatch):
         await ask(link)
         assert await inbox.next() == NOTE
         assert (await inbox.failure(1)).executed is True
-        assert len(server.asked("GET")) == http_client.RESUMES
+        assert len(server.asked("GET")) == http_link.RESUMES
 
 
-async def test_an_unreadable_answer_on_a_stream_is_not_asked_for_again():
+async def test_an_invalid_answer_on_a_stream_is_not_resumed():
     async def script(request: Request, reply: Reply) -> None:
         await reply.stream()
         await reply.chunk(b'id: 1\ndata:\n\nid: 2\ndata: {"jsonrpc":"2.0","id":1,"result":{oops}}\n\n')

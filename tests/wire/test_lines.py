@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.transport.lines import LineReader, Oversized, Turns
+from mcp_hub.transport.lines import FairLineReader, LineReader, Oversized
 
 
 def fed(data: bytes, cuts: list[int], limit: int) -> list[bytes | Oversized]:
@@ -61,7 +61,7 @@ def test_an_oversized_line_keeps_only_its_ends() -> None:
 async def test_many_lines_of_one_chunk_come_in_their_order_while_others_have_their_turns() -> None:
     taken: list[bytes | Oversized] = []
     held: list[bool] = []
-    turns = Turns(1000, taken.append, held.append)
+    turns = FairLineReader(1000, taken.append, held.append)
     whole = [b"%d" % number for number in range(20_000)]
     turns.feed(b"\n".join(whole) + b"\nbehind")
     assert 0 < len(taken) < 2_000
@@ -80,7 +80,7 @@ async def test_many_lines_of_one_chunk_come_in_their_order_while_others_have_the
 @pytest.mark.anyio
 async def test_lines_that_wait_for_their_turn_are_taken_at_the_end() -> None:
     taken: list[bytes | Oversized] = []
-    turns = Turns(1000, taken.append)
+    turns = FairLineReader(1000, taken.append)
     whole = [b"%d" % number for number in range(20_000)]
     turns.feed(b"\n".join(whole))
     turns.end()

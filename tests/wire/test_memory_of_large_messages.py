@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 MIB = 2**20
 
 
-async def test_what_large_results_took_is_given_back_when_no_more_come(tmp_path: Path) -> None:
+async def test_memory_of_large_results_is_returned_to_the_system(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake()}) as client:
         await client.tool_names()
         process = psutil.Process(client.process.pid)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.transport.sse import COMMENT, EventTooLarge, SseEvent, SseParser, encode_event
+from mcp_hub.transport.sse_codec import COMMENT, EventTooLarge, SseEvent, SseParser, encode_event
 
 STREAM = (
     b"\xef\xbb\xbf: hello\r\nevent: endpoint\rdata: /a\r\n\r\n"
@@ -103,13 +103,13 @@ def test_a_keep_alive_comment_is_no_event():
     assert parse(COMMENT, b"data: a\n", COMMENT) == [SseEvent("message", b"a", None, None)]
 
 
-def test_an_event_without_data_is_not_told_but_its_id_counts():
+def test_an_event_without_data_is_not_delivered_but_its_id_counts():
     parser = SseParser(100)
     assert parser.feed(b"id: 4\nevent: ping\n\n") == []
     assert parser.last_event_id == "4"
 
 
-def test_a_priming_event_with_empty_data_is_told():
+def test_a_priming_event_with_empty_data_is_delivered():
     assert parse(b"id: 4\ndata:\n\n") == [SseEvent("message", b"", "4", None)]
 
 
@@ -133,7 +133,7 @@ def test_a_retry_that_is_no_number_is_ignored():
     assert parser.retry == 20
 
 
-def test_an_unfinished_event_at_the_end_of_the_stream_is_not_told():
+def test_an_unfinished_event_at_the_end_of_the_stream_is_not_delivered():
     assert data(b"data: a\n\ndata: b\n") == [b"a"]
 
 

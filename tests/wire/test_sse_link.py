@@ -8,7 +8,7 @@ import pytest
 from mcp_hub.config.models import Deadlines
 from mcp_hub.config.models import Server as Configured
 from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost, SessionLost, Unauthorized
-from mcp_hub.transport.sse_client import SseLink
+from mcp_hub.transport.sse_link import SseLink
 from tests.loops import anyio_backend  # noqa: F401
 from tests.wire.scripted_http import PATIENCE, Inbox, Reply, Request, Server, scripted
 
@@ -123,7 +123,7 @@ async def test_an_endpoint_of_another_origin_is_refused_and_never_asked():
 
 
 @pytest.mark.parametrize("endpoint", [b"http://[", b"\xff", b"http://host:99999/"])
-async def test_an_endpoint_that_is_no_address_is_refused(endpoint):
+async def test_an_invalid_endpoint_url_is_refused(endpoint):
     assert (await refused_to_open(Board(endpoint))).executed is False
 
 
@@ -148,7 +148,7 @@ async def test_a_stream_that_is_refused_cannot_be_opened(status, kind):
     assert error.status == status
 
 
-async def test_an_answer_that_is_no_stream_cannot_be_opened():
+async def test_a_response_that_is_not_a_stream_cannot_be_opened():
     async def script(request: Request, reply: Reply) -> None:
         await reply.json({})
 
@@ -248,7 +248,7 @@ async def test_a_post_that_cannot_connect_was_not_executed():
         assert caught.value.executed is False
 
 
-async def test_a_post_nobody_takes_ends_at_the_write_deadline():
+async def test_a_post_that_is_not_read_ends_at_the_write_deadline():
     board = Board()
 
     async def post(request: Request, reply: Reply) -> None:
@@ -293,7 +293,7 @@ async def test_a_message_above_the_limit_fails_the_request_it_answers(text):
         assert await inbox.next() == PING
 
 
-async def test_a_message_that_is_no_json_fails_the_request_it_answers():
+async def test_a_message_that_is_not_json_fails_the_request_it_answers():
     async with linked(Board()) as (_, _link, inbox, stream):
         await stream.chunk(b'data: {"id":1,"result":oops}\n\ndata: words\n\n')
         await stream.event(PING)
@@ -302,7 +302,7 @@ async def test_a_message_that_is_no_json_fails_the_request_it_answers():
         assert await inbox.next() == PING
 
 
-async def test_closing_ends_the_stream_and_tells_no_loss():
+async def test_closing_ends_the_stream_and_reports_no_loss():
     board = Board()
     async with linked(board) as (_, link, inbox, _stream):
         async with asyncio.timeout(PATIENCE):

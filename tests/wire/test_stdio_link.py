@@ -14,7 +14,7 @@ from mcp_hub.transport import reaper
 from mcp_hub.transport.children import Children
 from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost
 from mcp_hub.transport.peer import Peer, nothing_offered
-from mcp_hub.transport.stdio import StdioLink
+from mcp_hub.transport.stdio_link import StdioLink
 from tests.fakes.client import FAKE, PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -97,7 +97,7 @@ async def test_an_answer_above_the_limit_ends_only_its_own_call() -> None:
         assert (await talk.call("echo", text="still here"))["content"][0]["text"] == "still here"  # type: ignore[index]
 
 
-async def test_an_answer_that_is_no_json_ends_its_call_at_once() -> None:
+async def test_an_answer_that_is_not_json_ends_its_call_at_once() -> None:
     async with talking(*python(ANSWERS.format(b'{"jsonrpc":"2.0","id":1,"result":oops}\n'))) as talk:
         with pytest.raises(LinkError):
             await talk.call("anything")
@@ -108,7 +108,7 @@ async def test_invalid_utf8_in_an_answer_is_replaced_not_fatal() -> None:
         assert await talk.call("anything") == {"a": "\ufffd"}
 
 
-async def test_noise_on_stdout_is_passed_over() -> None:
+async def test_noise_on_stdout_is_ignored() -> None:
     async with talking(*fake("--noise", "2000")) as talk:
         assert (await talk.call("echo", text="x"))["content"][0]["text"] == "x"  # type: ignore[index]
 

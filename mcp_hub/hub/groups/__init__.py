@@ -2,39 +2,96 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
-from mcp_hub.catalog.catalog import Catalog, Route
+from mcp_hub.catalog.catalog import Catalog
 from mcp_hub.config.models import Config
-from mcp_hub.config.rules import ToolGroup
+from mcp_hub.config.root_rules import BASIC, ToolGroupSettings
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
-from mcp_hub.hub.groups.acting import act
-from mcp_hub.hub.groups.equipped import Equipped
-from mcp_hub.hub.groups.members import BASIC, Members
-from mcp_hub.hub.groups.meta_tools import CALL_ROUTE, held
-from mcp_hub.hub.groups.state_file import StateFile
-from mcp_hub.policy import Call, Json, Policy
-from mcp_hub.policy.group import Group as Rule
+from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers
+from mcp_hub.policy import Policy
+from mcp_hub.policy.access import GroupPolicy
+from mcp_hub.security.private_files import PendingWrites, PrivateDirectory
+from mcp_hub.text import printable
 
-__all__ = ["BASIC", "Equipped", "Groups", "ToolGroup"]
+log = logging.getLogger("mcp_hub")
+
+FORMAT: Final = 1
+MAX_SIZE: Final = 1024 * 1024
+
+
+class GroupStateFile:
+    """The file that keeps the state of groups. Written in threads, the newest state last; no method raises.
+
+    A write that fails is retried as long as the hub runs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files = PrivateDirectory(path.parent)
+        self._writes = PendingWrites()
+
+    def read(self) -> dict[str, bool]:
+        """Returns {group: whether it is active}. A file that cannot be used is logged and ignored."""
+        try:
+            value = json.loads(self._files.read(self._path.name, MAX_SIZE))
+            groups = value["groups"]
+            if value["format"] != FORMAT or not all(isinstance(on, bool) for on in groups.values()):
+                raise ValueError("its content is not of this version")
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
+            text = "state_file is ignored, groups are as the configuration says: %s: %s"
+            log.warning(text, self._path.name, printable(str(error), 500))
+            return {}
+        return dict(groups)
+
+    def save(self, groups: Mapping[str, bool]) -> None:
+        """Schedules the state to be written."""
+        value = {"format": FORMAT, "groups": dict(groups)}
+        data = json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # no hub runs yet: nobody is kept waiting
+            with contextlib.suppress(OSError, ValueError):
+                self._write(data)
+                return
+        self._writes.put(
+            f"writing state_file {printable(self._path.name)}", partial(asyncio.to_thread, self._write, data)
+        )
+
+    def _write(self, data: bytes) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._files.write(self._path.name, data)
+
+    async def close(self) -> None:
+        """Waits until the state is written, for a bounded time."""
+        await self._writes.close()
+
 
 MAX_GROUPS: Final = 1000
-"""Of the configuration and of run time together, removed ones that keep tools away included."""
+"""Groups of the configuration and of run time, and removed ones that still hide their tools."""
 MAX_NAME: Final = 64
 MAX_CALLERS: Final = 10_000
-"""Callers that have chosen for themselves; the longest unseen falls back to what holds for everybody."""
+"""Callers with a choice of their own; of more, the one unseen longest falls back to the defaults."""
 
 
 class Groups:
     """`hub.groups`: those of the configuration and those made at run time, by name.
 
-    A tool in several groups is on when one of them is; one in none is in `basic` and always on. `update`, `reset` and
-    `load_state_dict` say what holds for callers who have not chosen themselves, and are kept where the configuration
-    has a `state_file`. Every method checks all it was given before it changes anything, and raises ValueError.
-    To be used in the hub's loop. `ruled(rule)` is called as soon as there is something to refuse.
+    A tool in several groups is active when one of them is; a tool in none belongs to `basic`, which is always active.
+    `update`, `reset` and `load_state_dict` set the default state, for callers without a choice of their own; it is
+    saved if the configuration has a `state_file`. Methods check all arguments before they change anything. To be
+    used in the hub's loop. `ruled(policy)` is called as soon as there is a group whose tools may be refused.
     """
 
     def __init__(
@@ -48,20 +105,20 @@ class Groups:
     ) -> None:
         self._catalogs = catalogs
         self._ruled = ruled
-        self._rule = Rule(
+        self._rule = GroupPolicy(
             lambda route, caller: self.now.inactive(route, caller), lambda route: self.now.members.gone(route)
         )
-        self._made: dict[str, ToolGroup] = {}
-        """At run time."""
+        self._made: dict[str, ToolGroupSettings] = {}
+        """Groups created at run time."""
         self._added: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-        """Tools and servers a group has been given besides."""
-        self._removed: dict[str, ToolGroup] = {}
+        """(tools, servers) that were added to a group."""
+        self._removed: dict[str, ToolGroupSettings] = {}
         self._chosen: OrderedDict[Hashable | None, dict[str, bool]] = OrderedDict()
-        self._state = StateFile(config.state_file) if config.state_file is not None else None
+        self._state = GroupStateFile(config.state_file) if config.state_file is not None else None
         self._said: dict[str, bool] = self._state.read() if self._state is not None else {}
-        """What was said at run time; what the configuration says holds of the others."""
+        """Groups that were switched at run time; the others are as the configuration says."""
         self._switched_on = set(switched_on)
-        """By the command line; until somebody says otherwise."""
+        """Groups that the command line activated, until they are switched."""
         self._config = config
         self._everything = everything
         self._take(config, everything)
@@ -73,7 +130,7 @@ class Groups:
     # --- what there is -----------------------------------------------------------------------------------------
 
     @property
-    def _groups(self) -> Mapping[str, ToolGroup]:
+    def _groups(self) -> Mapping[str, ToolGroupSettings]:
         return self.now.groups
 
     def __contains__(self, name: object) -> bool:
@@ -82,43 +139,43 @@ class Groups:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def __iter__(self) -> Iterator[ToolGroup]:
-        """All groups but `basic`, each with whether it is on for callers who have not chosen themselves."""
+    def __iter__(self) -> Iterator[ToolGroupSettings]:
+        """Iterates over all groups but `basic`, with `active` as it is by default."""
         on = self.active()
         return iter([group.model_copy(update={"active": name in on}) for name, group in self._groups.items()])
 
-    def __getitem__(self, name: str) -> ToolGroup:
+    def __getitem__(self, name: str) -> ToolGroupSettings:
         """Raises KeyError."""
         return self._groups[name].model_copy(update={"active": self._default(name)})
 
     def active(self) -> tuple[str, ...]:
-        """The groups that are on for callers who have not chosen themselves, in their order."""
+        """Returns the groups that are active by default, in their order."""
         return tuple(name for name in self._groups if self._default(name))
 
     def active_for(self, caller: Hashable | None) -> tuple[str, ...]:
-        """The groups that are on for one caller."""
+        """Returns the groups that are active for one caller."""
         on = self.now.active(caller)
         return tuple(name for name in self._groups if name in on)
 
-    def shown_to(self, caller: Hashable | None) -> tuple[ToolGroup, ...]:
-        """The groups one caller is told of."""
+    def shown_to(self, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
+        """Returns the groups that one caller may know of."""
         return self.now.shown(self.whole_of(caller), caller)
 
     def notes(self, names: Collection[str] | None = None) -> str:
-        """How the tools of the groups are to be used: of those named, else of those that are on."""
+        """Returns the notes of the named groups, by default of the active ones, as one text."""
         return _notes(self._groups[name] for name in (self.active() if names is None else self._known(names)))
 
     def notes_for(self, caller: Hashable | None) -> str:
-        """The same for one caller, of the groups that are on for it."""
+        """Returns the notes of the groups that are active for one caller, as one text."""
         on = self.now.active(caller)
         return _notes(group for group in self.shown_to(caller) if group.name in on)
 
     def catalog_of(self, caller: Hashable | None) -> Catalog:
-        """What one caller sees."""
+        """Returns what one caller sees."""
         return self._catalogs.of(caller)
 
     def whole_of(self, caller: Hashable | None) -> Catalog:
-        """What one caller sees, and what it would see with all groups on."""
+        """Returns what one caller would see with all groups active."""
         return self._catalogs.whole(caller)
 
     # --- changes -----------------------------------------------------------------------------------------------
@@ -133,27 +190,30 @@ class Groups:
         tools: Iterable[str] = (),
         servers: Iterable[str] = (),
     ) -> None:
-        """One more group. `tools` are `server/tool`, exposed or original names, `servers` ids; both may be patterns."""
+        """Creates a group of `tools` (`server/tool`, exposed or original names) and `servers`; both may be patterns.
+
+        Raises ValueError.
+        """
         if name == BASIC or name in self._groups:
             raise ValueError(f"Tool group '{name}' is already registered in the toolkit.")
         if not name or len(name) > MAX_NAME or not name.isprintable():
             raise ValueError(f"a group's name has 1 to {MAX_NAME} printable characters")
         if len(self._groups) + len(self._removed) >= MAX_GROUPS:
             raise ValueError(f"there are {MAX_GROUPS} groups already")
-        self._made[name] = ToolGroup(
+        self._made[name] = ToolGroupSettings(
             name=name,
             description=description,
             notes=notes,
             active=active,
-            tools=_texts(tools),
-            servers=_texts(servers),
+            tools=_strings(tools),
+            servers=_strings(servers),
         )
         self._removed.pop(name, None)
         self._changed()
 
     def add(self, name: str, *, tools: Iterable[str] = (), servers: Iterable[str] = ()) -> None:
-        """More tools for a group; for `basic` there is nothing to do."""
-        tools, servers = _texts(tools), _texts(servers)
+        """Adds tools to a group; does nothing for `basic`. Raises ValueError."""
+        tools, servers = _strings(tools), _strings(servers)
         if name == BASIC:
             return
         if name not in self._groups:
@@ -163,17 +223,18 @@ class Groups:
         self._changed()
 
     def update(self, names: str | Iterable[str], active: bool) -> None:
-        """Switch groups on or off for callers who have not chosen themselves; `basic` stays on."""
+        """Switches groups on or off by default; `basic` stays on. Raises ValueError."""
         self._say(dict.fromkeys(self._known(names), _flag(active)))
 
     def reset(self, states: Mapping[str, bool]) -> None:
-        """Switch on what is true here and off everything else, for callers who have not chosen themselves."""
+        """Sets the default state of all groups: active where `states` has true, else inactive. Raises ValueError."""
         self._known(states)
         on = {name for name, active in states.items() if _flag(active)}
         self._say({name: name in on for name in self._groups})
 
     def reset_for(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
-        """The same for one caller and the groups it is told of; with `group_scope: hub`, for everybody."""
+        """Sets the state of the groups that one caller knows of; with `group_scope: hub` for everybody. Raises
+        ValueError."""
         self._known(states)
         on = {name for name, active in states.items() if _flag(active)}
         final = {group.name: group.name in on for group in self.shown_to(caller)}
@@ -188,8 +249,9 @@ class Groups:
         self._catalogs.changed_for(caller, before)
 
     def remove(self, names: str | Iterable[str]) -> None:
-        """Groups go, and with them the tools that are in no other: they are as unknown as any that does not exist."""
-        names = _texts([names] if isinstance(names, str) else names)
+        """Removes groups and the tools that are in no other group, which are unknown names from then on. Raises
+        ValueError."""
+        names = _strings([names] if isinstance(names, str) else names)
         if BASIC in names:
             raise ValueError("Cannot remove the default 'basic' tool group.")
         known = self._known(names)
@@ -202,17 +264,20 @@ class Groups:
         self._changed()
 
     def forget(self, caller: Hashable | None) -> None:
-        """`caller` is gone."""
+        """Drops the choice of a caller that is gone."""
         self._chosen.pop(caller, None)
 
     # --- state -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """`{"active_groups": [...]}`: those that are on for callers who have not chosen themselves."""
+        """Returns `{"active_groups": [...]}`, the groups that are active by default."""
         return {"active_groups": list(self.active())}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """What `state_dict` gave; groups it does not name are switched off. `strict`: nothing else may be in it."""
+        """Restores what `state_dict` returned; groups it does not name become inactive. `strict` refuses other keys.
+
+        Raises ValueError.
+        """
         listed = state.get("active_groups") if isinstance(state, Mapping) else None
         if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
             raise ValueError(
@@ -226,24 +291,15 @@ class Groups:
         self._say({name: name in listed for name in self._groups})
 
     async def close(self) -> None:
-        """Wait until what was said is on disk. Never raises."""
+        """Waits until the state is on disk, for a bounded time. Never raises."""
         if self._state is not None:
             await self._state.close()
 
     # --- the hub's -----------------------------------------------------------------------------------------------
 
     def renew(self, config: Config, *, everything: bool) -> None:
-        """From now on this configuration: groups it has no more are gone, the others stay as they were switched."""
+        """Takes over another configuration: groups it lacks are dropped, the others keep their state."""
         self._take(config, everything)
-
-    @staticmethod
-    def held(route: Route, arguments: Json) -> tuple[str, Json] | None:
-        """(tool, its arguments) where a route leads to `hub_call`. Raises InvalidParameters."""
-        return held(arguments) if route == CALL_ROUTE else None
-
-    async def act(self, call: Call) -> Json:
-        """The result of one call of a tool of the hub's own. Raises InvalidParameters."""
-        return await act(self, call)
 
     def _take(self, config: Config, everything: bool) -> None:
         gone = {one.name for one in self._config.groups} - {one.name for one in config.groups} - self._made.keys()
@@ -256,7 +312,7 @@ class Groups:
         for name in gone:
             self._added.pop(name, None)
             self._said.pop(name, None)
-        # Another object: what callers saw before is still asked for.
+        # A new object: the previous view of a caller may still be compared with the new one.
         self._chosen = OrderedDict(
             (caller, {name: active for name, active in chosen.items() if name not in gone})
             for caller, chosen in self._chosen.items()
@@ -274,46 +330,46 @@ class Groups:
         self._catalogs.look(self.now.view, self.now.own_names)
 
     def _renew(self) -> None:
-        """Make `now` anew; who compares it with what was finds both."""
+        """Replaces `now`, so that the former one can still be compared with it."""
         groups = {one.name: one for one in self._config.groups if one.name not in self._removed}
         groups |= {name: group for name, group in self._made.items() if name not in groups}
         for name, (tools, more) in self._added.items():
             one = groups[name]
             groups[name] = one.model_copy(update={"tools": one.tools + tools, "servers": one.servers + more})
         servers = {server.id: server for server in self._config.servers}
-        self.now = Equipped(
+        self.now = ActiveGroups(
             groups,
             {name: self._on(group) for name, group in groups.items()},
             self._chosen,
-            Members(groups.values(), self._removed.values(), servers),
+            GroupMembers(groups.values(), self._removed.values(), servers),
             everything=self._everything,
             meta_tools=self._config.meta_tools,
         )
         if groups or self._removed:
             self._ruled(self._rule)
 
-    def _on(self, group: ToolGroup) -> bool:
+    def _on(self, group: ToolGroupSettings) -> bool:
         return group.name in self._switched_on or self._said.get(group.name, group.active)
 
     def _default(self, name: str) -> bool:
         return self._on(self._groups[name])
 
     def _known(self, names: str | Iterable[str]) -> tuple[str, ...]:
-        """The names without `basic`."""
-        wanted = _texts([names] if isinstance(names, str) else names)
+        """Returns the names without `basic`. Raises ValueError for an unknown one."""
+        wanted = _strings([names] if isinstance(names, str) else names)
         for name in wanted:
             if name != BASIC and name not in self._groups:
                 raise ValueError(f"Tool group '{name}' not found.")
         return tuple(name for name in wanted if name != BASIC)
 
 
-def _notes(groups: Iterable[ToolGroup]) -> str:
+def _notes(groups: Iterable[ToolGroupSettings]) -> str:
     return "\n".join(f"## About Tool Group '{group.name}'\n{group.notes}" for group in groups if group.notes)
 
 
-def _texts(values: Iterable[str]) -> tuple[str, ...]:
+def _strings(values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str):
-        raise ValueError(f"{values!r} is one text where several are meant; put it in a list")
+        raise ValueError(f"{values!r} is a single text; give a list of texts")
     found = tuple(values)
     if not all(isinstance(one, str) for one in found):
         raise ValueError("names of groups, tools and servers are texts")

@@ -1,4 +1,4 @@
-"""The hub's own tools as they are listed: one switches groups, two are for clients that read the list once."""
+"""The meta tools as they are listed: one switches groups, two search and call tools that a client has not listed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mcp_hub.catalog.catalog import OWN, Route
-from mcp_hub.config.rules import ToolGroup
+from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
@@ -19,7 +19,7 @@ CALL: Final = "hub_call"
 CALL_ROUTE: Final = Route(OWN, TOOLS, CALL)
 
 FOUND: Final = 10
-"""Tools `hub_search` answers with unless it is told otherwise."""
+"""Tools that `hub_search` returns by default."""
 MAX_FOUND: Final = 50
 MAX_QUERY: Final = 1000
 """Characters."""
@@ -43,8 +43,8 @@ _CALL_TEXT: Final = (
 )
 
 
-def definitions(groups: Sequence[ToolGroup], meta_tools: bool) -> list[Json]:
-    """The tools of the hub's own for a caller that is told of these groups."""
+def definitions(groups: Sequence[ToolGroupSettings], meta_tools: bool) -> list[Json]:
+    """Returns the definitions of the meta tools for a caller that may know of these groups."""
     found: list[Json] = []
     if groups:
         switches = {
@@ -84,8 +84,13 @@ def _tool(
     return wire
 
 
-def held(arguments: Json) -> tuple[str, Json]:
-    """(tool, its arguments) of the call inside of a `hub_call`. Raises InvalidParameters."""
+def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
+    """Returns (tool, its arguments) of the call inside a `hub_call`; None for any other route.
+
+    Raises InvalidParameters.
+    """
+    if route != CALL_ROUTE:
+        return None
     tool, inner = arguments.get("tool"), arguments.get("arguments", {})
     strange = sorted(set(arguments) - {"tool", "arguments"})
     if strange:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from mcp_hub.servers.local.arguments import annotated
+from mcp_hub.servers.local.signature import annotated
 
 Json = dict[str, Any]
 Kwargs = dict[str, Any]

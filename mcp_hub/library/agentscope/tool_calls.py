@@ -1,4 +1,4 @@
-"""One call of a toolkit's tool: through the hub, or through its MCP client."""
+"""One call of a toolkit's tool, through the hub or through its MCP client, as a stream of chunks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mcp_hub.errors import CallError, InvalidParameters, ToolFailed
-from mcp_hub.library.agentscope.objects import McpObject
-from mcp_hub.library.agentscope.registered import RegisteredToolFunction
-from mcp_hub.library.agentscope.streams import NoResponse, ToolRaised, response, streamed
+from mcp_hub.library.agentscope.mcp_clients import McpObject
+from mcp_hub.library.agentscope.registered_tools import RegisteredToolFunction
+from mcp_hub.library.agentscope.tool_stream import NoResponse, ToolRaised, response, stream_chunks
 from mcp_hub.library.hub import Hub
-from mcp_hub.servers.local.extension import Extension
-from mcp_hub.servers.local.functions import Withheld, postprocessed, tool_call
-from mcp_hub.servers.local.response import ToolResponse, response_of
+from mcp_hub.servers.local.local_tool import Withheld, postprocessed, tool_call
+from mcp_hub.servers.local.signature import Extension
+from mcp_hub.servers.local.tool_results import ToolResponse, response_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 Heard = Callable[[Any, bool], None]
 
 
-async def called(
+async def call_tool(
     hub: Hub, tool: RegisteredToolFunction, block: Json, *, raise_on_error: bool
 ) -> AsyncGenerator[Any, None]:
     """The chunks of a call. Raises NoResponse, and with `raise_on_error` what the tool raises.
@@ -39,7 +39,7 @@ async def called(
     given = {name: value for name, value in given.items() if name not in tool.preset_kwargs}
     act = _through_the_client if tool.local is None else partial(_through_the_hub, hub, raise_on_error)
     try:
-        async with aclosing(streamed(partial(act, tool, block, given))) as stream:
+        async with aclosing(stream_chunks(partial(act, tool, block, given))) as stream:
             async for chunk in stream:
                 if tool.extended_model is not None and isinstance(chunk, ToolResponse) and chunk.is_last:
                     _add_message(tool.extended_model, given, chunk)

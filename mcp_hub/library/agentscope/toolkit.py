@@ -10,24 +10,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_hub.config.models import Config
-from mcp_hub.library.agentscope.clients import MCPClientBase, MCPToolFunction
-from mcp_hub.library.agentscope.registered import (
+from mcp_hub.library.agentscope.mcp_clients import MCPClientBase, MCPToolFunction
+from mcp_hub.library.agentscope.registered_tools import (
     RegisteredToolFunction,
+    Strategy,
     hold_presets,
-    of_function,
-    of_remote,
-    registered_again,
+    register_function,
+    register_remote,
+    repeated_registrations,
+    take_name,
+    with_own_names,
+    with_tools,
 )
-from mcp_hub.library.agentscope.skills import WithSkills
-from mcp_hub.library.agentscope.streams import ToolStream, response
-from mcp_hub.library.agentscope.told import with_own_names, with_tools
-from mcp_hub.library.agentscope.tool_calls import called
-from mcp_hub.library.agentscope.tool_groups import BASIC, ToolGroups
+from mcp_hub.library.agentscope.tool_calls import call_tool
+from mcp_hub.library.agentscope.tool_groups import BASIC, SkillRegistry, ToolGroups
+from mcp_hub.library.agentscope.tool_stream import ToolStream, response
 from mcp_hub.library.hub import Hub
-from mcp_hub.servers.local.extension import Extension
-from mcp_hub.servers.local.namesakes import Strategy, placed
 from mcp_hub.servers.local.registry import Mark, kept_of
-from mcp_hub.servers.local.response import ToolResponse
+from mcp_hub.servers.local.signature import Extension
+from mcp_hub.servers.local.tool_results import ToolResponse
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -40,7 +41,7 @@ Postprocess = Callable[[Json, ToolResponse], Any]
 RESET = "reset_equipped_tools"
 
 
-class Toolkit(WithSkills):
+class Toolkit(SkillRegistry):
     """Tools and groups of tools for an agent. Every call goes through the hub and its rules.
 
     `hub` is one to share, or `config` what a hub of its own begins with: a file, what would stand in one, or nothing.
@@ -105,7 +106,7 @@ class Toolkit(WithSkills):
         self.hub = self._hub
         mine = {client.name for client in self._clients()}
         self._hub.change_sync(lambda config: with_own_names(config, mine))
-        for tool, first in registered_again(self.tools.values()):
+        for tool, first in repeated_registrations(self.tools.values()):
             log.warning("'%s' is served as '%s' alone: both are one tool of '%s'", tool.name, first.name, tool.mcp_name)
         self._hub.serve(transport, host=host, port=port)
 
@@ -192,27 +193,16 @@ class Toolkit(WithSkills):
             include_var_keyword=include_var_keyword,
             convert=False,
         )
-        tool = of_remote(tool_func, mark) if isinstance(tool_func, MCPToolFunction) else of_function(tool_func, mark)
+        tool = (
+            register_remote(tool_func, mark)
+            if isinstance(tool_func, MCPToolFunction)
+            else register_function(tool_func, mark)
+        )
         tool.group = group_name
-        name = placed(tool.name, self.tools, namesake_strategy)
+        name = take_name(tool, self.tools, namesake_strategy)
         if name is None:
-            log.warning(
-                "A function with name '%s' is already registered in the toolkit. Skipping registration.", tool.name
-            )
             return
-        if name != tool.name:
-            tool.original_name, tool.name = tool.name, name
-            tool.json_schema = {**tool.json_schema, "function": {**tool.json_schema["function"], "name": name}}
-            log.warning(
-                "A function with name '%s' is already registered in the toolkit. Renaming the new function to '%s'.",
-                tool.original_name,
-                name,
-            )
-        elif name in self.tools:
-            log.warning(
-                "A function with name '%s' is already registered in the toolkit. Overriding with the new function.",
-                name,
-            )
+        if name in self.tools:
             self._retire(self.tools[name])  # its place in the order stays
         tool.begin = partial(self._begin, tool)
         self.tools[name] = tool
@@ -287,7 +277,7 @@ class Toolkit(WithSkills):
     def _begin(self, tool: RegisteredToolFunction, block: Json) -> ToolStream:
         if self._is_meta(tool):
             return ToolStream(_one(partial(self.reset_equipped_tools, **dict(block.get("input") or {}))))
-        return ToolStream(called(self._hub, tool, block, raise_on_error=self.raise_on_error))
+        return ToolStream(call_tool(self._hub, tool, block, raise_on_error=self.raise_on_error))
 
     # --- MCP clients -------------------------------------------------------------------------------------------
 

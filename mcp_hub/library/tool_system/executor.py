@@ -9,14 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, UnknownName
-from mcp_hub.library.agentscope import texts
+from mcp_hub.library import formats
+from mcp_hub.library.engine_host import CallOutcome
 from mcp_hub.library.hub import Hub
 from mcp_hub.library.manager import ToolManager
-from mcp_hub.library.miroflow.by_server import words
-from mcp_hub.library.running import Outcome
-from mcp_hub.library.tool_system.by_set import card_named
-from mcp_hub.library.tool_system.protocols import ILogger
-from mcp_hub.library.tool_system.tool_types import BaseTool, ToolMessage
+from mcp_hub.library.tool_system.tool_types import BaseTool, ILogger, ToolMessage, card_named
 
 Json = dict[str, Any]
 Tool = BaseTool | str
@@ -105,24 +102,24 @@ def _read(call: ToolCall) -> tuple[Tool, Mapping[str, Any]]:
     return tool, parameters or {}
 
 
-def _message(name: str, outcome: Outcome) -> ToolMessage:
+def _message(name: str, outcome: CallOutcome) -> ToolMessage:
     error, result = outcome.error, outcome.result or {}
     if isinstance(error, UnknownName):
-        return _failed(name, "tool_not_found", words(error))
+        return _failed(name, "tool_not_found", formats.error_message(error))
     if isinstance(error, CallError):
-        return _failed(name, error.code, words(error))
+        return _failed(name, error.code, formats.error_message(error))
     if error is not None:
         code = DeadlineExceeded.code if isinstance(error, TimeoutError) else "tool_error"
-        return _failed(name, code, words(error) or InternalError.code)
+        return _failed(name, code, formats.error_message(error) or InternalError.code)
     if result.get("isError"):
         meta = result.get("_meta")
         facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
         said = facts.get("code") if isinstance(facts, dict) else None
-        return _failed(name, said if isinstance(said, str) else "tool_error", texts.error_text(result))
+        return _failed(name, said if isinstance(said, str) else "tool_error", formats.error_text(result))
     if outcome.direct:
         return ToolMessage(name, outcome.value)
     structured = result.get("structuredContent")
-    return ToolMessage(name, texts.text(result) if structured is None else structured)
+    return ToolMessage(name, formats.result_text(result) if structured is None else structured)
 
 
 def _failed(name: str, code: str, text: str) -> ToolMessage:

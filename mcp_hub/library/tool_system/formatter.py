@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from mcp_hub.config.rules import OutputStrategy
+from mcp_hub.config.root_rules import OutputStrategy
 from mcp_hub.errors import HubError
 from mcp_hub.library import formats
 from mcp_hub.library.formats import ToolCall

@@ -1,13 +1,21 @@
-"""A tool and the outcome of a call, as one type each whatever the tool is made of."""
+"""Tools of every kind as one type: by name and by tool set, the outcome of a call, and the interfaces around them."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mcp_hub.library.running import ToolCard
+from mcp_hub.catalog.catalog import Route
+from mcp_hub.config.models import Config
+from mcp_hub.errors import ConfigError
+from mcp_hub.library.engine_host import ToolCard
+from mcp_hub.library.hub import Hub
+from mcp_hub.policy.selection import select
+from mcp_hub.protocol.kinds import TOOLS
 
 Json = dict[str, Any]
 Source = Literal["native", "mcp", "builtin"]
@@ -113,3 +121,151 @@ def _type(schema: Any) -> str:
 
 def _description(schema: Any) -> str:
     return str(schema.get("description") or "") if isinstance(schema, dict) else ""
+
+
+@runtime_checkable
+class ToolManagerProtocol(Protocol):
+    """What an orchestrator needs: the tools of every server, and one call."""
+
+    async def get_all_tool_definitions(self) -> list[Json]:
+        """`[{"name": SERVER, "tools": [{"name", "description", "schema"}, ...]}, ...]`."""
+        ...
+
+    async def execute_tool_call(self, server_name: str, tool_name: str, arguments: Json) -> Json:
+        """`{"server_name", "tool_name", "result"}`, or `error` in the place of `result`."""
+        ...
+
+
+@runtime_checkable
+class IToolManager(Protocol):
+    """Tools by name and by tool set."""
+
+    def load_tools(self) -> list[BaseTool]:
+        """All tools there are."""
+        ...
+
+    def get_tool(self, name: str) -> BaseTool:
+        """Raises ValueError if there is none of this name."""
+        ...
+
+    def get_tool_set(self, name: str) -> list[BaseTool]:
+        """Raises ValueError if there is none of this name."""
+        ...
+
+
+@runtime_checkable
+class IToolExecutor(Protocol):
+    """Calls tools."""
+
+    def execute(self, tool: BaseTool, parameters: Json) -> ToolMessage:
+        """Never raises for what a tool or a server does."""
+        ...
+
+    async def async_execute(self, tool: BaseTool, parameters: Json) -> ToolMessage:
+        """`execute` for a coroutine."""
+        ...
+
+
+@runtime_checkable
+class IConfigLoader(Protocol):
+    """Where a configuration comes from; `mcp_hub.load_config` is one as a function."""
+
+    def load(self, path: str) -> Config:
+        """Raises ConfigError."""
+        ...
+
+
+@runtime_checkable
+class IConfigSystem(Protocol):
+    """Which tools an agent's configuration means; profiles and tool sets are the hub's own way to say it."""
+
+    def merged_tools(self, tool_sets: Sequence[str], tools: Sequence[str]) -> list[str]:
+        """The names of all, each once."""
+        ...
+
+
+@runtime_checkable
+class ILLMClient(Protocol):
+    """A model's client, as far as ToolFormatter asks it something."""
+
+    def supports_function_calling(self) -> bool:
+        """Whether the model has function calling of its own."""
+        ...
+
+
+@runtime_checkable
+class ILogger(Protocol):
+    """Takes what ToolExecutor tells of each call; a `logging.Logger` is one."""
+
+    def info(self, msg: str, *args: Any) -> None:
+        """`msg % args`."""
+        ...
+
+
+class ToolsBySet:
+    """The folders and tool sets are those of the configuration."""
+
+    hub: Hub
+
+    def load_tools(self) -> list[BaseTool]:
+        """All tools there are, in the order of the configuration; of equal names the first."""
+        return [self._tool(card) for card in self.hub.list_sync()]
+
+    async def async_load_tools(self) -> list[BaseTool]:
+        """`load_tools` for a coroutine."""
+        return [self._tool(card) for card in await self.hub.list()]
+
+    def get_tool(self, name: str) -> BaseTool:
+        """By its exposed name, `server/tool`, or its server's name for it where only one has it. Raises ValueError."""
+        return self._tool(card_named(name, self.hub.list_sync()))
+
+    async def async_get_tool(self, name: str) -> BaseTool:
+        """`get_tool` for a coroutine."""
+        return self._tool(card_named(name, await self.hub.list()))
+
+    def get_tool_set(self, name: str) -> list[BaseTool]:
+        """The tools of a tool set of the configuration that are there. Raises ValueError for an unknown set."""
+        return self._set(name, self.hub.list_sync())
+
+    async def async_get_tool_set(self, name: str) -> list[BaseTool]:
+        """`get_tool_set` for a coroutine."""
+        return self._set(name, await self.hub.list())
+
+    def _set(self, name: str, cards: list[ToolCard]) -> list[BaseTool]:
+        config = self.hub.config
+        try:
+            selection = select(config, tool_sets=[name])
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        servers = {server.id: server for server in config.servers}
+        routes = (Route(card.server, TOOLS, card.name) for card in cards)
+        chosen = zip(cards, routes, strict=True)
+        return [self._tool(card) for card, route in chosen if selection.has(servers[card.server], route, ())]
+
+    def _tool(self, card: ToolCard) -> BaseTool:
+        return tool_of(card, source_of(self.hub.config, card))
+
+
+def card_named(name: str, cards: list[ToolCard]) -> ToolCard:
+    """The tool of a name. Raises ValueError, which says what may be meant."""
+    for card in cards:
+        if name in (card.exposed, f"{card.server}/{card.name}"):
+            return card
+    same = [card for card in cards if card.name == name]
+    if len(same) == 1:
+        return same[0]
+    if same:
+        raise ValueError(f"several servers have a tool '{name}': {', '.join(card.exposed for card in same)}")
+    known = [card.exposed for card in cards]
+    near = [card.exposed for card in cards if card.name == name]
+    near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise ValueError(f"there is no tool '{name}'{hint}")
+
+
+def source_of(config: Config, card: ToolCard) -> Source:
+    """What a tool is made of: its server knows."""
+    server = next((server for server in config.servers if server.id == card.server), None)
+    if server is None or (server.builtin is None and server.tools_dir is None and server.functions is None):
+        return "mcp"
+    return "native" if str(server.builtin) == "native" else "builtin"

@@ -1,4 +1,4 @@
-"""Copies of arguments, texts and errors that can be shown: short, and without secrets."""
+"""Redaction: copies of arguments, texts and errors that are short and hold no secrets."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
 from mcp_hub.protocol.frames import LARGE, weighs_more
-from mcp_hub.security.redaction.forms import CUT, MIN_SECRET
-from mcp_hub.security.redaction.known import LEARNED, MAX_HELD, KnownSecrets
-from mcp_hub.security.redaction.telltale import MASK, hide_telltales, is_secret_key
+from mcp_hub.security.redaction.heuristics import MASK, hide_likely_secrets, is_secret_key
+from mcp_hub.security.redaction.known_secrets import LEARNED, MAX_HELD, KnownSecrets
+from mcp_hub.security.redaction.secret_index import CUT, MIN_SECRET
 
 __all__ = [
     "LEARNED",
@@ -23,71 +23,76 @@ __all__ = [
 ]
 
 BUDGET: Final = 2048
-"""Bytes of JSON a copy of a call's arguments takes at most."""
+"""Bytes of JSON that a copy of a call's arguments takes at most."""
 MAX_STRING: Final = 200
 """Characters of one string in a copy."""
 MAX_ITEMS: Final = 32
 MAX_DEPTH: Final = 8
 _MAX_PRESET_DEPTH: Final = 32
 MAX_ERROR: Final = 1024 * 1024
-"""Weight (`weighs_more`) of an error that is looked through for known secrets; a heavier one passes as it is."""
+"""Weight (`weighs_more`) up to which an error is searched for known secrets; a heavier one passes unchanged."""
 
 _MARK: Final = 48
-"""Bytes kept free for saying how much was left out."""
+"""Bytes reserved for the note on how much was left out."""
 _SHORT: Final = 64
-"""Characters of a text that needs no window."""
+"""Characters up to which a text is copied whole."""
 _ROOM_FOR_SHORT: Final = 2 + 12 * _SHORT
 """Bytes such a text takes at most."""
 _MANY_DIGITS: Final = 10**40
 _NAMING: Final = frozenset({"name", "key", "header", "field"})
 _MAX_KEYS: Final = 1024
-"""Keys of objects whose form is remembered."""
+"""Keys of objects whose shown form is cached."""
 
 
-class Redaction:
-    """Takes secrets out: the `secrets` it is given and those `LEARNED` has, in the forms that SECURITY.md names, and
-    what stands where secrets stand or has the shape of one.
+class Redactor:
+    """Replaces secrets by `***`: the given ones and those of `LEARNED`, in the forms that SECURITY.md names.
 
-    Values of fewer than `MIN_SECRET` characters are not looked for. It can be used from any thread.
+    What is likely a secret by its form or its place is replaced as well.
+
+    Secrets of fewer than `MIN_SECRET` characters are not looked for. It can be used from any thread.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._known = KnownSecrets(secrets)
         self._keys: dict[str, tuple[str, int, bool]] = {}
-        """How a short key is shown, how many bytes it takes, and whether what is under it is secret."""
+        """Short key -> its shown form, how many bytes that takes, and whether its value is secret."""
         self._learned = LEARNED.known
-        """What was known when they were looked through."""
+        """The learned secrets that the shown forms were made with."""
 
     def text(self, text: str) -> str:
-        """An error text or log line without secrets."""
-        return hide_telltales(LEARNED.known.hidden(self._known.hidden(text, cut=True), cut=True))
+        """Returns an error text or log line without secrets."""
+        return hide_likely_secrets(LEARNED.known.mask(self._known.mask(text, cut=True), cut=True))
 
     @property
     def _window(self) -> int:
         return max(self._known.reach, LEARNED.known.reach) + 4 * MAX_STRING
 
     def value(self, value: Any, budget: int = BUDGET) -> Any:
-        """A copy of a JSON value, at most `budget` bytes as ASCII JSON (at least 64): strings shortened with their
-        length, long lists and objects cut with a count, `***` for secrets."""
+        """Returns a copy of a JSON value of at most `budget` bytes as ASCII JSON (at least 64).
+
+        Long texts are shortened and state their length, long lists and objects state how much was left out, and `***`
+        stands for secrets.
+        """
         return self._copy(value, max(budget, 64), 0)[0]
 
     def known(self, value: Any) -> Any:
-        """A JSON value with known secrets replaced in every text and number and nothing else changed; itself if it has
-        none.
+        """Returns a JSON value in which only known secrets are replaced; the same object if it has none.
 
-        For errors that are passed on. One that weighs more than `MAX_ERROR` is returned as it is.
+        For errors that are passed on. One that weighs more than `MAX_ERROR` is returned unchanged.
         """
         return value if weighs_more(value, MAX_ERROR) else self._known_in(value, 0)
 
-    def told(self, message: dict[str, Any]) -> dict[str, Any]:
-        """A log message or a progress without known secrets. One of more than 32 KiB would keep the loop while it is
-        looked through: it is shortened as by `value`, to as many bytes."""
+    def notification(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Returns the parameters of a log message or a progress notification without known secrets.
+
+        Searching more than 32 KiB would block the event loop, so a larger message is shortened to that by `value`.
+        """
         shown: dict[str, Any] = self.value(message, LARGE) if weighs_more(message) else self.known(message)
         return shown
 
     def _known_in(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
-            return LEARNED.known.hidden(self._known.hidden(value))
+            return LEARNED.known.mask(self._known.mask(value))
         if type(value) in (int, float):
             return MASK if self._is_known(value) else value
         if depth > 100 or not isinstance(value, dict | list):
@@ -100,12 +105,14 @@ class Redaction:
         return value if same else dict(fields)
 
     def _is_known(self, number: float) -> bool:
-        return -_MANY_DIGITS < number < _MANY_DIGITS and (self._known.has(number) or LEARNED.known.has(number))
+        return -_MANY_DIGITS < number < _MANY_DIGITS and (
+            self._known.contains(number) or LEARNED.known.contains(number)
+        )
 
     # --- the bounded copy --------------------------------------------------------------------------------------
 
     def _copy(self, value: Any, room: int, depth: int) -> tuple[Any, int]:
-        """A copy, and how many bytes of JSON it takes."""
+        """Returns a copy and how many bytes of JSON it takes."""
         if isinstance(value, str):
             return self._string(value, room)
         if value is None or isinstance(value, bool):
@@ -168,21 +175,21 @@ class Redaction:
             if len(shown) <= _SHORT:
                 return shown, len(encode_basestring_ascii(shown))
         window = self._window
-        # Shortened after it was looked through: half a secret is nothing that could be recognised.
+        # Shortened only after the search, as half a secret would not be recognised.
         shown = self.text(text if whole <= window else text[:window] + CUT).removesuffix(CUT)
         limit = MAX_STRING
         if whole > window or len(shown) > limit:
-            shown = _shortened(shown, limit, whole)
+            shown = _shorten(shown, limit, whole)
         cost = len(encode_basestring_ascii(shown))
         while cost > room and limit > 0:
             limit //= 2
-            shown = _shortened(shown, limit, whole) if limit else "…"
+            shown = _shorten(shown, limit, whole) if limit else "…"
             cost = len(encode_basestring_ascii(shown))
         return shown, cost
 
 
 def preset_texts(value: Any, depth: int = 0) -> Iterator[str]:
-    """Every text and number in a preset argument: none of it is its caller's business, whatever its name."""
+    """Yields every text and number of a preset argument: callers must not see any of them, whatever the names."""
     if hasattr(value, "get_secret_value"):
         value = value.get_secret_value()
     if isinstance(value, str):
@@ -198,5 +205,5 @@ def preset_texts(value: Any, depth: int = 0) -> Iterator[str]:
             yield from preset_texts(item, depth + 1)
 
 
-def _shortened(text: str, limit: int, whole: int) -> str:
+def _shorten(text: str, limit: int, whole: int) -> str:
     return f"{text[:limit]}… ({whole:,} characters)"

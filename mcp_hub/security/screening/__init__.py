@@ -1,6 +1,6 @@
-"""What is suspicious in what a server says of itself and its items. Pure, and bounded whatever it is given.
+"""The screen: flags suspicious texts and characters in what a server says of itself and its items.
 
-It finds signs, it proves nothing: an honest text may be flagged, and one that is clever enough is not.
+Pure, and bounded for any input. It proves nothing: an honest text may be flagged, a clever one may not.
 """
 
 from __future__ import annotations
@@ -13,33 +13,40 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
-from mcp_hub.security.screening.characters import BIDI, CONTROL, INVISIBLE, TAGS, folded, hidden
-from mcp_hub.security.screening.rules import RULES, matches
+from mcp_hub.security.screening.hidden_characters import (
+    BIDI,
+    CONTROL,
+    INVISIBLE,
+    TAGS,
+    find_hidden_characters,
+    fold_text,
+)
+from mcp_hub.security.screening.poisoning_rules import RULES, match_rules
 
 MAX_DESCRIPTION: Final = 4096
-"""Characters of one text; what real servers write of a tool has a few hundred."""
+"""Characters of one text. Descriptions of real servers have a few hundred."""
 MAX_LOOKED_AT: Final = 64 * 1024
-"""Characters of one item; what is behind them is not looked at, and that is flagged."""
+"""Characters of one item that are read. An item with more is flagged."""
 MAX_TEXTS: Final = 4000
-"""Texts of one item, keys of its schemas included."""
+"""Texts of one item that are read, keys of its schemas included."""
 _MAX_DEPTH: Final = 64
 _EXCERPT: Final = 60
 _BLANK_LINES: Final = 12
 _MIN_PHRASE: Final = 8
-"""A shorter text, such as `string`, holds no instruction."""
+"""Characters; a shorter text, such as `string`, holds no instruction."""
 
 MAX_OF_SERVER: Final = 2 * 1024 * 1024
-"""Characters of all items of one server, half a second of work; what is behind them is flagged unseen."""
+"""Characters of all items of one server, half a second of work. Items beyond are flagged unread."""
 
 MAX_FOREIGN: Final = 10
-"""Names of other servers' tools that are told of one item."""
+"""Names of other servers' tools that are reported of one item."""
 
 TOO_LONG: Final = "too-long"
 PADDING: Final = "hidden-by-padding"
 ENCODED: Final = "encoded-text"
 FOREIGN_TOOLS: Final = "names-other-tools"
 
-SAYS: Final[Mapping[str, str]] = {
+RULE_DESCRIPTIONS: Final[Mapping[str, str]] = {
     CONTROL: "control characters, which steer a terminal or break a line",
     BIDI: "characters that turn the direction of writing",
     INVISIBLE: "characters that cannot be seen",
@@ -47,23 +54,23 @@ SAYS: Final[Mapping[str, str]] = {
     TOO_LONG: "longer than a description has to be",
     PADDING: "text pushed out of sight by blanks or empty lines",
     ENCODED: "a long encoded text that nobody can read",
-    **{rule.name: rule.says for rule in RULES},
+    **{rule.name: rule.description for rule in RULES},
     FOREIGN_TOOLS: "names a tool of another server",
 }
-"""Every rule, and what it is about."""
+"""Rule -> what it finds."""
 REPORT_ONLY: Final = frozenset({FOREIGN_TOOLS, *(rule.name for rule in RULES if rule.report_only)})
-"""Rules that are never a reason to keep an item back: intent cannot be seen from here."""
-HIDDEN: Final = frozenset({CONTROL, BIDI, INVISIBLE, TAGS})
+"""Rules that never hide an item, as they cannot show intent."""
+HIDDEN_CHARACTER_RULES: Final = frozenset({CONTROL, BIDI, INVISIBLE, TAGS})
 
 _ENCODED: Final = re.compile(r"(?<![A-Za-z0-9+/_=-])(?=[A-Za-z0-9+/_-]{0,119}\d)[A-Za-z0-9+/_-]{120,}+")
 _SPACES: Final = re.compile(r"(?<![ \t\u00a0\u3000])[ \t\u00a0\u3000]{80,}+(?=\S)")
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _DISTINCT: Final = re.compile(r"[A-Za-z0-9][_.\-][A-Za-z0-9]|[a-z][A-Z]")
-"""In names that are no word of prose."""
+"""Matches in names that are no words of prose."""
 
 
 class Flag(msgspec.Struct, frozen=True):
-    """One thing found: by which rule, in which part of the item, and the text around it as the server wrote it."""
+    """One finding: its rule, the part of the item, and the text around it as the server wrote it."""
 
     rule: str
     where: str
@@ -71,14 +78,14 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 class Budget:
-    """Characters that may still be looked at."""
+    """The characters that may still be read."""
 
     def __init__(self, characters: int = MAX_OF_SERVER) -> None:
         self.left = characters
 
 
 def names_of(kind: Kind, wire: Any) -> Iterator[tuple[str, str]]:
-    """(where, text) of what an item is called."""
+    """Yields (key, text) of the names of an item."""
     if isinstance(wire, dict):
         for key in dict.fromkeys((kind.name_key, "name")):
             if isinstance(wire.get(key), str):
@@ -86,12 +93,12 @@ def names_of(kind: Kind, wire: Any) -> Iterator[tuple[str, str]]:
 
 
 def flags_of_names(kind: Kind, wire: Any) -> tuple[Flag, ...]:
-    """Hidden characters in what an item is called."""
+    """Returns flags for hidden characters in the names of an item."""
     found = []
     for where, text in names_of(kind, wire):
-        # What a resource is called besides its URI is for people, in any script.
-        flagged = hidden(text[:MAX_DESCRIPTION], name=where == kind.name_key, lines=False)
-        found += [Flag(rule, where, _around(text, at)) for rule, at in flagged]
+        # The name of a resource beside its URI is for people and may be in any script.
+        flagged = find_hidden_characters(text[:MAX_DESCRIPTION], name=where == kind.name_key, lines=False)
+        found += [Flag(rule, where, _excerpt(text, at)) for rule, at in flagged]
     return tuple(found)
 
 
@@ -103,7 +110,7 @@ def flags_of_item(
     max_description: int = MAX_DESCRIPTION,
     budget: Budget | None = None,
 ) -> tuple[Flag, ...]:
-    """Everything suspicious in an item. `without` are top-level keys that are not the server's own words."""
+    """Returns everything suspicious in an item. `without` are top-level keys whose text is not the server's."""
     steps = flags_in_steps(kind, wire, without, max_description, budget or Budget())
     return tuple(flag for flag in steps if flag is not None)
 
@@ -111,20 +118,20 @@ def flags_of_item(
 def flags_in_steps(
     kind: Kind, wire: Any, without: Collection[str], max_description: int, budget: Budget
 ) -> Iterator[Flag | None]:
-    """`flags_of_item` one by one, with None after everything that takes some milliseconds at most."""
+    """Does the same in steps of some milliseconds: yields each flag, and None after every step."""
     yield from flags_of_names(kind, wire)
     yield from _flags(_texts_of(kind, wire, without), max_description, budget)
 
 
 def flags_of_text(where: str, text: str, *, max_description: int = MAX_DESCRIPTION) -> tuple[Flag, ...]:
-    """Everything suspicious in one text, such as a server's instructions."""
+    """Returns everything suspicious in one text, such as a server's instructions."""
     return tuple(flag for flag in _flags(iter(((where, text),)), max_description, Budget()) if flag is not None)
 
 
 def foreign_names(kind: Kind, wire: Any, distinct: Container[str], plain: Container[str]) -> tuple[Flag, ...]:
-    """Names of other servers' tools in an item's descriptions, of each the first `MAX_DESCRIPTION` characters.
+    """Returns flags for names of other servers' tools in the first `MAX_DESCRIPTION` characters of each description.
 
-    `distinct` are names that are no words, such as `send_message`; `plain` ones count only where the text calls them
+    `distinct` are names that are no words, such as `send_message`. `plain` names count only where the text calls them
     tools.
     """
     found: list[Flag] = []
@@ -142,12 +149,12 @@ def foreign_names(kind: Kind, wire: Any, distinct: Container[str], plain: Contai
             named = word in distinct or (word in plain and _is_called_a_tool(text, match.start(), end))
             if named and word not in told:
                 told.add(word)
-                found.append(Flag(FOREIGN_TOOLS, where, _around(text, match.start())))
+                found.append(Flag(FOREIGN_TOOLS, where, _excerpt(text, match.start())))
     return tuple(found)
 
 
 def is_distinct(name: str) -> bool:
-    """Whether a tool's name is none that prose would have by chance."""
+    """Returns whether a tool's name is unlikely to be in prose by chance."""
     return _DISTINCT.search(name) is not None
 
 
@@ -171,7 +178,7 @@ def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budge
         left -= len(looked_at) + 1
         budget.left -= len(looked_at) + 1
         for flag in _flags_of_one(where, text, looked_at, max_description):
-            # Once for each rule: what is wrong with an item, not how often.
+            # One flag for each rule is enough.
             if flag is None:
                 yield None
             elif flag.rule not in told:
@@ -180,25 +187,25 @@ def _flags(texts: Iterator[tuple[str, str]], max_description: int, budget: Budge
 
 
 def _flags_of_one(where: str, text: str, looked_at: str, max_description: int) -> Iterator[Flag | None]:
-    for rule, at in hidden(looked_at):
-        yield Flag(rule, where, _around(looked_at, at))
+    for rule, at in find_hidden_characters(looked_at):
+        yield Flag(rule, where, _excerpt(looked_at, at))
     yield None
     if len(text) > max_description:
         yield Flag(TOO_LONG, where, f"{len(text):,} characters")
     if len(looked_at) < _MIN_PHRASE:
         return
     if (padding := _padding(looked_at)) is not None:
-        yield Flag(PADDING, where, _around(looked_at, padding))
+        yield Flag(PADDING, where, _excerpt(looked_at, padding))
     if len(looked_at) >= 120 and (encoded := _ENCODED.search(looked_at)) is not None:
-        yield Flag(ENCODED, where, _around(looked_at, encoded.start()))
+        yield Flag(ENCODED, where, _excerpt(looked_at, encoded.start()))
     yield None
-    plain = folded(looked_at)
-    for found in matches(plain):
-        yield None if found is None else Flag(found[0].name, where, _around(plain, found[1]))
+    plain = fold_text(looked_at)
+    for found in match_rules(plain):
+        yield None if found is None else Flag(found[0].name, where, _excerpt(plain, found[1]))
 
 
 def _padding(text: str) -> int | None:
-    """Where something stands behind many empty lines or blanks."""
+    """Returns where text follows many empty lines or blanks; None if it does not."""
     if len(text) < _BLANK_LINES:
         return None
     spaces = _SPACES.search(text)
@@ -218,14 +225,14 @@ def _padding(text: str) -> int | None:
     return None
 
 
-def _around(text: str, at: int) -> str:
+def _excerpt(text: str, at: int) -> str:
     start = max(0, at - 10)
     cut = text[start : at + _EXCERPT]
     return ("…" if start else "") + cut + ("…" if at + _EXCERPT < len(text) else "")
 
 
 def _texts_of(kind: Kind, wire: Any, without: Collection[str]) -> Iterator[tuple[str, str]]:
-    """(where, text) of everything in an item that a model may read, besides its name; a schema's keys included."""
+    """Yields (place, text) of all that a model may read of an item but its name; keys of schemas included."""
     if not isinstance(wire, dict):
         return
     for key in ("title", "description"):
@@ -238,13 +245,13 @@ def _texts_of(kind: Kind, wire: Any, without: Collection[str]) -> Iterator[tuple
         yield "annotations.title", annotations["title"]
     if kind is TOOLS:
         for key in ("inputSchema", "outputSchema"):
-            yield from _inside(wire.get(key), key)
+            yield from _texts_inside(wire.get(key), key)
     elif kind is PROMPTS:
-        yield from _inside(wire.get("arguments"), "arguments")
+        yield from _texts_inside(wire.get("arguments"), "arguments")
 
 
-def _inside(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """All texts of a JSON value, the keys of `properties` among them."""
+def _texts_inside(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Yields (place, text) of all texts of a JSON value, the keys of `properties` included."""
     waiting: list[tuple[str, Any, int]] = [(where, value, 0)]
     while waiting:
         at, one, depth = waiting.pop()

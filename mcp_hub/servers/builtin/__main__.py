@@ -9,9 +9,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from mcp_hub.transport.streams import claim
+from mcp_hub.transport.standard_streams import claim
 
-NAMES: Final = ("web", "browser", "code", "shell", "text_files", "files", "native")
+SERVERS: Final = {
+    "web": ("web", "tools", "close"),
+    "browser": ("browser_tools", "tools", "close"),
+    "code": ("programs", "code_tools", "close_code"),
+    "shell": ("programs", "shell_tools", "close_shell"),
+    "text_files": ("text_files", "tools", None),
+    "files": ("files", "tools", None),
+    "native": ("native_endpoints", "tools", "close"),
+}
+"""By name: the module, its function that makes the tools, and the coroutine function that closes what is open."""
 OF_THIS_MACHINE: Final = frozenset({"code", "shell", "text_files", "files"})
 """Only a hub starts these: it alone keeps them off a network."""
 CLOSE_WAIT: Final = 3.0
@@ -24,31 +33,34 @@ def main() -> None:
     from mcp_hub.servers.builtin.settings import VARIABLE, Settings
 
     name = sys.argv[1] if len(sys.argv) == 2 else ""
-    if name not in NAMES:
-        sys.exit(f"usage: python -m mcp_hub.servers.builtin {'|'.join(NAMES)}")
+    if name not in SERVERS:
+        sys.exit(f"usage: python -m mcp_hub.servers.builtin {'|'.join(SERVERS)}")
     if name in OF_THIS_MACHINE and VARIABLE not in os.environ:
         sys.exit(f"'{name}' is started by the hub only: write an entry with 'builtin: {name}'")
-    from mcp_hub.servers.local.functions import LocalTool
+    from mcp_hub.servers.local.local_server import LocalServer
+    from mcp_hub.servers.local.local_tool import LocalTool
     from mcp_hub.servers.local.registry import mark_of
-    from mcp_hub.servers.local.server import LocalServer
 
+    module_name, make_tools, close_all = SERVERS[name]
     try:
-        module = import_module(f"mcp_hub.servers.builtin.{name}")
+        module = import_module(f"mcp_hub.servers.builtin.{module_name}")
     except ImportError as error:
         from mcp_hub.config.extras import OF_BUILTINS, missing
 
         lacking = missing(OF_BUILTINS[name]) if name in OF_BUILTINS else None
         sys.exit(f"builtin: {name}: {lacking or error}")
     try:
-        offered: Sequence[Callable[..., Any] | LocalTool] = module.tools(Settings.from_environ(os.environ))
+        offered: Sequence[Callable[..., Any] | LocalTool] = getattr(module, make_tools)(
+            Settings.from_environ(os.environ)
+        )
     except (OSError, ValueError) as error:
         sys.exit(f"builtin: {name}: {error}")
     tools = [one for one in offered if isinstance(one, LocalTool)]
     tools += [LocalTool(one, mark) for one in offered if callable(one) and (mark := mark_of(one)) is not None]
     server = LocalServer({tool.name: tool for tool in tools}, [], stdin, stdout, name=f"mcp-hub {name}")
     server.serve()
-    close: Callable[[], Coroutine[Any, Any, None]] | None = getattr(module, "close", None)
-    if close is not None:
+    if close_all is not None:
+        close: Callable[[], Coroutine[Any, Any, None]] = getattr(module, close_all)
         server.finish(asyncio.wait_for(close(), CLOSE_WAIT), CLOSE_WAIT + 0.5)
     sys.stderr.flush()
     os._exit(0)  # a thread that never returns must not keep the process

@@ -1,4 +1,8 @@
-"""The built-in upstream `files`: reading and writing below the roots of the configuration, and nowhere else."""
+"""The built-in upstream `files`: reading and writing below the roots of the configuration, and nowhere else.
+
+Every name is opened by itself, below the one before it, and no symbolic link below a root is followed: what somebody
+exchanges in between can be another file of the root, never one outside of it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,177 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 
-from mcp_hub.servers.builtin.line_ranges import WrongRange, lines_of, resolved
-from mcp_hub.servers.builtin.regular_files import NotRegular, bytes_of, looked_at, read, replace, text_of
-from mcp_hub.servers.builtin.roots import Place, Roots, linked, refused
+from mcp_hub.security.file_access import Parts, parts_of
+from mcp_hub.servers.builtin.regular_files import (
+    NotRegular,
+    WrongRange,
+    bytes_of,
+    kind_of,
+    lines_of,
+    looked_at,
+    read,
+    replace,
+    resolved,
+    text_of,
+)
 from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local.registry import tool
-from mcp_hub.servers.local.results import ToolRefused, ToolResult
+from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.text import printable
+
+Act = Literal["list", "read", "write", "delete"]
+
+_ALLOWS: Final[dict[str, frozenset[Act]]] = {
+    "ro": frozenset({"list", "read"}),
+    "rw": frozenset({"list", "read", "write", "delete"}),
+    "hidden": frozenset({"read", "write"}),
+}
+_WHY: Final = {
+    "ro": "is for reading only",
+    "hidden": "is not listed, and nothing in it can be deleted",
+}
+_DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+@dataclass(frozen=True)
+class RootedPath:
+    """Where a path leads: names below the directory of a root. No names: that directory itself."""
+
+    root: FileRoot
+    names: Parts
+
+    def __str__(self) -> str:
+        return printable(self.root.at + "/".join(self.names))
+
+
+@dataclass(frozen=True)
+class FileRoot:
+    """One directory and what may be done in it."""
+
+    at: str
+    directory: str
+    mode: str
+
+    @property
+    def parts(self) -> Parts:
+        """The names of its virtual path."""
+        return parts_of(self.at)
+
+
+class Roots:
+    """All of them. Raises OSError on a system that cannot open files below a directory."""
+
+    def __init__(self, roots: Sequence[tuple[str, str, str]]) -> None:
+        if os.open not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
+            raise OSError("it needs a system that can open a file below an open directory, which Windows cannot")
+        self._roots = sorted((FileRoot(*root) for root in roots), key=lambda root: -len(root.parts))
+
+    @property
+    def listed(self) -> list[FileRoot]:
+        """Those that may be seen, by name."""
+        return sorted((root for root in self._roots if "list" in _ALLOWS[root.mode]), key=lambda root: root.at)
+
+    def place(self, path: str, act: Act) -> RootedPath:
+        """Where `path` leads, if `act` may be done there. Raises ToolRefused."""
+        try:
+            parts = parts_of(path)
+        except ValueError as error:
+            text = f"{printable(path, 200)!r} is no path here: {error}. {self._known()}"
+            raise ToolRefused("invalid_parameters", text) from None
+        if ".." in parts:
+            raise ToolRefused("permission_denied", f"{printable(path, 200)} holds '..': write the path itself.")
+        root = next((root for root in self._roots if parts[: len(root.parts)] == root.parts), None)
+        if root is None:
+            raise ToolRefused("permission_denied", f"{printable(path, 200)} is below no root. {self._known()}")
+        if act not in _ALLOWS[root.mode]:
+            raise ToolRefused("permission_denied", f"{root.at} {_WHY[root.mode]}. Nothing was done.")
+        return RootedPath(root, parts[len(root.parts) :])
+
+    def _known(self) -> str:
+        names = ", ".join(root.at for root in self.listed)
+        return f"Paths begin with {names}." if names else "There is no root that is listed."
+
+    @contextlib.contextmanager
+    def opened(self, place: RootedPath, names: Parts, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of the directory `names` of the place's root; with `make`, missing ones are made.
+
+        Raises ToolRefused for what is no directory of the root.
+        """
+        fd = self._open_root(place.root)
+        try:
+            for depth, name in enumerate(names):
+                shown = RootedPath(place.root, names[: depth + 1])
+                below = _below(fd, name, shown, make=make)
+                os.close(fd)
+                fd = below
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def parent(self, place: RootedPath, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """A descriptor of the directory in which it is, and its name there. Raises ToolRefused."""
+        if not place.names:
+            raise ToolRefused("invalid_parameters", f"{place} is a root, not a file.")
+        with self.opened(place, place.names[:-1], make=make) as fd:
+            yield fd, place.names[-1]
+
+    def _open_root(self, root: FileRoot) -> int:
+        try:
+            return os.open(root.directory, _DIRECTORY)
+        except OSError as error:
+            raise ToolRefused("tool_error", f"{root.at} cannot be opened: {error.strerror}.") from None
+
+
+def _below(fd: int, name: str, shown: RootedPath, *, make: bool) -> int:
+    for _ in range(2):
+        try:
+            return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
+        except FileNotFoundError:
+            if not make:
+                raise ToolRefused("tool_error", f"There is no directory {shown}.") from None
+            _make(fd, name, shown)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise refused(error, shown) from None
+            raise ToolRefused(*_no_directory(fd, name, shown)) from None
+    raise ToolRefused("tool_error", f"{shown} is removed again and again. Try again.")
+
+
+def _make(fd: int, name: str, shown: RootedPath) -> None:
+    try:
+        os.mkdir(name, dir_fd=fd)
+    except FileExistsError:
+        pass  # somebody else was as quick
+    except OSError as error:
+        raise refused(error, shown) from None
+
+
+def _no_directory(fd: int, name: str, shown: RootedPath) -> tuple[str, str]:
+    """(code, text)"""
+    try:
+        mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+    except OSError:
+        return "tool_error", f"{shown} is no directory."
+    if stat.S_ISLNK(mode):
+        return linked(shown)
+    return "tool_error", f"{shown} is no directory but {'a file' if stat.S_ISREG(mode) else kind_of(mode)}."
+
+
+def linked(shown: RootedPath) -> tuple[str, str]:
+    """(code, text) of a symbolic link."""
+    return "permission_denied", f"{shown} is a symbolic link; none is followed, wherever it leads."
+
+
+def refused(error: OSError, shown: RootedPath) -> ToolRefused:
+    """Returns the refusal for an error of the operating system."""
+    code = "permission_denied" if isinstance(error, PermissionError) else "tool_error"
+    return ToolRefused(code, f"{shown}: {error.strerror or error}.")
+
 
 MAX_ENTRIES: Final = 10_000
 """Of one directory that are listed; the others are counted."""
@@ -48,7 +213,7 @@ class Files:
         """Create a file or write it anew. Raises ToolRefused."""
         place = self._roots.place(path, "write")
         data = bytes_of(content)
-        with self._alone(), self._roots.parent(place, make=True) as (directory, name), _said(place):
+        with self._alone(), self._roots.parent(place, make=True) as (directory, name), _system_errors(place):
             former = looked_at(name, directory)
             replace(name, data, former, directory)
         return f"{'Created' if former is None else 'Overwrote'} {place} ({len(data):,} bytes)."
@@ -65,14 +230,14 @@ class Files:
             if count == 0 or (count > 1 and not replace_all):
                 found = "is not in it" if count == 0 else f"is in it {count:,} times: add lines around, or replace_all"
                 raise ToolRefused("invalid_parameters", f"{place} was not changed: 'old_text' {found}.")
-            with self._roots.parent(place) as (directory, name), _said(place):
+            with self._roots.parent(place) as (directory, name), _system_errors(place):
                 replace(name, text.replace(old_text, new_text).encode(), former, directory)
         return f"Replaced {count:,} occurrence{'' if count == 1 else 's'} in {place}."
 
     def delete(self, path: str) -> str:
         """Remove one file, or a symbolic link itself. Raises ToolRefused."""
         place = self._roots.place(path, "delete")
-        with self._alone(), self._roots.parent(place) as (directory, name), _said(place):
+        with self._alone(), self._roots.parent(place) as (directory, name), _system_errors(place):
             mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
                 looked_at(name, directory)
@@ -88,7 +253,7 @@ class Files:
         place = self._roots.place(path, "list")
         entries: list[dict[str, Any]] = []
         left_out = 0
-        with self._roots.opened(place, place.names) as directory, _said(place), os.scandir(directory) as found:
+        with self._roots.opened(place, place.names) as directory, _system_errors(place), os.scandir(directory) as found:
             for entry in found:
                 if len(entries) == MAX_ENTRIES or not _is_text(entry.name):
                     left_out += 1
@@ -98,8 +263,8 @@ class Files:
         entries.sort(key=lambda one: str(one["name"]))
         return _listing(str(place), entries, [_line(one) for one in entries], left_out)
 
-    def _text(self, place: Place) -> tuple[str, os.stat_result]:
-        with self._roots.parent(place) as (directory, name), _said(place):
+    def _text(self, place: RootedPath) -> tuple[str, os.stat_result]:
+        with self._roots.parent(place) as (directory, name), _system_errors(place):
             data, status = read(name, directory)
         if status.st_nlink > 1:
             text = f"{place} has other names (hard links), which may be outside of the root: make a copy of it first."
@@ -117,7 +282,7 @@ class Files:
 
 
 @contextlib.contextmanager
-def _said(place: Place) -> Iterator[None]:
+def _system_errors(place: RootedPath) -> Iterator[None]:
     """Errors of the system inside of the block, in words for the caller: ToolRefused."""
     try:
         yield

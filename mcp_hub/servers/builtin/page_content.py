@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from mcp_hub.servers.builtin.current_browser import ACTION, ACTS, NAVIGATION, READS, CurrentBrowser
-from mcp_hub.servers.builtin.downloads import embedded
-from mcp_hub.servers.builtin.navigation import address, fetch, fetch_by_click
-from mcp_hub.servers.builtin.open_browser import OpenBrowser
-from mcp_hub.servers.builtin.snapshot import (
+from mcp_hub.servers.builtin.browser_session import ACTION, ACTS, NAVIGATION, READS, CurrentBrowser, OpenBrowser
+from mcp_hub.servers.builtin.pages import (
     MAX_PART,
+    fetch,
+    fetch_by_click,
     located,
     notes,
     part_of,
@@ -22,10 +21,11 @@ from mcp_hub.servers.builtin.snapshot import (
     settled,
     text_result,
     tree_of,
+    web_address,
 )
-from mcp_hub.servers.builtin.tabs import title_of
+from mcp_hub.servers.builtin.tabs import embedded, title_of
 from mcp_hub.servers.local.registry import tool
-from mcp_hub.servers.local.results import ToolRefused, ToolResult
+from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -218,7 +218,7 @@ class PageContent:
         """Download a file and return it; without arguments, the last download that an action has set off."""
         if url is not None and ref is not None:
             raise ToolRefused("invalid_parameters", "Either url or ref, not both.")
-        target = None if url is None else address(url)
+        target = None if url is None else web_address(url)
         seconds = self._browser.settings.timeout
 
         async def work(browser: OpenBrowser) -> ToolResult:

@@ -17,7 +17,7 @@ from urllib.parse import urldefrag, urlsplit
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.servers.builtin.chromium import READY_HOST
 from mcp_hub.servers.builtin.proxy import USER, Proxy, Refused
-from mcp_hub.servers.builtin.relay import Unreachable, refusal_page
+from mcp_hub.servers.builtin.proxy_http import HostUnreachable, refusal_page
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, CDPSession
@@ -149,7 +149,7 @@ class PageGuard:
                 await self._proxy.check(target.hostname, target.port or _DEFAULT_PORTS[target.scheme])
             except Refused as refusal:
                 return refusal
-            except Unreachable:
+            except HostUnreachable:
                 return None
         return None
 

@@ -22,8 +22,17 @@ from urllib.parse import urlsplit
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.servers.builtin.chromium import READY_HOST
-from mcp_hub.servers.builtin.relay import CHUNK, Unreachable, answer, both_ways, relay_response, send_body
-from mcp_hub.servers.builtin.request_head import Head, body_of, read_head
+from mcp_hub.servers.builtin.proxy_http import (
+    CHUNK,
+    HostUnreachable,
+    MessageHead,
+    answer,
+    body_of,
+    both_ways,
+    read_head,
+    relay_response,
+    send_body,
+)
 
 MAX_CONNECTIONS: Final = 256
 """At a time; a browser uses at most 32 to one proxy, WebSockets come on top."""
@@ -126,9 +135,9 @@ class Proxy:
             async with asyncio.timeout(DIAL_WAIT):
                 found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except TimeoutError:  # an OSError as well
-            raise Unreachable(f"the name {host} was not resolved within {DIAL_WAIT:g} s") from None
+            raise HostUnreachable(f"the name {host} was not resolved within {DIAL_WAIT:g} s") from None
         except (OSError, UnicodeError):
-            raise Unreachable(f"the name {host} does not resolve") from None
+            raise HostUnreachable(f"the name {host} does not resolve") from None
         allowed, why = [], None
         for address in dict.fromkeys(str(entry[4][0]) for entry in found):
             problem = self._addresses.refused(host, address, port)
@@ -141,7 +150,7 @@ class Proxy:
         return allowed[:MAX_ADDRESSES]
 
     async def _dial(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        last = "it has no address"
+        last = "the name has no address"
         for address in await self.addresses_of(host, port):
             if port == self.port and address == "127.0.0.1":
                 raise Refused("guard_blocked", "The browser's own proxy is not a page.")
@@ -152,7 +161,7 @@ class Proxy:
                 last = f"no connection within {DIAL_WAIT:g} s"
             except OSError as error:
                 last = error.strerror or type(error).__name__
-        raise Unreachable(f"{host}:{port} cannot be reached: {last}")
+        raise HostUnreachable(f"{host}:{port} cannot be reached: {last}")
 
     @contextlib.asynccontextmanager
     async def _dialled(
@@ -202,7 +211,7 @@ class Proxy:
         except Refused as refusal:
             self.on_refused(head.target, str(refusal))
             await answer(writer, "403 Forbidden", str(refusal))
-        except Unreachable as failure:
+        except HostUnreachable as failure:
             url = f"https://{head.target}" if head.method == "CONNECT" else head.target
             self._failed[place_of(url)] = str(failure)
             while len(self._failed) > MAX_CHECKED:
@@ -213,11 +222,11 @@ class Proxy:
         if self._urls.refuses(url) is not None:
             raise Refused("guard_blocked", self._urls.message)
 
-    async def _tunnel(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _tunnel(self, head: MessageHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target = urlsplit(f"//{head.target}")
         host, port = target.hostname, target.port
         if not host or not port:
-            raise Unreachable(f"{head.target!r} is no host and port")
+            raise HostUnreachable(f"{head.target!r} is no host and port")
         self._check(f"https://{head.target}/")
         async with self._dialled(host, port, writer) as (upstream, out):
             self._failed.pop(place_of(f"https://{head.target}"), None)
@@ -241,10 +250,10 @@ class Proxy:
         self._check(f"ws://{authority}{path}")
         return first
 
-    async def _forward(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, head: MessageHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target = urlsplit(head.target)
         if target.scheme != "http" or not target.hostname:
-            raise Unreachable(f"{head.target[:200]!r} is no http URL")
+            raise HostUnreachable(f"{head.target[:200]!r} is no http URL")
         if target.hostname == READY_HOST:
             await answer(writer, "200 OK", "")
             return

@@ -7,10 +7,10 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mcp_hub.servers.builtin.open_browser import OpenBrowser, opened, said
+from mcp_hub.servers.builtin.browser_session import OpenBrowser, open_browser, playwright_message
 from mcp_hub.servers.builtin.proxy import Refused
 from mcp_hub.servers.builtin.settings import Settings
-from mcp_hub.servers.local.results import ToolRefused
+from mcp_hub.servers.local.tool_results import ToolRefused
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -38,7 +38,7 @@ class Renderer:
         self._closing: asyncio.Task[None] | None = None
 
     async def rendered(self, url: str, seconds: float) -> tuple[str, str]:
-        """As the function of the same name."""
+        """Renders a page; see the function of the same name."""
         try:
             async with asyncio.timeout(seconds) as limit, self._places:
                 self._running += 1
@@ -57,7 +57,7 @@ class Renderer:
                 await self._open.close()
                 self._open = None
             if self._open is None:
-                self._open = await opened(self._settings)
+                self._open = await open_browser(self._settings)
             return self._open
 
     async def _page(self, browser: OpenBrowser, url: str, deadline: float) -> tuple[str, str]:
@@ -83,7 +83,7 @@ class Renderer:
         except Late:
             raise TimeoutError from None
         except Error as error:
-            raise ToolRefused("tool_error", said(error)) from None
+            raise ToolRefused("tool_error", playwright_message(error)) from None
         if (refused := browser.guard.refusal_at(final)) is not None:
             raise ToolRefused(refused.code, str(refused))
         if len(html) > self._settings.max_bytes:

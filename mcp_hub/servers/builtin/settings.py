@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from mcp_hub.config.native_tools import NativeTool
+from mcp_hub.config.native_tools import NativeToolDefinition
 from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.url_rules import UrlRules
 
@@ -77,12 +77,12 @@ def native_to_environ(tools: str) -> dict[str, str]:
     return {f"{NATIVE}{number}": piece for number, piece in enumerate(pieces)}
 
 
-def native_from_environ(environ: Mapping[str, str]) -> list[NativeTool]:
+def native_from_environ(environ: Mapping[str, str]) -> list[NativeToolDefinition]:
     """The native tools in those variables. Raises ValueError if they have something else."""
     pieces: list[str] = []
     while (piece := environ.get(f"{NATIVE}{len(pieces)}")) is not None:
         pieces.append(piece)
     try:
-        return [NativeTool.from_json(one) for one in json.loads("".join(pieces) or "[]")]
+        return [NativeToolDefinition.from_json(one) for one in json.loads("".join(pieces) or "[]")]
     except (AttributeError, TypeError, ValueError, KeyError) as error:
         raise ValueError(f"{NATIVE}0 and so on must be the JSON of native tools: {type(error).__name__}") from None

@@ -1,6 +1,7 @@
 """The built-in upstream `text_files`: AgentScope's raw text tools. They go past every root and every rule about paths.
 
-So each result says in its `_meta` that it did, and the policy, asked at every call, can forbid them.
+So each result says in its `_meta` that it did, and the policy, asked at every call, can forbid them. Line ends,
+permissions and links stay as they are; a file is replaced whole or not at all.
 """
 
 from __future__ import annotations
@@ -8,16 +9,114 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
-from mcp_hub.protocol.log_levels import WARNING
-from mcp_hub.security.raw_text_policy import VARIABLE, RawTextPolicy, strictest
-from mcp_hub.servers.builtin import raw_text
+from mcp_hub.protocol.era import STDERR_WARNING
+from mcp_hub.security.file_access import RAW_TEXT_VARIABLE, RawTextPolicy, strictest_policy
+from mcp_hub.servers.builtin.regular_files import (
+    NotRegular,
+    WrongRange,
+    around,
+    bytes_of,
+    inserted,
+    lines_of,
+    looked_at,
+    numbered,
+    read,
+    replace,
+    replaced,
+    resolved,
+    text_of,
+)
 from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local.registry import tool
-from mcp_hub.servers.local.results import ToolRefused, ToolResult, failed
+from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult, failed
 from mcp_hub.text import printable
+
+
+def view(path: str, ranges: Sequence[int] | None) -> str:
+    """The numbered lines of a file. Raises ToolRefused, OSError."""
+    lines = _lines(path)
+    if ranges is None:
+        return f"The content of {path}:\n```\n{numbered(lines, 1, len(lines))}```"
+    start, end = _range(ranges, len(lines), path)
+    return f"The content of {path} in {list(ranges)} lines:\n```\n{numbered(lines, start, end)}```"
+
+
+def write(path: str, content: str, ranges: Sequence[int] | None) -> str:
+    """Create a file, write it anew, or replace some of its lines. Raises ToolRefused, OSError."""
+    target = os.path.realpath(path)
+    data = bytes_of(content)
+    try:
+        there = looked_at(target)
+    except NotRegular:
+        raise _no_file(path) from None
+    if there is None:
+        replace(target, data, None)
+        if ranges is None:
+            return f"Create and write {path} successfully."
+        ignored = f"The ranges {list(ranges)} is ignored because the file does not exist."
+        return f"Create and write {path} successfully. {ignored}"
+    if ranges is None:
+        replace(target, data, there)
+        return f"Overwrite {path} successfully."
+    before, former = read(target)
+    lines = lines_of(text_of(before, path))
+    start, end = _range(ranges, len(lines), path)
+    after = replaced(lines, start, end, content)
+    replace(target, "".join(after).encode(), former)
+    shown = around(len(lines), len(after), start, end)
+    return f"Write {path} successfully. The new content snippet:\n```\n{numbered(after, *shown)}```"
+
+
+def insert(path: str, content: str, line_number: int) -> str:
+    """Put lines before one of a file, or after its last. Raises ToolRefused, OSError."""
+    if line_number <= 0:
+        text = f"InvalidArgumentsError: The line number {line_number} is invalid. Lines are counted from 1."
+        raise ToolRefused("invalid_parameters", text)
+    target = os.path.realpath(path)
+    bytes_of(content)
+    try:
+        before, former = read(target)
+    except FileNotFoundError:
+        text = f"InvalidArgumentsError: The target file {path} does not exist."
+        raise ToolRefused("invalid_parameters", text) from None
+    except NotRegular:
+        raise _no_file(path) from None
+    lines = lines_of(text_of(before, path))
+    try:
+        after = inserted(lines, line_number, content)
+    except WrongRange as wrong:
+        raise ToolRefused("invalid_parameters", str(wrong)) from None
+    replace(target, "".join(after).encode(), former)
+    start, end = around(len(lines), len(after), line_number, line_number)
+    return (
+        f"Insert content into {path} at line {line_number} successfully. "
+        f"The new content between lines {start}-{end} is:\n```\n{numbered(after, start, end)}```"
+    )
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        data, _ = read(path)
+    except FileNotFoundError:
+        raise ToolRefused("tool_error", f"Error: The file {path} does not exist.") from None
+    except NotRegular:
+        raise _no_file(path) from None
+    return lines_of(text_of(data, path))
+
+
+def _range(ranges: Sequence[int], count: int, path: str) -> tuple[int, int]:
+    try:
+        return resolved(ranges, count, path)
+    except WrongRange as wrong:
+        raise ToolRefused("invalid_parameters", str(wrong)) from None
+
+
+def _no_file(path: str) -> ToolRefused:
+    return ToolRefused("tool_error", f"Error: The path {path} is not a file.")
+
 
 BLOCKED: Final = "Blocked by policy: raw OS file access is disabled. Use FileSystem service tools instead."
 REASON: Final = "bypass_filesystem"
@@ -36,8 +135,8 @@ class RawText:
 
     @property
     def policy(self) -> RawTextPolicy:
-        """What holds now: the strictest of what the configuration and the environment say."""
-        return strictest((self._said, os.environ.get(VARIABLE)))
+        """What holds now: the strictest_policy of what the configuration and the environment say."""
+        return strictest_policy((self._said, os.environ.get(RAW_TEXT_VARIABLE)))
 
     def run(self, name: str, path: str, act: Callable[[str], str], *, writes: bool = False) -> ToolResult:
         """The result of `act(path)`, or why there is none; marked as dangerous in any case."""
@@ -52,8 +151,8 @@ class RawText:
             return _refused(ToolRefused("invalid_parameters", text), name, meta)
         if policy == "warn":
             shown = printable(path, 300)
-            text = f"{name} reads or writes {shown} past all roots (policy: warn; see {VARIABLE})"
-            print(f"{WARNING}{text}", file=sys.stderr, flush=True)
+            text = f"{name} reads or writes {shown} past all roots (policy: warn; see {RAW_TEXT_VARIABLE})"
+            print(f"{STDERR_WARNING}{text}", file=sys.stderr, flush=True)
         try:
             text = self._alone(act, path) if writes else act(path)
         except ToolRefused as refused:
@@ -97,7 +196,7 @@ def tools(settings: Settings) -> list[Callable[..., Any]]:
 
         If `ranges` is not provided, the entire file will be returned. To view the last 100 lines, use [-100, -1].
         """
-        return raw.run("view_text_file", file_path, lambda path: raw_text.view(path, ranges))
+        return raw.run("view_text_file", file_path, lambda path: view(path, ranges))
 
     @tool(title="Write a text file", annotations={"destructiveHint": True, "openWorldHint": False})
     def write_text_file(
@@ -110,7 +209,7 @@ def tools(settings: Settings) -> list[Callable[..., Any]]:
         When `ranges` is provided, the content will be replaced in the specified range. Otherwise the entire file, if
         it exists, will be overwritten.
         """
-        return raw.run("write_text_file", file_path, lambda path: raw_text.write(path, content, ranges), writes=True)
+        return raw.run("write_text_file", file_path, lambda path: write(path, content, ranges), writes=True)
 
     @tool(title="Insert into a text file", annotations={"destructiveHint": True, "openWorldHint": False})
     def insert_text_file(
@@ -122,8 +221,6 @@ def tools(settings: Settings) -> list[Callable[..., Any]]:
 
         One more than the file has lines appends it.
         """
-        return raw.run(
-            "insert_text_file", file_path, lambda path: raw_text.insert(path, content, line_number), writes=True
-        )
+        return raw.run("insert_text_file", file_path, lambda path: insert(path, content, line_number), writes=True)
 
     return [view_text_file, write_text_file, insert_text_file]

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final
 
 from yarl import URL
 
-from mcp_hub.servers.builtin.convert import Converted, Converter, Document
-from mcp_hub.servers.builtin.fetch import Fetcher, Page, shown
+from mcp_hub.servers.builtin.converter import Converted, Converter, SourceDocument
+from mcp_hub.servers.builtin.page_fetcher import FetchedPage, Fetcher, shown
 from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local.registry import tool
-from mcp_hub.servers.local.results import ToolRefused, ToolResult
+from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.text import printable
 
 SOURCE_KEY: Final = "mcp-hub/source"
@@ -89,9 +89,9 @@ class Scraper:
             said = f"{shown(url)} took longer than {seconds:.3g} s; web.timeout allows more"
             raise ToolRefused("timeout", said) from None
 
-    async def _result(self, page: Page, deadline: float) -> ToolResult:
+    async def _result(self, page: FetchedPage, deadline: float) -> ToolResult:
         left = deadline - asyncio.get_running_loop().time()
-        document = Document(page.body, page.content_type, page.charset, page.extension, page.url)
+        document = SourceDocument(page.body, page.content_type, page.charset, page.extension, page.url)
         if page.status >= 400:
             return await self._http_error(page, document, min(EXCERPT_WAIT, left / 2))
         try:
@@ -104,7 +104,7 @@ class Scraper:
             return await self._in_a_browser(page, converted, deadline)
         return _found(page, converted)
 
-    async def _http_error(self, page: Page, document: Document, seconds: float) -> ToolResult:
+    async def _http_error(self, page: FetchedPage, document: SourceDocument, seconds: float) -> ToolResult:
         """What the server says of it; a page that cannot be converted is left out."""
         try:
             said = (await self._converter.convert(document, seconds)).markdown.strip()
@@ -117,13 +117,13 @@ class Scraper:
         meta = {"mcp-hub/error": facts, SOURCE_KEY: {**_source(page), "status": page.status}}
         return ToolResult([{"type": "text", "text": text}], meta=meta, is_error=True)
 
-    async def _in_a_browser(self, page: Page, plain: Converted, deadline: float) -> ToolResult:
+    async def _in_a_browser(self, page: FetchedPage, plain: Converted, deadline: float) -> ToolResult:
         loop = asyncio.get_running_loop()
         try:
             from mcp_hub.servers.builtin.render import rendered
 
             html, final_url = await rendered(page.url, self._settings, (deadline - loop.time()) * _BROWSER_SHARE)
-            document = Document(html.encode("utf-8", "replace"), "text/html", "utf-8", None, final_url)
+            document = SourceDocument(html.encode("utf-8", "replace"), "text/html", "utf-8", None, final_url)
             converted = await self._converter.convert(document, deadline - loop.time())
         except ToolRefused as refused:
             if refused.code == "guard_blocked":
@@ -171,11 +171,11 @@ def _not_an_address(why: str) -> ToolRefused:
     return ToolRefused("invalid_parameters", f"'url' is not the address of a web page: {why}.")
 
 
-def _needs_javascript(page: Page, converted: Converted) -> bool:
+def _needs_javascript(page: FetchedPage, converted: Converted) -> bool:
     return page.content_type in _HTML and converted.scripts and len(converted.markdown.strip()) < NEARLY_EMPTY
 
 
-def _source(page: Page) -> dict[str, Any]:
+def _source(page: FetchedPage) -> dict[str, Any]:
     return {
         "url": page.url,
         "content_type": page.content_type,
@@ -185,7 +185,7 @@ def _source(page: Page) -> dict[str, Any]:
     }
 
 
-def _found(page: Page, converted: Converted, lacking: str | None = None) -> ToolResult:
+def _found(page: FetchedPage, converted: Converted, lacking: str | None = None) -> ToolResult:
     source = _source(page)
     if converted.title:
         source["title"] = converted.title

@@ -9,17 +9,16 @@ import os
 import sys
 from pathlib import Path
 
-from mcp_hub.transport.streams import claim
+from mcp_hub.transport.standard_streams import claim
 
 
 def main() -> None:
     """Serve until stdin ends, then leave at once, whatever still runs."""
     stdin, stdout = claim()  # before anything of the user's can print
     from mcp_hub.protocol.kinds import TELL_PRESETS
-    from mcp_hub.security.redaction import Redaction
-    from mcp_hub.servers.local.loader import load
-    from mcp_hub.servers.local.owned_imports import OwnedImports
-    from mcp_hub.servers.local.server import LocalServer
+    from mcp_hub.security.redaction import Redactor
+    from mcp_hub.servers.local.loader import OwnedImports, load
+    from mcp_hub.servers.local.local_server import LocalServer
 
     directory = Path(sys.argv[1])
     if not directory.is_dir():
@@ -29,7 +28,7 @@ def main() -> None:
     OwnedImports.install((directory,))
     presets: list[str] = []
     tools = load(directory, left_out.append, duplicates, presets)
-    redaction = Redaction(presets)
+    redaction = Redactor(presets)
     left_out = [redaction.text(text) for text in left_out]
     server = LocalServer(tools, left_out, stdin, stdout, duplicates=duplicates, redaction=redaction)
     if TELL_PRESETS in sys.argv:

@@ -1,4 +1,4 @@
-"""The Python files of a directory, each imported by itself: one that does not import costs only its own tools."""
+"""Loads the Python files of a directory: each by itself, and only files that nobody else can have written."""
 
 from __future__ import annotations
 
@@ -6,14 +6,61 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from mcp_hub.security.ownership import refuse_open_to_others
 from mcp_hub.security.redaction import preset_texts
-from mcp_hub.servers.local.functions import LocalTool, name_of
-from mcp_hub.servers.local.owned_imports import look_at
+from mcp_hub.servers.local.local_tool import LocalTool, name_of
 from mcp_hub.servers.local.registry import Mark, mark_of
+
+
+class OwnedImports:
+    """A finder of modules for `sys.meta_path`: those below `directories` are looked at before they are imported.
+
+    It stands before the finder that reads `sys.path`, and covers packages and helpers that tools import too. What is
+    installed with Python, an environment beside the configuration included, is not the hub's to judge.
+    """
+
+    def __init__(self, directories: Iterable[Path]) -> None:
+        self._directories = tuple(directory.absolute() for directory in directories)
+
+    @classmethod
+    def install(cls, directories: Iterable[Path]) -> None:
+        """Look at the modules of these directories from now on."""
+        sys.meta_path.insert(sys.meta_path.index(PathFinder), cls(directories))
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """None for the next finder. Raises ImportError for a module that somebody else can write."""
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.origin is not None:
+            origin = Path(spec.origin)
+            installed = origin.is_relative_to(sys.prefix) or origin.is_relative_to(sys.base_prefix)
+            if not installed and any(origin.is_relative_to(directory) for directory in self._directories):
+                refuse_writable_module(spec)
+        return spec
+
+
+def refuse_writable_module(spec: ModuleSpec) -> None:
+    """Raises ImportError, in words, where somebody else can write a module's file or its compiled one."""
+    for file in (spec.origin, spec.cached):
+        if file is None:
+            continue
+        path = Path(file)
+        try:
+            status = path.stat()
+        except OSError:
+            continue  # a compiled one that is not there, or what the import itself will say
+        try:
+            refuse_open_to_others(path, status)
+        except ValueError as error:
+            raise ImportError(str(error), name=spec.name, path=spec.origin) from None
+
 
 Report = Callable[[str], None]
 Duplicate = dict[str, str]
@@ -52,7 +99,7 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
         report(f"{path}: cannot be imported")
         return
     try:
-        look_at(spec)
+        refuse_writable_module(spec)
     except ImportError as error:
         report(f"{error}; the file is left out")
         return

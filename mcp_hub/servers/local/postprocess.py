@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from mcp_hub.transport.streams import claim
+from mcp_hub.transport.standard_streams import claim
 
 Json = dict[str, Any]
 
@@ -31,10 +31,10 @@ MAX_STUCK: Final = 8
 def main() -> None:
     """Serve until stdin ends, then leave at once, whatever still runs."""
     stdin, stdout = claim()  # before anything of the user's can print
-    from mcp_hub.servers.local.functions import LocalTool
-    from mcp_hub.servers.local.owned_imports import OwnedImports
+    from mcp_hub.servers.local.loader import OwnedImports
+    from mcp_hub.servers.local.local_server import LocalServer
+    from mcp_hub.servers.local.local_tool import LocalTool
     from mcp_hub.servers.local.registry import Mark
-    from mcp_hub.servers.local.server import LocalServer
 
     words = sys.argv[1:]
     places = [word.removeprefix("--path=") for word in words if word.startswith("--path=")]
@@ -88,7 +88,7 @@ def step(name: str, threads: Threads) -> Callable[..., Any]:
 
     from pydantic import TypeAdapter
 
-    from mcp_hub.servers.local.results import ToolRefused, ToolResult
+    from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 
     as_json: TypeAdapter[Any] = TypeAdapter(Any)
 

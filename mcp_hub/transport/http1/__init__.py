@@ -1,1 +1,1 @@
-"""HTTP/1.1 to one origin: requests written, answers parsed by httptools, connections kept. It knows nothing of MCP."""
+"""HTTP/1.1 for both sides, parsed by httptools: a client with a pool of connections, and a server. No MCP in here."""

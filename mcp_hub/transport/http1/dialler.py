@@ -1,28 +1,29 @@
-"""From a host to a connection: its addresses tried side by side, then TLS."""
+"""Connects to a host: resolves its addresses, tries them side by side, then speaks TLS."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from mcp_hub.transport.http1.addresses import Address, Addresses
-from mcp_hub.transport.http1.failures import CertificateRefused, NotConnected, TlsFailed
+from mcp_hub.transport.http1.client_response import CertificateRefused, ConnectFailed, NameUnknown, TlsFailed
 
 STAGGER: Final = 0.25
-"""Seconds an address has before the next one is tried beside it."""
+"""Seconds an address has before the next one is tried in parallel."""
 GOODBYE: Final = 0.5
-"""Seconds for the end of TLS to be said."""
+"""Seconds for the TLS shutdown."""
 _PROBES: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPALIVE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-"""TCP keep-alive, in seconds and attempts: a silent host is found dead after two minutes."""
+"""TCP keep-alive options, in seconds and attempts: a host that vanished is noticed after two minutes."""
 
 Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 
 
 class Dialler:
-    """Connections to one host, by TLS where `tls` is given (the name its certificate must have is the host's)."""
+    """Makes connections to one host; over TLS if `tls` is given, with a certificate for the host's name."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self._addresses = Addresses(host, port)
@@ -30,12 +31,12 @@ class Dialler:
         self._name = host.rstrip(".")
 
     async def dial(self, protocol: Callable[[], Made]) -> tuple[Made, socket.socket]:
-        """What `protocol` made, connected, and its socket. Raises HttpFailure. Not bounded in time."""
+        """Returns the connected protocol and its socket. Not bounded in time. Raises HttpFailure."""
         addresses = await self._addresses.get()
         try:
             connected = await self._connected(addresses)
         except OSError as error:
-            raise NotConnected(error) from None
+            raise ConnectFailed(error) from None
         try:
             return await self._begun(connected, protocol), connected
         except BaseException:
@@ -61,7 +62,7 @@ class Dialler:
         except ssl.SSLError:
             raise TlsFailed from None
         except OSError as error:
-            raise NotConnected(error) from None
+            raise ConnectFailed(error) from None
 
     async def _connected(self, addresses: list[Address]) -> socket.socket:
         if len(addresses) == 1:
@@ -89,7 +90,7 @@ class Dialler:
             await _give_up(attempts)
 
     def close(self) -> None:
-        """Ask for addresses no more."""
+        """Stops asking for addresses."""
         self._addresses.close()
 
 
@@ -117,3 +118,65 @@ async def _connect(address: Address) -> socket.socket:
         made.close()
         raise
     return made
+
+
+FRESH: Final = 10.0
+"""Seconds an answer of the resolver is reused."""
+
+Address = tuple[int, int, int, Any]
+"""Family, type, protocol and address, as the `socket` module has them."""
+
+
+class Addresses:
+    """Resolves `host`, a name or a literal address, once for all who want to connect to it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._known: list[Address] = []
+        self._until = 0.0
+        self._asking: asyncio.Task[list[Address]] | None = None
+
+    async def get(self) -> list[Address]:
+        """Returns at least one address, alternating between families in the system's order. Not bounded in time.
+
+        Raises NameUnknown.
+        """
+        if self._known and asyncio.get_running_loop().time() < self._until:
+            return self._known
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().create_task(self._ask())
+        known = await asyncio.shield(self._asking)  # others may wait for the same
+        if not known:
+            raise NameUnknown(self._host)
+        return known
+
+    async def _ask(self) -> list[Address]:
+        loop = asyncio.get_running_loop()
+        found: list[Any] = []
+        try:
+            with contextlib.suppress(OSError, UnicodeError):
+                found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, flags=self._flags())
+            self._known = _in_turn([(family, kind, protocol, to) for family, kind, protocol, _, to in found])
+            self._until = loop.time() + FRESH
+            return self._known
+        finally:
+            self._asking = None
+
+    def _flags(self) -> int:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            with contextlib.suppress(OSError, ValueError):
+                socket.inet_pton(family, self._host.partition("%")[0])
+                return socket.AI_NUMERICHOST
+        return socket.AI_ADDRCONFIG & getattr(socket, "AI_MASK", ~0)  # some systems reject AI_ADDRCONFIG
+
+    def close(self) -> None:
+        """Cancels a query that is under way."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+
+def _in_turn(addresses: list[Address]) -> list[Address]:
+    families = dict.fromkeys(address[0] for address in addresses)
+    rows = [[address for address in addresses if address[0] == family] for family in families]
+    return [address for row in itertools.zip_longest(*rows) for address in row if address is not None]

@@ -1,4 +1,4 @@
-"""The connections to one origin: kept while they are idle, bounded, and shared in turn."""
+"""A pool of HTTP connections to one origin: bounded, with keep-alive, served first come first served."""
 
 from __future__ import annotations
 
@@ -8,20 +8,28 @@ import socket
 from collections import deque
 from typing import Final
 
-from mcp_hub.transport.http1.connection import AT_ONCE, HttpConnection, Told
+from mcp_hub.transport.http1.client_connection import AT_ONCE, ClientConnection, ResponseCallback
+from mcp_hub.transport.http1.client_response import (
+    ConnectionBroke,
+    ConnectTimeout,
+    HttpResponse,
+    PoolClosed,
+    Unanswered,
+)
 from mcp_hub.transport.http1.dialler import Dialler
-from mcp_hub.transport.http1.failures import ConnectionBroke, ConnectTimeout, PoolClosed, Unanswered
-from mcp_hub.transport.http1.response import HttpResponse
 
 LOOK_AFTER: Final = 0.05
-"""Seconds after which an idle connection's socket is looked at: the loop may not know of its end yet."""
+"""Seconds of idleness after which a socket is checked before use: the loop may not have noticed that it was closed."""
 CUT: Final = 0.5
-"""Seconds for connections to close by themselves."""
+"""Seconds that `close` waits for the connections to be closed."""
 _REPEATABLE: Final = frozenset({"GET", "DELETE"})
 
 
 class HttpPool:
-    """At most `limit` connections by one dialler. `connect`: seconds to get one; `keep`: seconds it may be idle."""
+    """At most `limit` connections from one dialler.
+
+    `connect`: seconds to get a connection. `keep`: seconds a connection may be idle.
+    """
 
     def __init__(self, dialler: Dialler, *, limit: int, connect: float, keep: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -29,26 +37,26 @@ class HttpPool:
         self._limit = limit
         self._connect = connect
         self._keep = keep
-        self._idle: deque[HttpConnection] = deque()
-        """The one used last is at the right."""
-        self._waiting: deque[asyncio.Future[HttpConnection | None]] = deque()
-        """They get a connection, or None: a place to make one in."""
+        self._idle: deque[ClientConnection] = deque()
+        """The most recently used is at the right."""
+        self._waiting: deque[asyncio.Future[ClientConnection | None]] = deque()
+        """Each gets a connection, or None: the permission to make one."""
         self._taken = 0
-        """Places: connections, and those under way."""
-        self._made: set[HttpConnection] = set()
+        """Connections that exist or are being made."""
+        self._made: set[ClientConnection] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
         self._empty: asyncio.Future[None] | None = None
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """Those of all connections there are."""
+        """The sockets of all connections."""
         return [made.socket for made in self._made if made.socket is not None]
 
     async def exchange(self, method: str, head: bytes, body: bytes | None) -> HttpResponse:
-        """One request and its answer, from its head on. Raises HttpFailure.
+        """Sends one request and returns its response once the head is here. Raises HttpFailure.
 
-        What may be repeated is sent once more where a kept connection turns out to be dead; a POST never is.
+        A GET or DELETE is sent once more if a kept connection turns out to be dead; a POST never is.
         """
         connection = self._kept() or await self._got()
         again = connection.used and method in _REPEATABLE
@@ -60,17 +68,17 @@ class HttpPool:
         connection = await self._got()
         return await connection.exchange(head, body)
 
-    def begin(self, head: bytes, body: bytes, told: Told) -> HttpConnection | None:
-        """The same on a kept connection, without waiting: `told` gets the answer, or why there is none.
+    def begin(self, head: bytes, body: bytes, told: ResponseCallback) -> ClientConnection | None:
+        """Sends a request on an idle connection without waiting; `told` gets the response or the failure.
 
-        None: nothing was done, as there is no idle connection or the body is large.
+        Returns None, and does nothing, if no connection is idle or the body is larger than AT_ONCE.
         """
         connection = self._kept() if len(body) <= AT_ONCE else None
         if connection is not None:
             connection.begin(head + body, told)
         return connection
 
-    def _kept(self) -> HttpConnection | None:
+    def _kept(self) -> ClientConnection | None:
         idle = self._idle
         while idle:
             connection = idle.pop()
@@ -79,8 +87,8 @@ class HttpPool:
             connection.abort()
         return None
 
-    def _looks_dead(self, connection: HttpConnection) -> bool:
-        """Whether its time is over, or its end, or what nobody asked for, waits at its socket."""
+    def _looks_dead(self, connection: ClientConnection) -> bool:
+        """Whether it was idle for too long, was closed by the server, or has unexpected bytes waiting."""
         age = self._loop.time() - connection.idle_since
         if age < LOOK_AFTER or connection.socket is None:
             return False
@@ -94,19 +102,19 @@ class HttpPool:
             pass
         return True
 
-    async def _got(self) -> HttpConnection:
+    async def _got(self) -> ClientConnection:
         try:
             async with asyncio.timeout(self._connect):
                 return await self._in_turn()
         except TimeoutError:
             raise ConnectTimeout from None
 
-    async def _in_turn(self) -> HttpConnection:
+    async def _in_turn(self) -> ClientConnection:
         while not self._closed:
             if self._taken < self._limit:
                 self._taken += 1
                 return await self._dialled()
-            turn: asyncio.Future[HttpConnection | None] = self._loop.create_future()
+            turn: asyncio.Future[ClientConnection | None] = self._loop.create_future()
             self._waiting.append(turn)
             try:
                 given = await turn
@@ -123,10 +131,10 @@ class HttpPool:
                 return given
         raise PoolClosed
 
-    async def _dialled(self) -> HttpConnection:
-        """A new connection, in a place that is taken already."""
+    async def _dialled(self) -> ClientConnection:
+        """Makes a connection; it is counted in `_taken` already."""
         try:
-            connection, handle = await self._dialler.dial(lambda: HttpConnection(self))
+            connection, handle = await self._dialler.dial(lambda: ClientConnection(self))
             connection.socket = handle
             if self._closed or not connection.alive:
                 connection.abort()
@@ -137,32 +145,32 @@ class HttpPool:
         self._made.add(connection)
         return connection
 
-    def _pass_on(self, given: HttpConnection | None) -> None:
-        """What somebody was given who wants it no more."""
+    def _pass_on(self, given: ClientConnection | None) -> None:
+        """Returns what was given to a waiter that was cancelled."""
         if given is None:
             self._place()
         elif given.alive:
             self.released(given)
 
     def _place(self) -> None:
-        """One place is free again."""
+        """Lets the next waiter make a connection, as one is gone."""
         turn = self._next()
         if turn is None:
             self._taken -= 1
         else:
             turn.set_result(None)
 
-    def _next(self) -> asyncio.Future[HttpConnection | None] | None:
+    def _next(self) -> asyncio.Future[ClientConnection | None] | None:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
                 return turn
         return None
 
-    # What the connections tell.
+    # --- told by the connections ---------------------------------------------------------------------------------
 
-    def released(self, connection: HttpConnection) -> None:
-        """An exchange is over, and another may follow it."""
+    def released(self, connection: ClientConnection) -> None:
+        """Takes back a connection whose exchange is over and that can carry another."""
         if self._closed:
             connection.abort()
             return
@@ -181,8 +189,8 @@ class HttpPool:
             idle.popleft().close()
         self._sweep = self._loop.call_at(idle[0].idle_since + self._keep, self._close_old) if idle else None
 
-    def lost(self, connection: HttpConnection) -> None:
-        """The connection is gone."""
+    def lost(self, connection: ClientConnection) -> None:
+        """Forgets a connection that is closed."""
         with contextlib.suppress(ValueError):
             self._idle.remove(connection)
         if connection in self._made:
@@ -192,14 +200,14 @@ class HttpPool:
             self._empty.set_result(None)
 
     async def close(self) -> None:
-        """Close all connections, those in use too; in at most CUT. Who waits for one gets none."""
+        """Closes all connections, those in use too, in at most CUT seconds. Waiters get PoolClosed."""
         self._closed = True
         self._dialler.close()
         if self._sweep is not None:
             self._sweep.cancel()
         while (turn := self._next()) is not None:
             turn.set_result(None)
-            self._taken += 1  # its place, which it gives back
+            self._taken += 1  # the waiter will give it back
         self._idle.clear()
         for connection in list(self._made):
             connection.abort()

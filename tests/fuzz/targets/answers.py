@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from mcp_hub.transport.http1.connection import MAX_FIELDS, HttpConnection
-from mcp_hub.transport.http1.failures import HttpFailure
-from mcp_hub.transport.http1.response import HttpResponse
+from mcp_hub.transport.http1.client_connection import MAX_FIELDS, ClientConnection
+from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
 from tests.fuzz import strict_http
 from tests.fuzz.supply import Supply, split
 
@@ -73,7 +72,7 @@ class Wire(asyncio.Transport):
 class Exchange:
     """A request, where in the text its answer can begin, and all that was told of it."""
 
-    def __init__(self, connection: HttpConnection, start: int, *, at_once: bool) -> None:
+    def __init__(self, connection: ClientConnection, start: int, *, at_once: bool) -> None:
         self.start = start
         self.told: list[HttpResponse | HttpFailure] = []
         self.read: tuple[int, bytes] | HttpFailure | None = None
@@ -113,11 +112,11 @@ class Keeper:
         self.free = False
         self.lost_of = 0
 
-    def released(self, connection: HttpConnection) -> None:
+    def released(self, connection: ClientConnection) -> None:
         assert not self.free, "given back twice"
         self.free = True
 
-    def lost(self, connection: HttpConnection) -> None:
+    def lost(self, connection: ClientConnection) -> None:
         self.lost_of += 1
 
 
@@ -126,7 +125,7 @@ async def _run(data: bytes) -> None:
     breaks, at_once = bool(supply.below(2)), bool(supply.below(2))
     cuts, text = supply.cuts(MAX_CUTS), supply.rest()
     wire, keeper = Wire(), Keeper()
-    connection = HttpConnection(keeper)
+    connection = ClientConnection(keeper)
     connection.connection_made(wire)
     exchanges = [Exchange(connection, 0, at_once=at_once)]
     heard = 0

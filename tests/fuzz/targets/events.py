@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from mcp_hub.transport import sse
+from mcp_hub.transport import sse_codec
 from tests.fuzz.supply import Supply, split
 from tests.wire.test_sse import reference
 
@@ -37,10 +37,10 @@ def target(data: bytes) -> None:
         assert all(event.data in remaining for event in bounded[0]), "an event that was never sent"
 
 
-def _parsed(pieces: list[bytes], limit: int) -> tuple[list[sse.SseEvent], int]:
+def _parsed(pieces: list[bytes], limit: int) -> tuple[list[sse_codec.SseEvent], int]:
     """The events, and how many were too large."""
-    parser = sse.SseParser(limit)
-    events: list[sse.SseEvent] = []
+    parser = sse_codec.SseParser(limit)
+    events: list[sse_codec.SseEvent] = []
     large = 0
     for piece in pieces:
         chunk = piece
@@ -48,11 +48,11 @@ def _parsed(pieces: list[bytes], limit: int) -> tuple[list[sse.SseEvent], int]:
             try:
                 events += parser.feed(chunk)
                 break
-            except sse.EventTooLarge as error:
+            except sse_codec.EventTooLarge as error:
                 events += error.events
                 large += error.tail is None
-                chunk = b"" if len(error.head) <= sse._KEPT else fail("more is kept of a head than the limit")
+                chunk = b"" if len(error.head) <= sse_codec._KEPT else fail("more is kept of a head than the limit")
         held = len(parser._line) + len(parser._data or b"") + len(parser._head) + len(parser._tail)
-        assert held <= limit + sse._FIELD + 2 * sse._KEPT, "more is kept than the limit allows"
+        assert held <= limit + sse_codec._FIELD + 2 * sse_codec._KEPT, "more is kept than the limit allows"
         assert not parser._pieces
     return events, large

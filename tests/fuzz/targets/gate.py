@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Listen
-from mcp_hub.config.secret_str import SecretStr
-from mcp_hub.downstream.security import Gate, Refusal
+from mcp_hub.downstream.admission import Gate, Refusal
 from tests.fuzz.supply import Supply
 
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from mcp_hub.protocol.frames import FrameError, decode
-from mcp_hub.security.redaction import Redaction
+from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 from tests.fuzz.supply import Supply
 from tests.records.test_redaction import forms, leaves
@@ -21,7 +21,7 @@ SEEDS = (
     b"\x00https://u:" + FORMS[1] + b"@x.example/?token=" + FORMS[0] + b" and more",
     b'\x01{"a": ["' + FORMS[6] + b'", {"password": "x"}], "b": "' + FORMS[0] + b'"}',
 )
-_REDACTION = Redaction([SECRET])
+_REDACTION = Redactor([SECRET])
 
 
 def target(data: bytes) -> None:

@@ -9,11 +9,12 @@ import asyncio
 import json
 import re
 import socket
+from functools import partial
 from typing import Any
 
-from mcp_hub.downstream.connection import BODY as READING_A_BODY
-from mcp_hub.downstream.connection import Connection
-from mcp_hub.downstream.listener import Listener
+from mcp_hub.transport.http1.listener import Listener
+from mcp_hub.transport.http1.server_connection import BODY as READING_A_BODY
+from mcp_hub.transport.http1.server_connection import ServerConnection
 from tests.fuzz import strict_http
 from tests.fuzz.front import ARGUMENTS, CALL, front
 from tests.fuzz.supply import Supply, split
@@ -78,7 +79,9 @@ async def _exchanged(pieces: list[bytes]) -> bytes:
     theirs.setblocking(False)
     listener = Listener(front().app, 1)
     try:
-        transport, protocol = await asyncio.get_running_loop().connect_accepted_socket(listener, theirs)
+        transport, protocol = await asyncio.get_running_loop().connect_accepted_socket(
+            partial(ServerConnection, listener), theirs
+        )
         said = b""
         async with asyncio.timeout(PATIENCE):
             for piece in pieces:
@@ -107,7 +110,7 @@ async def _sent(ours: socket.socket, piece: bytes) -> bytes:
     return b""
 
 
-def _works(connection: Connection) -> bool:
+def _works(connection: ServerConnection) -> bool:
     """Whether a request is being answered that the client has no more to say to."""
     waits = connection._reading == READING_A_BODY and connection._request is connection._answering
     return connection._reply is not None and not waits

@@ -1,0 +1,193 @@
+"""The ids under which callers know things of servers: URIs of resources, and sealed ids of tasks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Final, Protocol
+
+from mcp_hub.catalog import names
+from mcp_hub.catalog.catalog import Catalog
+from mcp_hub.catalog.merge import Json, Route
+from mcp_hub.errors import INVALID_PARAMS, ProtocolError
+from mcp_hub.protocol.frames import FrameError, decode, encode
+from mcp_hub.protocol.kinds import RESOURCES, TOOLS
+
+MAX_ISSUED_URI: Final = 65_536
+"""Characters of a URI that is remembered; a longer one is passed on unchanged and cannot be read."""
+MAX_ISSUED: Final = 16 * 2**20
+"""Characters of all remembered URIs; beyond that, the oldest of the caller that has most are forgotten."""
+_OVERHEAD: Final = 256
+"""Size of a remembered URI besides its characters."""
+
+
+class UriTranslator(Protocol):
+    """Translates URIs between callers and servers."""
+
+    def exposed(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+        """Returns the URI under which a caller reaches a resource of a server, listed or not."""
+        ...
+
+    def original(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+        """Returns the server's URI of what a caller knows as `uri`; `uri` itself if the server has none."""
+        ...
+
+
+class UnchangedUris:
+    """Leaves URIs as they are, for servers that no client sees."""
+
+    def exposed(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+        """Returns `uri`."""
+        return uri
+
+    def original(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+        """Returns `uri`."""
+        return uri
+
+
+class UriMap:
+    """Translates URIs by the catalog that a caller sees, `catalog_of(caller)`, and by what it was given in results."""
+
+    def __init__(self, catalog_of: Callable[[Hashable | None], Catalog]) -> None:
+        self._catalog_of = catalog_of
+        self._given = IssuedUris()
+
+    def exposed(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+        """Returns the URI under which a caller reaches a resource of a server, and remembers an unlisted one."""
+        catalog = self._catalog_of(caller)
+        known = catalog.exposed_uri(upstream, uri)
+        if catalog.resolve(RESOURCES, known) is not None:
+            return known
+        return self._given.give(caller, upstream, uri, known)
+
+    def original(self, caller: Hashable | None, upstream: str, uri: str) -> str:
+        """Returns the server's URI of what a caller knows as `uri`."""
+        route = self._catalog_of(caller).resolve(RESOURCES, uri) or self.given(caller, uri)
+        if route is not None:
+            return route.name if route.upstream == upstream else uri
+        said = names.original_uri(uri)  # it was given out, and forgotten since
+        return said[1] if said is not None and said[0] == upstream else uri
+
+    def given(self, caller: Hashable | None, uri: str) -> Route | None:
+        """Returns the route of an unlisted URI that this caller was given in a result."""
+        found = self._given.find(caller, uri)
+        return Route(found[0], RESOURCES, found[1]) if found is not None else None
+
+    def forget(self, caller: Hashable) -> None:
+        """Forgets a caller that is gone."""
+        self._given.forget(caller)
+
+
+class IssuedUris:
+    """The unlisted URIs that each caller was given in results, so that it can read what was linked to."""
+
+    def __init__(self) -> None:
+        self._of: dict[Hashable | None, OrderedDict[str, tuple[str, str]]] = {}
+        self._sizes: dict[Hashable | None, int] = {}
+        self._size = 0
+
+    def give(self, caller: Hashable | None, upstream: str, uri: str, wanted: str) -> str:
+        """Returns the URI that leads to `uri` of `upstream` from now on: `wanted`, unless that leads elsewhere already.
+
+        A web address means one thing, whoever names it, and a client may fetch it itself: it always stays.
+        """
+        if len(wanted) > MAX_ISSUED_URI:
+            return wanted
+        mine = self.find(caller, wanted) in (None, (upstream, uri)) or wanted.startswith(("https://", "http://"))
+        given = wanted if mine else names.expose_uri(upstream, uri)
+        known = self._of.setdefault(caller, OrderedDict())
+        before = known.get(given)
+        known[given] = (upstream, uri)
+        known.move_to_end(given)
+        self._add(caller, _size(given, uri) - (_size(given, before[1]) if before is not None else 0))
+        while self._size > MAX_ISSUED:
+            largest = max(self._sizes, key=lambda one: self._sizes[one])
+            oldest, (_, there) = self._of[largest].popitem(last=False)
+            self._add(largest, -_size(oldest, there))
+        return given
+
+    def _add(self, caller: Hashable | None, size: int) -> None:
+        self._sizes[caller] = self._sizes.get(caller, 0) + size
+        self._size += size
+
+    def find(self, caller: Hashable | None, uri: str) -> tuple[str, str] | None:
+        """Returns (upstream, its URI) of a URI that this caller was given."""
+        known = self._of.get(caller)
+        return known.get(uri) if known is not None else None
+
+    def forget(self, caller: Hashable) -> None:
+        """Forgets a caller that is gone."""
+        self._of.pop(caller, None)
+        self._size -= self._sizes.pop(caller, 0)
+
+
+def _size(given: str, uri: str) -> int:
+    return len(given) + len(uri) + _OVERHEAD
+
+
+TASK_GET: Final = "tasks/get"
+TASK_UPDATE: Final = "tasks/update"
+TASK_CANCEL: Final = "tasks/cancel"
+TASK_METHODS: Final = (TASK_GET, TASK_UPDATE, TASK_CANCEL)
+TASK_ID: Final = "taskId"
+TASK_RESULT_TYPE: Final = "task"
+
+_PREFIX: Final = "hub-task."
+_MAX: Final = 8192
+_MAC: Final = 16
+
+
+def unknown_task(sealed: str) -> ProtocolError:
+    """Makes the error for a task that does not exist, belongs to another caller, or is of a refused tool."""
+    return ProtocolError(INVALID_PARAMS, f"Unknown task: {sealed[:200]}")
+
+
+class TaskIds:
+    """Seals the ids of tasks with `key`, with server and tool. An id is valid for the caller it was given to only."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def seal(self, caller: Hashable | None, route: Route, task_id: str) -> str:
+        """Returns the id under which `caller` knows a task of the tool at `route`."""
+        payload = encode([route.upstream, route.name, task_id])
+        return f"{_PREFIX}{_text(payload)}.{_text(self._mac(caller, payload))}"
+
+    def open(self, caller: Hashable | None, sealed: str) -> tuple[Route, str]:
+        """Returns the tool's route and the server's id. Raises ProtocolError for an id not given to this caller."""
+        payload, _, mac = sealed.removeprefix(_PREFIX).partition(".")
+        try:
+            if not sealed.startswith(_PREFIX) or len(sealed) > _MAX:
+                raise ValueError
+            data = _bytes(payload)
+            if not hmac.compare_digest(self._mac(caller, data), _bytes(mac)) or sealed != f"{_PREFIX}{payload}.{mac}":
+                raise ValueError
+            upstream, tool, task_id = decode(data)
+        except (ValueError, FrameError):
+            raise unknown_task(sealed) from None
+        return Route(upstream, TOOLS, tool), task_id
+
+    def in_result(self, caller: Hashable | None, route: Route, result: Json) -> Json:
+        """Returns a server's result with the id that the caller knows."""
+        own = result.get(TASK_ID)
+        return {**result, TASK_ID: self.seal(caller, route, own)} if isinstance(own, str) else result
+
+    def _mac(self, caller: Hashable | None, payload: bytes) -> bytes:
+        # A principal is a text; the only client has none, and is another caller than the anonymous principal "".
+        who = b"\0" if caller is None else b"\1" + str(caller).encode("utf-8", "surrogatepass")
+        return hmac.digest(self._key, b"mcp-hub task\0%d\0" % len(who) + who + payload, hashlib.sha256)[:_MAC]
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _bytes(text: str) -> bytes:
+    data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if _text(data) != text:
+        raise binascii.Error
+    return data

@@ -1,0 +1,260 @@
+"""Loads the configuration of a running hub again when one of its files changes or SIGHUP comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mcp_hub.config import LoadedConfig, read_config
+from mcp_hub.config.config_files import FileStamp, folder_files, python_files, stamp_of, tool_files
+from mcp_hub.config.models import Config, Listen
+from mcp_hub.errors import ConfigError
+from mcp_hub.hub.engine import Engine
+from mcp_hub.policy.selection import Selection
+from mcp_hub.text import printable
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.app import App
+
+SETTLE_TIME: Final = 0.2
+"""Seconds without a change after which files are read, as editors write in several steps."""
+DEBOUNCE: Final = 100
+"""Milliseconds during which events are collected."""
+WATCH_TIMEOUT: Final = 60_000
+"""Milliseconds after which the files are compared without an event."""
+
+Place = tuple[str, Path]
+"""(`file`, `tools` or `folder`, its path)."""
+
+
+class FileWatcher:
+    """Watches the files of a configuration: those it was `read` from, of local tools, and in `folders`."""
+
+    def __init__(self, config: Config, read: Iterable[Path], folders: Iterable[Path] = ()) -> None:
+        self._paths: tuple[Path, ...] = ()
+        self._tools: tuple[Path, ...] = ()
+        self._folders: tuple[Path, ...] = ()
+        self._seen: dict[Place, tuple[FileStamp | None, ...]] = {}
+        self.follow(config, read, folders)
+
+    def follow(self, config: Config, read: Iterable[Path], folders: Iterable[Path] = ()) -> None:
+        """Watches the files of this configuration from now on. A file that is new to it does not count as changed."""
+        self._paths = tuple(sorted({*read, *([config.path] if config.path is not None else [])}))
+        self._tools = tuple(server.tools_dir for server in config.servers if server.tools_dir is not None)
+        self._folders = tuple(folders)
+        # A change during the load of the configuration still counts.
+        self._seen = {place: self._seen.get(place, now) for place, now in self._stamps().items()}
+
+    def _stamps(self) -> dict[Place, tuple[FileStamp | None, ...]]:
+        found: dict[Place, tuple[FileStamp | None, ...]] = {("file", path): (stamp_of(path),) for path in self._paths}
+        found |= {("tools", directory): tool_files(directory) for directory in self._tools}
+        for folder in self._folders:
+            files = (*folder_files(folder), *python_files(folder))
+            # The existence of a directory counts too, as it can be watched from then on.
+            there = (*(None for one in (folder.parent, folder) if one.is_dir()),)
+            found["folder", folder] = (*there, *map(stamp_of, files))
+        return found
+
+    def _directories(self) -> list[Path]:
+        # Replacing a file or changing a link is an event of the directory.
+        wanted = {path.parent for path in self._paths} | {path.resolve().parent for path in self._paths}
+        wanted |= {folder for directory in self._tools for folder in (directory, directory / "builtin")}
+        wanted |= {one for folder in self._folders for one in (folder, folder.parent, folder.parent.parent)}
+        return sorted(directory for directory in wanted if directory.is_dir())
+
+    async def wait_for_change(self) -> None:
+        """Returns when a file has changed and no more changes follow for `SETTLE_TIME`."""
+        from watchfiles import awatch  # takes 60 ms, which the first answer does not wait for
+
+        before = await asyncio.to_thread(self._stamps)
+        while before == self._seen:
+            directories = await asyncio.to_thread(self._directories)
+            events = awatch(
+                *directories,
+                watch_filter=None,
+                recursive=False,
+                debounce=DEBOUNCE,
+                rust_timeout=WATCH_TIMEOUT,
+                yield_on_timeout=True,
+                ignore_permission_denied=True,
+            )
+            event = asyncio.ensure_future(anext(events))
+            try:
+                await asyncio.sleep(0)  # it watches from its first step; earlier changes are seen by the comparison
+                while (before := await asyncio.to_thread(self._stamps)) == self._seen:
+                    await event
+                    event = asyncio.ensure_future(anext(events))
+            except FileNotFoundError:  # a directory was deleted before it could be watched
+                await asyncio.sleep(SETTLE_TIME)
+            finally:
+                event.cancel()
+                await asyncio.gather(event, return_exceptions=True)
+                await events.aclose()
+        while True:
+            await asyncio.sleep(SETTLE_TIME)
+            now = await asyncio.to_thread(self._stamps)
+            if now == before:
+                self._seen = now
+                return
+            before = now
+
+
+FIXED_LISTEN_KEYS: Final = ("host", "port", "tls", "verify", "max_body")
+"""Keys of `listen` that cannot change while the hub runs."""
+
+
+class ListenerSettings:
+    """Applies a new `listen` to the running app. `of(config)` merges it with the command line or raises ConfigError."""
+
+    def __init__(self, app: App, listen: Listen, of: Callable[[Config], Listen]) -> None:
+        self._app = app
+        self._listen = listen
+        self._of = of
+
+    def resolve(self, config: Config) -> Listen:
+        """Returns the settings that can be applied. Raises ConfigError for settings that are not allowed."""
+        from mcp_hub.downstream.admission import check_listener
+
+        fixed = {name: getattr(self._listen, name) for name in FIXED_LISTEN_KEYS}
+        listen = self._of(config).model_copy(update=fixed)
+        objection = check_listener(listen)
+        if objection is not None:
+            raise ConfigError(objection)
+        return listen
+
+    def apply(self, listen: Listen) -> None:
+        """Applies settings. Sessions of callers that are no longer allowed end."""
+        self._listen = listen
+        self._app.take(listen)
+
+
+log = logging.getLogger("mcp_hub")
+
+WATCH_DELAY: Final = 1.0
+"""Seconds after the start until files are watched, so that the first answers do not wait for it."""
+RESTART_KEYS: Final = ("call_log", "cache_dir", "watch", "state_file")
+"""Keys of the file whose change needs a restart."""
+MAX_LINE: Final = 4000
+
+
+class Reloader:
+    """Loads the configuration of a hub again, and applies it if it is valid.
+
+    `select` returns the selection for a configuration or raises ConfigError. `say` shows the user a line. `on_load`
+    gets each new configuration before it is applied, so that the log knows its secrets.
+    """
+
+    def __init__(
+        self,
+        hub: Engine,
+        first: LoadedConfig,
+        select: Callable[[Config], Selection],
+        say: Callable[[str], None],
+        on_load: Callable[[Config], None],
+    ) -> None:
+        self._hub = hub
+        self._loaded = first
+        self._select = select
+        self._say = say
+        self._on_load = on_load
+        self.listener: ListenerSettings | None = None
+        """The settings of the listener; None over stdio."""
+        self._done = asyncio.Event()
+        """Set while nothing is being loaded."""
+        self.loaded_at = time.time()
+        """When the active configuration was loaded, in seconds since 1970."""
+        self.refused: str | None = None
+        """Why the current file is not active; None if it is."""
+
+    @contextlib.asynccontextmanager
+    async def running(self, again: asyncio.Event) -> AsyncIterator[None]:
+        """Loads the configuration again whenever `again` is set or a file changes, while the block runs."""
+        tasks = [asyncio.get_running_loop().create_task(work) for work in (self._watch(again), self._reload_on(again))]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, again: asyncio.Event) -> None:
+        if not self._loaded.config.watch:
+            return
+        files = FileWatcher(self._loaded.config, self._loaded.read, self._loaded.folders)
+        await asyncio.sleep(WATCH_DELAY)
+        while True:
+            await files.wait_for_change()
+            again.set()
+            self._done.clear()
+            await self._done.wait()
+            files.follow(self._loaded.config, self._loaded.read, self._loaded.folders)
+
+    async def _reload_on(self, again: asyncio.Event) -> None:
+        while True:
+            await again.wait()
+            again.clear()
+            self._done.clear()
+            try:
+                await self.reload()
+            except Exception:
+                log.exception("loading the configuration again failed inside the hub")
+            self._done.set()
+
+    async def reload(self) -> bool:
+        """Loads the configuration again and returns whether it is active. An invalid one changes nothing."""
+        path = self._hub.config.path
+        if path is None:
+            return False
+        try:
+            loaded = await asyncio.to_thread(_read_config, path)
+            selection = self._select(loaded.config)
+            listen = self.listener.resolve(loaded.config) if self.listener is not None else self._hub.config.listen
+        except ConfigError as error:
+            self._refuse(path, error)
+            return False
+        self._on_load(loaded.config)
+        for warning in loaded.messages:
+            self._say(f"mcp-hub: warning: {printable(warning, MAX_LINE)}")
+        before, self._loaded, self.refused = self._loaded.config, loaded, None
+        former = self._hub.generation
+        config = loaded.config.model_copy(update={"listen": listen})
+        changed = [name for name in RESTART_KEYS if getattr(before, name) != getattr(loaded.config, name)]
+        fixed = FIXED_LISTEN_KEYS if self.listener is not None else ()
+        changed += [
+            f"listen.{name}" for name in fixed if getattr(before.listen, name) != getattr(loaded.config.listen, name)
+        ]
+        for name in changed:
+            self._say(f"mcp-hub: warning: {path.name}: a change of {name} takes effect when the hub is started again")
+        try:
+            generation = await self._hub.renew(config, selection)
+        except ConfigError as error:
+            self._refuse(path, error)
+            return False
+        if self.listener is not None:
+            self.listener.apply(listen)
+        self.loaded_at = time.time()
+        old, new = former.upstreams, generation.upstreams
+        parts = [
+            ("started", [id for id in new if id not in old]),
+            ("started anew", [id for id in new if id in old and old[id] is not new[id]]),
+            ("stopped", [id for id in old if id not in new]),
+        ]
+        said = "; ".join(f"{what} {', '.join(ids)}" for what, ids in parts if ids) or "every server keeps its process"
+        self._say(f"mcp-hub: loaded {path.name} again: {printable(said, MAX_LINE)}")
+        return True
+
+    def _refuse(self, path: Path, error: ConfigError) -> None:
+        self.refused = str(error)
+        self._say(f"mcp-hub: error: {path.name} was not loaded again, what was in force stays:")
+        for line in self.refused.splitlines():
+            self._say(f"  {printable(line, MAX_LINE)}")
+
+
+def _read_config(path: Path) -> LoadedConfig:
+    return read_config(path, os.environ)

@@ -1,0 +1,134 @@
+"""What the commands show of a hub's servers: progress, findings of pins and screen, addresses, the catalog."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import Iterable
+
+from mcp_hub.hub.engine import Engine
+from mcp_hub.policy.screen import what_is
+from mcp_hub.protocol.kinds import KINDS, TOOLS
+from mcp_hub.text import printable
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
+from mcp_hub.upstream.upstream import Upstream
+
+
+async def connect_all(hub: Engine) -> None:
+    """Connects to every upstream, and returns when all have succeeded or failed. A terminal shows the progress.
+
+    Lazy upstreams and those with a cached catalog are included, as the user is shown their current state.
+    """
+    for upstream in hub.upstreams.values():
+        upstream.start_now()
+    waiting = asyncio.ensure_future(_all_tried(hub))
+    if not sys.stderr.isatty():
+        await waiting
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("connecting") as status:
+        while not waiting.done():
+            missing = [u.server.id for u in hub.upstreams.values() if not u.tried.is_set()]
+            status.update(f"connecting to {len(missing)} of {len(hub.upstreams)}: {printable(', '.join(missing), 80)}")
+            await asyncio.wait({waiting}, timeout=0.2)
+        waiting.result()
+
+
+async def _all_tried(hub: Engine) -> None:
+    for upstream in hub.upstreams.values():
+        await upstream.tried.wait()
+    await hub.catalogs.settled()
+
+
+FindingRow = dict[str, str]
+"""A finding as `check` prints it, with the keys server, kind, name, problem and severity."""
+
+
+def trust_findings(hub: Engine) -> list[FindingRow]:
+    """Returns all differences from the pins, and all findings of the screen."""
+    found = []
+    for id, upstream in hub.upstreams.items():
+        found += [_finding(id, *problem) for problem in hub.rules.pins.problems(id)]
+        said = upstream.agreement.instructions if upstream.agreement is not None else None
+        if said and (problem := hub.rules.pins.of_instructions(id, said)) is not None:
+            found.append(_finding(id, "its", "instructions", problem))
+    return found + screen_findings(hub)
+
+
+def screen_findings(hub: Engine) -> list[FindingRow]:
+    """Returns the findings of the screen in all that is listed now."""
+    _ = hub.catalog
+    while hub.rules.screen.step():
+        pass
+    found = []
+    for id, upstream in hub.upstreams.items():
+        said = upstream.agreement.instructions if upstream.agreement is not None else None
+        for flag in hub.rules.screen.of_instructions(id, said) if said else ():
+            found.append(_finding(id, "its", "instructions", f"screen: {what_is(flag)}"))
+    for id, route, flag in hub.rules.screen.flags():
+        held = "; it is kept back" if hub.rules.screen.why(route) is not None else ""
+        found.append(_finding(id, route.kind.unknown, route.name, f"screen: {what_is(flag)}{held}"))
+    return found
+
+
+def _finding(server: str, kind: str, name: str, problem: str) -> FindingRow:
+    shown = {"kind": kind, "name": printable(name, 200), "problem": printable(problem, 600)}
+    return {"server": server, **shown, "severity": "warning"}
+
+
+SHOWN_NAMES = 8
+
+
+def addresses_text(bases: Iterable[str], *, sse: bool, with_token: bool) -> str:
+    """Returns the URLs of the hub and the lines to paste into a client. `bases` are such as `http://127.0.0.1:8808`."""
+    urls = [base + path for base in bases for path in (("/mcp", "/sse") if sse else ("/mcp",))]
+    http = _from_elsewhere(urls[0])
+    entry: dict[str, object] = {"type": "http", "url": http}
+    header = ""
+    if with_token:
+        entry["headers"] = {"Authorization": "Bearer YOUR_TOKEN"}
+        header = ' --header "Authorization: Bearer YOUR_TOKEN"'
+    lines = ["mcp-hub is listening on", *(f"  {url}" for url in urls), "", "Paste into a client:"]
+    lines.append(f"  Claude Code:      claude mcp add --transport http hub {http}{header}")
+    lines.append(f'  Cursor, VS Code:  {json.dumps({"hub": entry})}   (under "mcpServers", in VS Code "servers")')
+    return "\n".join(lines)
+
+
+def _from_elsewhere(url: str) -> str:
+    """Returns a URL for other machines, if the hub listens on all addresses of this one."""
+    for everywhere in ("0.0.0.0", "[::]"):
+        if f"//{everywhere}:" in url:
+            return url.replace(everywhere, socket.gethostname(), 1)
+    return url
+
+
+def catalog_text(hub: Engine) -> str:
+    """Returns what is served, a line for each server."""
+    lines = ["", f"Serving {_count_items(hub)}:"]
+    names: dict[str, list[str]] = {}
+    for name in hub.catalog.names(TOOLS):
+        route = hub.catalog.resolve(TOOLS, name)
+        if route is not None:
+            names.setdefault(route.upstream, []).append(name)
+    lines.extend(_server_line(upstream, names.get(upstream.server.id, [])) for upstream in hub.upstreams.values())
+    return "\n".join(lines)
+
+
+def _count_items(hub: Engine) -> str:
+    numbers = {kind.name: len(hub.catalog.names(kind)) for kind in KINDS}
+    words = {"tools": "tool", "resources": "resource", "templates": "resource template", "prompts": "prompt"}
+    return ", ".join(f"{n} {words[name]}{'' if n == 1 else 's'}" for name, n in numbers.items())
+
+
+def _server_line(upstream: Upstream, names: list[str]) -> str:
+    more = f", … {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    shown = ", ".join(names[:SHOWN_NAMES]) + more
+    if upstream.state in CONNECTED_STATES or (names and upstream.error is None):
+        return f"  {upstream.server.id}: {shown or 'no tools'}"
+    if upstream.state is UpstreamState.DISABLED:
+        return f"  {upstream.server.id}: switched off: {printable(upstream.error or 'by the configuration', 600)}"
+    reason = upstream.error or "still connecting; what it has is added when it comes"
+    return f"  {upstream.server.id}: not there: {printable(reason, 600)}"

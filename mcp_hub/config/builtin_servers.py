@@ -1,0 +1,98 @@
+"""Entries of built-in servers: reads the keys that only they have, and refuses some of them over a network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from mcp_hub.config.extras import missing
+from mcp_hub.config.fields import Fields, FieldValue
+from mcp_hub.config.findings import Findings, KeyPath, only_known
+from mcp_hub.config.models import IMPLICIT_BUILTINS, LOCAL_BUILTINS, Builtin, Config, FileRoot
+from mcp_hub.errors import ConfigError
+from mcp_hub.security.file_access import DEFAULT_ROOT_MODES, ROOT_MODES, RawTextPolicy, RootMode, overlapping, root_name
+from mcp_hub.text import printable
+
+BUILTINS: Final[Mapping[str, Builtin]] = {name: name for name in get_args(Builtin) if name not in IMPLICIT_BUILTINS}
+_POLICIES: Final[Mapping[str, RawTextPolicy]] = {word: word for word in get_args(RawTextPolicy)}
+_MODES: Final[Mapping[str, RootMode]] = {mode: mode for mode in ROOT_MODES}
+_BELONGS_TO: Final[Mapping[str, tuple[Builtin, ...]]] = {
+    **dict.fromkeys(("profile", "headless", "executable"), ("browser",)),
+    "policy": ("text_files",),
+    "roots": ("files",),
+    "allow_over_network": LOCAL_BUILTINS,
+}
+_ELSEWHERE: Final = frozenset({"policy", "roots"})
+"""Keys that also have a meaning in entries of other programs."""
+
+
+def read_builtin(
+    fields: Fields, builtin: Builtin | None, at: KeyPath, findings: Findings, unresolved: dict[KeyPath, str]
+) -> dict[str, Any]:
+    """Reads the fields of a Server that only built-in ones have. Errors are added to the findings."""
+    foreign = {key: owners for key, owners in _BELONGS_TO.items() if key in fields and builtin not in owners}
+    for key, owners in foreign.items() if builtin is not None or "builtin" not in fields else ():
+        named = " or ".join(f"'builtin: {owner}'" for owner in owners)
+        text = f"is for an entry with {named}"
+        if builtin is None and key in _ELSEWHERE:
+            fields.warning(fields.values[key].at, f"has no effect: it {text}")
+        else:
+            fields.error(fields.values[key].at, text)
+    if builtin == "files" and fields.mapping("roots") is None:
+        fields.error(at, "needs 'roots', such as {/workspace/: ~/work}: the directories its tools may use")
+    found = {
+        "profile": fields.path("profile"),
+        "executable": fields.path("executable"),
+        "headless": fields.flag("headless"),
+        "policy": fields.choice("policy", _POLICIES) if builtin == "text_files" else None,
+        "roots": _roots(fields, findings, unresolved) if builtin == "files" else None,
+        "allow_over_network": fields.flag("allow_over_network"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _roots(fields: Fields, findings: Findings, unresolved: dict[KeyPath, str]) -> tuple[FileRoot, ...]:
+    found: dict[str, FileRoot] = {}
+    for name, given in (fields.mapping("roots") or {}).items():
+        try:
+            shown = root_name(name)
+        except ValueError as error:
+            fields.error(given.at, f"is not a valid root: {error}")
+            continue
+        if shown in found:
+            fields.error(given.at, f"is {shown}, which is there already")
+            continue
+        value = given.value if isinstance(given.value, dict) else {"path": given.value}
+        known = only_known(value, ("path", "mode"), given.at, findings)
+        inner = fields.inner({key: FieldValue(one, (*given.at, key)) for key, one in known.items()})
+        directory = inner.path("path") if known.get("path") is not None else None
+        mode = inner.choice("mode", _MODES) or DEFAULT_ROOT_MODES.get(shown, "ro")
+        if directory is None:
+            fields.error(given.at, "must be a directory, or a mapping with 'path' and 'mode'")
+        elif not directory.is_dir():
+            unresolved.setdefault(given.at, f"there is no directory {printable(str(directory))}")
+        else:
+            found[shown] = FileRoot(at=shown, path=Path(os.path.realpath(directory)), mode=mode)
+    pair = overlapping(str(root.path) for root in found.values())
+    if pair is not None:
+        text = f"{printable(pair[0])} and {printable(pair[1])} overlap; what one of them forbids, the other would allow"
+        fields.error(fields.values["roots"].at, text)
+    return tuple(found.values())
+
+
+def refuse_over_network(config: Config) -> None:
+    """Checks that a configuration may be served over a network.
+
+    Raises:
+        ConfigError: a built-in server would give the network access to this machine and its entry does not allow that,
+            or the packages of the token verifier are missing.
+    """
+    if config.listen.verify is not None and (lacking := missing("verify")) is not None:
+        raise ConfigError(f"listen.verify cannot be used: {lacking}")
+    kept = [server for server in config.servers if server.enabled and server.of_this_machine]
+    if kept:
+        names = ", ".join(f"{printable(server.id)} (builtin: {server.builtin})" for server in kept)
+        text = "would let whoever reaches the listener use this machine as you; serve over stdio, switch the entry off"
+        raise ConfigError(f"{names} {text}, or write 'allow_over_network: true' into it")

@@ -1,0 +1,174 @@
+"""The files of a configuration: reads one, lists those of a folder, and notices when one has changed."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.config.findings import KeyPath
+from mcp_hub.config.syntax import MAX_DEPTH, MAX_VALUES, ParsedText, UnreadableText, parse_json, parse_toml, parse_yaml
+from mcp_hub.errors import ConfigError
+from mcp_hub.security.ownership import refuse_foreign
+from mcp_hub.text import printable
+
+MAX_FILE = 1024 * 1024
+"""Bytes. The parsers take up to seconds for a megabyte, and no file written by a person comes near."""
+
+_PARSERS: Final = {
+    ".yaml": parse_yaml,
+    ".yml": parse_yaml,
+    ".json": parse_json,
+    ".jsonc": parse_json,
+    ".json5": parse_json,
+    ".toml": parse_toml,
+}
+"""The parser of each suffix. Other files are recognised by how their text begins."""
+_BLANK: Final = re.compile(r"\s+|#[^\n]*")
+_TOML_START: Final = re.compile(r"\[\[?\s*[\w.\"'-]+\s*\]\]?\s*(#[^\n]*)?(\n|$)|[\w.\"'-]+\s*=")
+
+
+class ConfigDocument(msgspec.Struct, frozen=True):
+    path: Path
+    """Absolute."""
+    tree: Any
+    written: Mapping[KeyPath, str]
+    warnings: tuple[str, ...]
+    """Warnings about the file itself."""
+    faults: tuple[tuple[int | None, str], ...]
+    _line_of: Callable[[KeyPath], int | None]
+
+    def line_of(self, at: KeyPath) -> int | None:
+        """Returns the line of the key at `at`, or of the nearest key around it."""
+        while at:
+            line = self._line_of(at)
+            if line is not None:
+                return line
+            at = at[:-1]
+        return None
+
+
+def read_document(path: Path) -> ConfigDocument:
+    """Reads and parses the file at `path`.
+
+    Raises:
+        ConfigError: the file is missing, other users can change it, or it is not text of its format.
+    """
+    content, warnings = _read(path)
+    text = _decode(path, content)
+    if not text.strip():
+        raise ConfigError(f"{path.name}: the file is empty; it needs at least 'servers:' with one entry below")
+    try:
+        parse = _PARSERS.get(path.suffix.lower()) or _guess_parser(text)
+        parsed = parse(text)
+        _check_bounds(parsed.tree)
+    except UnreadableText as error:
+        where = path.name if error.line is None else f"{path.name}:{error.line}"
+        raise ConfigError(f"{where}: {printable(str(error))}") from None
+    except RecursionError:
+        raise ConfigError(f"{path.name}: nested too deeply") from None
+    if parsed.tree is None and not parsed.faults:
+        raise ConfigError(f"{path.name}: the file holds nothing but comments; it needs at least 'servers:'")
+    return ConfigDocument(path, parsed.tree, parsed.written, warnings, parsed.faults, parsed.line_of)
+
+
+def _read(path: Path) -> tuple[bytes, tuple[str, ...]]:
+    try:
+        # Checked before it is opened: opening a pipe without a writer never returns.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigError(f"{path}: is not a file")
+        with path.open("rb") as file:
+            warnings = refuse_foreign(path, file.fileno())
+            content = file.read(MAX_FILE + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file. {HOW_TO_CREATE}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from None
+    if len(content) > MAX_FILE:
+        raise ConfigError(f"{path.name}: the file is larger than {MAX_FILE} bytes")
+    return content, warnings
+
+
+HOW_TO_CREATE = """Create one, for example servers.yaml with these lines:
+servers:
+  time:
+    command: uvx
+    args: [mcp-server-time==2026.10.19]"""
+
+
+def _decode(path: Path, content: bytes) -> str:
+    # Windows PowerShell writes UTF-16 with a byte order mark.
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{path.name}:{line}: this is not UTF-8 text") from None
+
+
+def _guess_parser(text: str) -> Callable[[str], ParsedText]:
+    start = 0
+    while blank := _BLANK.match(text, start):
+        start = blank.end()
+    if _TOML_START.match(text, start):
+        return parse_toml
+    return parse_json if text.startswith(("{", "[", "//", "/*"), start) else parse_yaml
+
+
+def _check_bounds(tree: Any) -> None:
+    """Raises UnreadableText for a tree that is deeper or larger than a configuration can be."""
+    level, count = [tree], 0
+    for _ in range(MAX_DEPTH):
+        count += len(level)
+        if count > MAX_VALUES:
+            raise UnreadableText("has too many values")
+        inner = [
+            value.values() if isinstance(value, dict) else value for value in level if isinstance(value, dict | list)
+        ]
+        if not inner:
+            return
+        level = [value for values in inner for value in values]
+    raise UnreadableText("is nested too deeply")
+
+
+MAX_FILES_OF_FOLDER: Final = 1000
+"""Files of one directory that are read."""
+
+FileStamp = tuple[str, int, int, int]
+"""Path, time of the last change in nanoseconds, size in bytes, inode: different after every change of the file."""
+
+
+def stamp_of(path: Path) -> FileStamp | None:
+    """Returns the stamp of a file, behind all links; None if there is none."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return (str(path), found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def tool_files(directory: Path | None) -> tuple[FileStamp, ...]:
+    """Returns a stamp of every Python file of a directory of local tools; () if there are none."""
+    if directory is None:
+        return ()
+    paths = [path for folder in (directory, directory / "builtin") for path in python_files(folder)]
+    return tuple(found for path in paths if (found := stamp_of(path)) is not None)
+
+
+def python_files(folder: Path) -> tuple[Path, ...]:
+    """Returns the Python files in a folder, by name; () if there are none."""
+    return tuple(sorted(folder.glob("*.py"))[:MAX_FILES_OF_FOLDER])
+
+
+def folder_files(folder: Path) -> tuple[Path, ...]:
+    """Returns the configuration files in a folder by name, but those that begin with `_` or `.`; () if none."""
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in _PARSERS)
+    except OSError:
+        return ()
+    return tuple(folder / name for name in names if not name.startswith(("_", ".")))[:MAX_FILES_OF_FOLDER]

@@ -1,0 +1,354 @@
+"""The rules of one entry, as frozen models, and their reader: filters, rules for tools, retry, breaker, limits, health.
+
+All durations are seconds, all sizes bytes. Names of tools are patterns (`*`, `?`, `[...]`) over original names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+from mcp_hub.config.field_types import After, Duration, OptionalDuration, Size
+from mcp_hub.config.fields import Fields, FieldValue
+from mcp_hub.config.findings import Findings, KeyPath
+from mcp_hub.config.frozen import Frozen, read_model
+from mcp_hub.security.screening import MAX_DESCRIPTION, RULE_DESCRIPTIONS
+
+Validation = Literal["strict", "lenient", "off"]
+PinMode = Literal["off", "warn", "enforce"]
+ScreenMode = Literal["off", "flag", "quarantine"]
+Label = Literal["reads_private", "reads_untrusted", "writes_external"]
+
+
+class PostProcessStep(Frozen):
+    """One step that changes a result: a built-in by its name, or `module:function`."""
+
+    step: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    on_error: Literal["fail", "keep"] = "fail"
+    """`fail`: the call ends in `tool_error`, as the step may be there to hide something."""
+
+
+def _check_schema_extension(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if value.keys() - {"properties", "required", "$defs"} or not isinstance(value.get("properties"), dict):
+        raise ValueError("must be a mapping with properties, and perhaps required and $defs")
+    if not all(isinstance(one, dict | bool) for one in value["properties"].values()):
+        raise ValueError("every property must be a JSON schema: a mapping, such as {type: string}")
+    required = value.get("required", [])
+    if not isinstance(required, list) or not all(name in value["properties"] for name in required):
+        raise ValueError("required must be a list of names of its properties")
+    if not isinstance(value.get("$defs", {}), dict):
+        raise ValueError("$defs must be a mapping of names to JSON schemas")
+    return value
+
+
+class ToolRules(Frozen):
+    """Rules for some tools of one upstream. None and empty values change nothing."""
+
+    NOT_SHOWN: ClassVar[frozenset[str]] = frozenset({"preset", "in_program"})
+
+    name: str | None = None
+    """The name that clients see, without the namespace that is put before it."""
+    title: str | None = None
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    preset: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Argument, or path in one (`options.limit`, `items[].token`) -> the value that is always sent."""
+    extend_schema: Annotated[dict[str, Any] | None, After(_check_schema_extension)] = None
+    """Additional arguments: `properties`, `required` and `$defs` of a JSON Schema."""
+    strip_titles: bool = False
+    """Whether titles are removed from the input schema."""
+    timeout: Duration | None = None
+    idle_timeout: Duration | None = None
+    validate_arguments: Validation | None = None
+    max_result_bytes: Size | None = None
+    postprocess: tuple[PostProcessStep, ...] = ()
+    retry: bool | None = None
+    """Whether a call that may have been executed can be retried; None: as the tool's annotations say."""
+    input_schema: dict[str, Any] | None = None
+    """A schema of a program that is listed in place of the tool's own. Never in a file."""
+    in_program: Any = None
+    """An `InProgram`: what a program does with arguments and results. Never in a file."""
+
+
+class Filter(Frozen):
+    """The names of one kind that may be used: those in `allow` (None: all) but not in `deny`."""
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+    allow_tags: tuple[str, ...] | None = None
+    """Only items with one of these tags."""
+    deny_tags: tuple[str, ...] = ()
+
+
+class RetrySettings(Frozen):
+    """Retries of failed calls, where they cannot do harm."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"attempts": 1}
+
+    NUMBER: ClassVar[str] = "attempts"
+
+    attempts: Annotated[int, Meta(ge=1, le=10)] = 2
+    """Attempts in total, the first one included."""
+    backoff: Duration = 0.5
+    """The longest wait before the second attempt, doubled for each further one. The real wait is random below it."""
+    max_backoff: Duration = 8.0
+    tools: tuple[str, ...] = ()
+    """Tools whose calls may be retried though their annotations do not say so."""
+    budget: Annotated[float, Meta(ge=0, le=1)] = 0.2
+    """The share of calls that may be retries, so that they do not overload a server in trouble."""
+
+
+class BreakerSettings(Frozen):
+    """The circuit breaker of an upstream whose transport keeps failing."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"failures": 0}
+
+    NUMBER: ClassVar[str] = "failures"
+
+    failures: Annotated[int, Meta(ge=0)] = 5
+    """Consecutive failures until it opens; 0: it never opens."""
+    cooldown: Duration = 30.0
+
+
+class HealthSettings(Frozen):
+    """How the hub notices dead connections and changed lists. None (`off`) disables a check."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"ping": "off", "relist": "off", "unlist_after": "off"}
+
+    ping: OptionalDuration = 30.0
+    """The silence after which an idle server of the handshake era is pinged."""
+    relist: OptionalDuration = 300.0
+    """How often the lists of a server are fetched again that does not reliably announce changes."""
+    unlist_after: OptionalDuration = 60.0
+    """How long the tools of an unavailable server stay listed."""
+
+
+class LimitSettings(Frozen):
+    """Limits of concurrent calls and of their rate. Beyond them the answer is `overloaded`."""
+
+    NUMBER: ClassVar[str] = "at_once"
+
+    at_once: Annotated[int, Meta(ge=1)] = 64
+    per_caller: Annotated[int, Meta(ge=1)] | None = None
+    """Concurrent calls of one caller."""
+    waiting: Annotated[int, Meta(ge=0)] = 1024
+    rate: Annotated[float, Meta(gt=0)] | None = None
+    """Calls per second of all callers together. As many may come in a burst."""
+    rate_per_caller: Annotated[float, Meta(gt=0)] | None = None
+
+
+def _check_rule_names(rules: tuple[str, ...]) -> tuple[str, ...]:
+    unknown = [rule for rule in rules if rule not in RULE_DESCRIPTIONS]
+    if unknown:
+        raise ValueError(f"must be names of rules: {', '.join(RULE_DESCRIPTIONS)}")
+    return rules
+
+
+class ScreenSettings(Frozen):
+    """The screen: signs of harm in the texts of servers."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
+
+    mode: ScreenMode = "flag"
+    """`flag`: findings are reported, and only names with hidden characters are hidden. `quarantine`: all are hidden."""
+    quarantine: Annotated[tuple[str, ...], After(_check_rule_names)] = ()
+    """Rules that hide an item with `flag` as well."""
+    ignore: Annotated[tuple[str, ...], After(_check_rule_names)] = ()
+    """Rules that are switched off."""
+    allow: tuple[str, ...] = ()
+    """Items, as original name or `server/name`, that are served whatever is found in them."""
+    max_description: Annotated[int, Meta(ge=1)] = MAX_DESCRIPTION
+
+
+def by_mode(given: FieldValue | None) -> FieldValue | None:
+    """Returns the value with a single word as its `mode`, and with `mode: false`, as YAML reads `off`, as `off`."""
+    if given is None:
+        return None
+    value = {"mode": given.value} if isinstance(given.value, str) and given.value != "off" else given.value
+    if isinstance(value, dict) and value.get("mode") is False:
+        value = {**value, "mode": "off"}
+    return FieldValue(value, given.at)
+
+
+def read_filters(fields: Fields) -> dict[str, Filter]:
+    """Returns {kind: Filter} for `enable_*` and `disable_*` of every dialect."""
+    found: dict[str, Filter] = {}
+    for kind in ("tools", "resources", "prompts"):
+        values: dict[str, tuple[str, ...]] = {}
+        for half in ("allow", "deny", "allow_tags", "deny_tags"):
+            name = f"filters.{kind}.{half}"
+            if name not in fields or fields.values[name].value is None:
+                continue
+            given = fields.values[name]
+            if given.value == "*" and half == "allow":
+                continue
+            texts = fields.texts(name)
+            if half != "allow" or texts != ("*",):
+                values[half] = texts
+        both = set(values.get("allow", ())) & set(values.get("deny", ()))
+        if both:
+            at = fields.values[f"filters.{kind}.deny"].at
+            fields.error(at, f"refuses {', '.join(sorted(both))}, which is allowed here as well; keep one of them")
+        if values:
+            found[kind] = Filter(**values)
+    return found
+
+
+def read_steps(value: Any, at: KeyPath, findings: Findings) -> tuple[PostProcessStep, ...]:
+    """Reads `postprocess`: one step or a list of them, each a name or a mapping."""
+    steps = []
+    many = isinstance(value, list)
+    for index, one in enumerate(value if many else [value]):
+        place = (*at, index) if many else at
+        step = read_model(PostProcessStep, {"step": one} if isinstance(one, str) else one, place, findings)
+        if step is not None and not _is_step(step.step):
+            findings.error(place, "must be truncate, select_text, json or 'module:function'")
+        elif step is not None:
+            steps.append(step)
+    return tuple(steps)
+
+
+def _is_step(step: str) -> bool:
+    module, colon, function = step.partition(":")
+    if not colon:
+        return step in ("truncate", "select_text", "json")
+    return all(part.isidentifier() for part in module.split(".")) and function.isidentifier()
+
+
+_FOREIGN_TOOL_KEYS: Final = frozenset({"approval_mode", "meta", "annotations", "enabled", "arguments"})
+
+
+def read_tools(
+    value: Mapping[str, Any], presets: Mapping[str, Any] | None, at: KeyPath, findings: Findings
+) -> tuple[dict[str, ToolRules], tuple[str, ...]]:
+    """Reads the mapping `tools`: returns ({pattern: rules}, names of tools that are switched off).
+
+    Of FastMCP's transforms those are supported that match a rule: `enabled: false`, and arguments that are hidden
+    behind a default.
+    """
+    found: dict[str, ToolRules] = {}
+    off: list[str] = []
+    for name, rules in value.items():
+        place = (*at, name)
+        if rules is None:
+            continue
+        if not isinstance(rules, dict):
+            findings.error(place, f"must be a mapping with {', '.join(ToolRules.model_fields)}")
+            continue
+        if rules.get("enabled") is False:
+            off.append(name)
+        values = {key: one for key, one in rules.items() if key not in _FOREIGN_TOOL_KEYS and one is not None}
+        hidden = _hidden_arguments(rules.get("arguments"), (*place, "arguments"), findings)
+        if hidden:
+            values["preset"] = {**hidden, **_mapping(values.get("preset"), (*place, "preset"), findings)}
+        if "postprocess" in values:
+            values["postprocess"] = read_steps(values["postprocess"], (*place, "postprocess"), findings)
+        rule = read_model(ToolRules, values, place, findings)
+        if rule is not None and rule != ToolRules():
+            found[name] = rule
+    for name, arguments in (presets or {}).items():
+        preset = _mapping(arguments, ("preset", name), findings)
+        before = found.get(name, ToolRules())
+        found[name] = before.model_copy(update={"preset": {**before.preset, **preset}})
+    return found, tuple(off)
+
+
+def _hidden_arguments(value: Any, at: KeyPath, findings: Findings) -> dict[str, Any]:
+    hidden: dict[str, Any] = {}
+    for name, change in _mapping(value, at, findings).items():
+        if isinstance(change, dict) and change.get("hide") is True and "default" in change:
+            hidden[name] = change["default"]
+        elif change:
+            findings.error((*at, name), "only {hide: true, default: VALUE} is supported: it becomes a preset")
+    return hidden
+
+
+def _mapping(value: Any, at: KeyPath, findings: Findings) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        findings.error(at, "must be a mapping of arguments to values")
+        return {}
+    return value
+
+
+_PINS: Final[Mapping[str | bool, PinMode]] = {**{mode: mode for mode in get_args(PinMode)}, False: "off"}
+
+
+def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any]:
+    """Reads the fields of a Server that are rules. Keys that the entry does not have are absent."""
+    values: dict[str, Any] = {"filters": read_filters(fields)}
+    presets = fields.mapping("preset")
+    tools = _value_of(fields, "tools")
+    off: tuple[str, ...] = ()
+    if tools is not None or presets:
+        written = tools.value if tools is not None else {}
+        place = tools.at if tools is not None else at
+        plain = {name: given.value for name, given in (presets or {}).items()}
+        values["tools"], off = read_tools(written, plain, place, findings)
+    descriptions = fields.mapping("descriptions") or {}
+    for name in descriptions:
+        rule = values.setdefault("tools", {}).get(name, ToolRules())
+        text = fields.inner(descriptions).text(name)
+        if rule.description is None and text is not None:
+            values["tools"][name] = rule.model_copy(update={"description": text})
+    if off:
+        before = values["filters"].get("tools", Filter())
+        values["filters"]["tools"] = before.model_copy(update={"deny": (*before.deny, *off)})
+    if "tags" in fields:
+        values["tags"] = _tags(fields)
+    if (given := _value_of(fields, "postprocess")) is not None:
+        values["postprocess"] = read_steps(given.value, given.at, findings)
+    for name, model in (
+        ("retry", RetrySettings),
+        ("breaker", BreakerSettings),
+        ("limits", LimitSettings),
+        ("health", HealthSettings),
+    ):
+        if (given := _value_of(fields, name)) is not None:
+            values[name] = read_model(model, given.value, given.at, findings)
+    if (screen := by_mode(_value_of(fields, "screen"))) is not None:
+        values["screen"] = read_model(ScreenSettings, screen.value, screen.at, findings)
+    values["pins"] = fields.choice("pins", _PINS)
+    if (given := _value_of(fields, "labels")) is not None:
+        values["labels"] = _labels(given, findings)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _labels(given: FieldValue, findings: Findings) -> dict[str, tuple[str, ...]]:
+    """Reads labels: a list applies to all tools of the server, a mapping says which label applies to which names."""
+    words = get_args(Label)
+    value = given.value
+    if isinstance(value, list) and all(isinstance(label, str) for label in value):
+        value = {label: ["*"] for label in value}
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        findings.error(given.at, f"must be a list of {', '.join(words)}, or a mapping of them to names")
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for label, names in value.items():
+        patterns = [names] if isinstance(names, str) else names
+        if label not in words:
+            findings.error((*given.at, label), f"is not a label; the labels are {', '.join(words)}")
+        elif not isinstance(patterns, list) or not all(isinstance(one, str) for one in patterns):
+            findings.error((*given.at, label), "must be a name, a pattern, or a list of them")
+        else:
+            found[label] = tuple(patterns)
+    return found
+
+
+def _tags(fields: Fields) -> tuple[str, ...]:
+    given = fields.values["tags"]
+    if isinstance(given.value, str):
+        return (given.value,)
+    return fields.texts("tags")
+
+
+def _value_of(fields: Fields, name: str) -> FieldValue | None:
+    given = fields.values.get(name)
+    return None if given is None or given.value is None else given

@@ -1,0 +1,323 @@
+"""The types of settings: the check of each annotation, secret texts, durations and sizes as people write them.
+
+Texts of numbers and of `yes` and `no` are read as what they say, because a variable can only be a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, NoReturn, Union, get_args, get_origin
+
+import msgspec
+
+from mcp_hub.config.findings import KeyPath, dotted
+
+_STARS: Final = "**********"
+
+
+class SecretStr:
+    """A text that is shown as stars. `get_secret_value` returns it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def get_secret_value(self) -> str:
+        """Returns the text itself."""
+        return self._text
+
+    def __str__(self) -> str:
+        return _STARS if self._text else ""
+
+    def __repr__(self) -> str:
+        return f"SecretStr('{self}')"
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, SecretStr) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+Check = Callable[[Any], Any]
+"""Returns the value as the model keeps it. Raises ValidationError."""
+
+_TRUE: Final = frozenset({"true", "t", "yes", "y", "on", "1"})
+_FALSE: Final = frozenset({"false", "f", "no", "n", "off", "0"})
+_WHOLE: Final = re.compile(r"([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0*)?")
+
+
+class ValidationError(ValueError):
+    """Values do not fit their types. `errors` has the place and the text of each; no text quotes a value."""
+
+    def __init__(self, errors: Iterable[tuple[KeyPath, str]]) -> None:
+        self.errors: tuple[tuple[KeyPath, str], ...] = tuple(errors)
+        super().__init__("; ".join(f"{dotted(at)}: {text}" if at else text for at, text in self.errors))
+
+
+class Before(msgspec.Struct, frozen=True):
+    """In `Annotated`: `parse` converts what is written before the type is checked. Its ValueError is the error."""
+
+    parse: Check
+
+
+class After(msgspec.Struct, frozen=True):
+    """In `Annotated`: `check` gets the value that has passed the type. Its ValueError is the error."""
+
+    check: Check
+
+
+def check_of(hint: Any) -> Check:
+    """Returns the check of an annotation. Raises TypeError for a type that is not supported."""
+    if hint is Any:
+        return _as_it_is
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if isinstance(hint, type) and hasattr(hint, "model_validate"):
+        nested: Check = hint.model_validate
+        return nested
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        check = check_of(inner[0])
+        for note in inner[1:]:
+            check = _apply_note(check, note)
+        return check
+    if origin is Literal:
+        return _choice(inner)
+    if origin in (Union, UnionType) and len(inner) == 2 and type(None) in inner:
+        return _optional(check_of(next(one for one in inner if one is not type(None))))
+    if origin is tuple and len(inner) == 2 and inner[1] is ...:
+        return _list(check_of(inner[0]))
+    if origin is tuple:
+        return _row([check_of(one) for one in inner])
+    if origin is dict:
+        return _mapping(check_of(inner[0]), check_of(inner[1]))
+    raise TypeError(f"there is no check for {hint}")
+
+
+def is_list(hint: Any) -> bool:
+    """Returns whether values of this type are lists."""
+    return get_origin(get_args(hint)[0] if get_origin(hint) is Annotated else hint) is tuple
+
+
+def _apply_note(check: Check, note: Any) -> Check:
+    if isinstance(note, Before):
+        return _chain(note.parse, check)
+    if isinstance(note, After):
+        return _chain(check, note.check)
+    if isinstance(note, msgspec.Meta):
+        return _chain(check, _bounds(note))
+    raise TypeError(f"there is no check for {note!r}")
+
+
+def _chain(first: Check, second: Check) -> Check:
+    def check(value: Any) -> Any:
+        try:
+            return second(first(value))
+        except ValidationError:
+            raise
+        except ValueError as error:
+            _refuse(str(error))
+
+    return check
+
+
+def _bounds(meta: msgspec.Meta) -> Check:
+    pattern = None if meta.pattern is None else re.compile(meta.pattern)
+
+    def check(value: Any) -> Any:
+        # Negated, so that NaN is outside of every bound.
+        if meta.ge is not None and not value >= meta.ge:
+            _refuse(f"input should be greater than or equal to {meta.ge:g}")
+        if meta.gt is not None and not value > meta.gt:
+            _refuse(f"input should be greater than {meta.gt:g}")
+        if meta.le is not None and not value <= meta.le:
+            _refuse(f"input should be less than or equal to {meta.le:g}")
+        if meta.min_length is not None and len(value) < meta.min_length:
+            _refuse(f"must have at least {meta.min_length}")
+        if pattern is not None and pattern.search(value) is None:
+            _refuse(f"string should match pattern '{meta.pattern}'")
+        return value
+
+    return check
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _refuse("must be a text")
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.lower() if isinstance(value, str) else value
+    if isinstance(word, str) and (word in _TRUE or word in _FALSE):
+        return word in _TRUE
+    if isinstance(word, int | float) and word in (0, 1):
+        return bool(word)
+    return _refuse("must be true or false")
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return int(value)
+    if isinstance(value, str) and len(value) <= 100 and (match := _WHOLE.fullmatch(value.strip())) is not None:
+        return int(match[1])
+    return _refuse("must be a whole number")
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, int | float | str):
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            pass
+    return _refuse("must be a number")
+
+
+def _path(value: Any) -> Path:
+    return Path(value) if isinstance(value, str | Path) else _refuse("must be a path")
+
+
+def _secret(value: Any) -> SecretStr:
+    if isinstance(value, SecretStr):
+        return value
+    if hasattr(value, "get_secret_value"):
+        value = value.get_secret_value()  # of another library
+    return SecretStr(_text(value))
+
+
+def _choice(words: Sequence[Any]) -> Check:
+    shown = [repr(word) for word in words]
+    text = " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+    def check(value: Any) -> Any:
+        return value if isinstance(value, str) and value in words else _refuse(f"input should be {text}")
+
+    return check
+
+
+def _optional(inner: Check) -> Check:
+    def check(value: Any) -> Any:
+        return None if value is None else inner(value)
+
+    return check
+
+
+def _list(inner: Check) -> Check:
+    def check(value: Any) -> tuple[Any, ...]:
+        return _each((index, inner, item) for index, item in enumerate(_items(value)))
+
+    return check
+
+
+def _row(inner: Sequence[Check]) -> Check:
+    def check(value: Any) -> tuple[Any, ...]:
+        items = list(_items(value))
+        if len(items) != len(inner):
+            _refuse(f"must be a list of {len(inner)}")
+        return _each((index, check, item) for index, (check, item) in enumerate(zip(inner, items, strict=True)))
+
+    return check
+
+
+def _mapping(of_key: Check, of_value: Check) -> Check:
+    def check(value: Any) -> dict[Any, Any]:
+        if not isinstance(value, Mapping):
+            _refuse("must be a mapping")
+        parts = [(str(key), pair, (key, item)) for key, item in value.items()]
+        return dict(_each(parts))
+
+    def pair(item: tuple[Any, Any]) -> tuple[Any, Any]:
+        return of_key(item[0]), of_value(item[1])
+
+    return check
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence | Set):
+        _refuse("must be a list")
+    return value
+
+
+def _each(parts: Iterable[tuple[str | int, Check, Any]]) -> tuple[Any, ...]:
+    """Checks every value by its own check, and raises all errors together."""
+    found: list[Any] = []
+    errors: list[tuple[KeyPath, str]] = []
+    for at, check, value in parts:
+        try:
+            found.append(check(value))
+        except ValidationError as error:
+            errors += [((at, *inner), text) for inner, text in error.errors]
+    if errors:
+        raise ValidationError(errors)
+    return tuple(found)
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValidationError([((), text)])
+
+
+_PLAIN: Final[Mapping[Any, Check]] = {
+    str: _text,
+    bool: _flag,
+    int: _whole,
+    float: _number,
+    Path: _path,
+    SecretStr: _secret,
+}
+
+
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h)?\s*")
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SIZE = re.compile(r"\s*(\d+)\s*(B|KiB|MiB|GiB|KB|MB|GB)?\s*", re.IGNORECASE)
+_UNIT_BYTES = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+def parse_duration(value: Any) -> float:
+    """Returns seconds for `30`, `1.5`, `"30"`, `"30s"`, `"500ms"`, `"20m"` or `"1h"`. Raises ValueError for others."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("a duration is a number of seconds or a text like '30s', '20m', '500ms'")
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        if match is None:
+            # The text is not quoted, as it may come from a variable.
+            raise ValueError("not a duration; write 30, '30s', '20m' or '500ms'")
+        value = float(match[1]) * _UNIT_SECONDS[match[2] or "s"]
+    if not 0 < value < float("inf"):
+        raise ValueError("a duration must be greater than zero")
+    return float(value)
+
+
+def parse_size(value: Any) -> int:
+    """Returns bytes for `1048576`, `"64MiB"` or `"10MB"`. Raises ValueError for others."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("a size is a number of bytes or a text like '64MiB'")
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value)
+        if match is None:
+            raise ValueError("not a size; write 1048576, '64MiB' or '10MB'")
+        value = int(match[1]) * _UNIT_BYTES[(match[2] or "B").lower()]
+    if value <= 0:
+        raise ValueError("a size must be greater than zero")
+    return int(value)
+
+
+def parse_optional_duration(value: Any) -> float | None:
+    """Returns seconds, or None for `off`. Raises ValueError for others."""
+    return None if value is None or value is False or value == "off" else parse_duration(value)
+
+
+Duration = Annotated[float, Before(parse_duration)]
+OptionalDuration = Annotated[float | None, Before(parse_optional_duration)]
+Size = Annotated[int, Before(parse_size)]

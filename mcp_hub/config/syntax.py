@@ -1,0 +1,371 @@
+"""The syntaxes of configuration files: JSON as people write it, TOML and YAML.
+
+Each parser returns a plain tree and the line of each key.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mcp_hub.config.findings import KeyPath, dotted
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_DEPTH = 32
+MAX_VALUES = 100_000
+"""Aliases of YAML can make a small file expand to any number of values."""
+
+
+class ParsedText(msgspec.Struct, frozen=True):
+    """The result of a parser."""
+
+    tree: Any
+    """Made of dict, list, str, int, float, bool, None, and the dates of TOML."""
+    line_of: Callable[[KeyPath], int | None] = lambda at: None
+    """Returns the line of exactly this key; None if it is not known."""
+    written: Mapping[KeyPath, str] = msgspec.field(default_factory=dict)
+    """The spelling of values that are no texts: as environment variables `1.10`, `no` and `0755` mean themselves."""
+    faults: tuple[tuple[int | None, str], ...] = ()
+    """(line, text) of errors beside which the rest can be read, such as a duplicate key."""
+
+
+class UnreadableText(Exception):
+    """The text has a syntax error; `line` counts from 1."""
+
+    def __init__(self, text: str, line: int | None = None) -> None:
+        super().__init__(text)
+        self.line = line
+
+
+_JSON_STRING: Final = r'"(?:[^"\\]|\\.)*"'
+_JSON_COMMENT: Final = r"//[^\n]*|/\*.*?\*/"
+_JSON_COMMENTS: Final = re.compile(f"{_JSON_STRING}|({_JSON_COMMENT})", re.DOTALL)
+_LOOSE_COMMA: Final = re.compile(rf"{_JSON_STRING}|(,)(?=\s*[\]}}])", re.DOTALL)
+_JSON_TOKEN: Final = re.compile(
+    rf"{_JSON_COMMENT}|(?P<text>{_JSON_STRING}|'(?:[^'\\]|\\.)*')|(?P<mark>[\[\]{{}}:,])|(?P<word>[^\s\[\]{{}}:,\"'/]+)",
+    re.DOTALL,
+)
+_JSON5_ERROR: Final = re.compile(r"<string>:(\d+) (Unexpected .{1,40} at column \d+)", re.DOTALL)
+
+
+def parse_json(text: str) -> ParsedText:
+    """Parses JSON with comments, trailing commas and, if need be, JSON5. A duplicate key is a fault.
+
+    Raises:
+        UnreadableText: the text is not even JSON5.
+    """
+    repeated: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(items)
+        if len(values) != len(items):
+            repeated.append(items[0][0])
+        return values
+
+    tree = _load_json(text, pairs)
+    lines = functools.cache(lambda: _lines_of_json(text))
+    faults: list[tuple[int | None, str]] = []
+    if repeated:
+        faults = [
+            (line, f"{dotted(at)}: this key is already given in line {before}") for at, line, before in lines()[1]
+        ]
+        # Two spellings of one key, one with an escape, differ in their text.
+        faults = faults or [(None, "a key is given twice in the same object")]
+    return ParsedText(tree, lambda at: lines()[0].get(at), faults=tuple(faults))
+
+
+def _load_json(text: str, pairs: Any) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=pairs)
+    except (ValueError, RecursionError):
+        pass
+    # The json5 parser is slow, and nearly always there are only comments and trailing commas.
+    plain = _JSON_COMMENTS.sub(lambda match: re.sub(r"[^\n]", " ", match[1]) if match[1] else match[0], text)
+    try:
+        return json.loads(_LOOSE_COMMA.sub(lambda match: " " if match[1] else match[0], plain), object_pairs_hook=pairs)
+    except RecursionError:
+        raise UnreadableText("is nested too deeply") from None
+    except ValueError:
+        return _load_json5(text, pairs)
+
+
+def _load_json5(text: str, pairs: Any) -> Any:
+    import json5
+
+    try:
+        return json5.loads(text, object_pairs_hook=pairs)
+    except RecursionError:
+        raise UnreadableText("is nested too deeply") from None
+    except Exception as error:  # the parser also raises what its conversions of numbers and texts raise
+        found = _JSON5_ERROR.match(str(error))
+        if found is None:
+            raise UnreadableText("is not valid JSON") from None
+        raise UnreadableText(f"is not valid JSON: {found[2]}".replace("\n", "\\n"), int(found[1])) from None
+
+
+def _lines_of_json(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int, int]]]:
+    """Returns the lines of all keys and list items, and duplicate keys as (key, its line, line of the first)."""
+    lines: dict[KeyPath, int] = {}
+    repeated: list[tuple[KeyPath, int, int]] = []
+    at: list[str | int] = []
+    line, counted = 1, 0
+    awaits_key = False
+    for token in _JSON_TOKEN.finditer(text):
+        mark = token["mark"]
+        if mark is None and token["text"] is None and token["word"] is None:
+            continue
+        line, counted = line + text.count("\n", counted, token.start()), token.start()
+        if mark not in ("]", "}", ",", ":") and at and isinstance(at[-1], int):
+            lines.setdefault(tuple(at), line)
+        if mark == "{":
+            at.append("")
+            awaits_key = True
+        elif mark == "[":
+            at.append(0)
+            awaits_key = False
+        elif mark in ("]", "}"):
+            if at:
+                at.pop()
+            awaits_key = False
+        elif mark == "," and at:
+            last = at[-1]
+            awaits_key = isinstance(last, str)
+            at[-1] = last + 1 if isinstance(last, int) else ""
+        elif mark is None and awaits_key and at:
+            at[-1] = _json_key(token["text"] or token["word"])
+            key = tuple(at)
+            if key in lines and not any(key[: len(outer)] == outer for outer, _, _ in repeated):
+                repeated.append((key, line, lines[key]))
+            lines.setdefault(key, line)
+            awaits_key = False
+    return lines, repeated
+
+
+def _json_key(token: str) -> str:
+    if token.startswith('"'):
+        try:
+            return str(json.loads(token, strict=False))
+        except ValueError:
+            return token[1:-1]
+    return token[1:-1] if token.startswith("'") else token
+
+
+_TOML_PART: Final = r"(?:[A-Za-z0-9_-]+|\"[^\"\n]*\"|'[^'\n]*')"
+_TOML_NAME: Final = rf"{_TOML_PART}(?:\s*\.\s*{_TOML_PART})*"
+_TOML_LINE: Final = re.compile(
+    rf"\s*(?:\[\[\s*(?P<item>{_TOML_NAME})\s*\]\]|\[\s*(?P<table>{_TOML_NAME})\s*\]|(?P<key>{_TOML_NAME})\s*=)"
+)
+_TOML_PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+_TOML_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
+def parse_toml(text: str) -> ParsedText:
+    """Parses TOML, and finds the lines of keys as far as the layout shows them.
+
+    Raises:
+        UnreadableText: the text is not TOML, or has a duplicate key.
+    """
+    import tomllib
+
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+        place = _TOML_PLACE.search(message)
+        line = int(place[1]) if place is not None and place[1] else None
+        # The parser quotes keys and characters of the file; a value in the wrong place may be a secret.
+        problem = _TOML_QUOTED.sub("…", message[: place.start()] if place is not None else message)
+        raise UnreadableText(f"is not valid TOML: {problem}", line) from None
+    except RecursionError:
+        raise UnreadableText("is nested too deeply") from None
+    except ValueError:
+        raise UnreadableText("is not valid TOML: a number or date that does not exist") from None
+    lines = functools.cache(lambda: _lines_of_toml(text))
+    return ParsedText(tree, lambda at: lines().get(at))
+
+
+def _lines_of_toml(text: str) -> dict[KeyPath, int]:
+    lines: dict[KeyPath, int] = {}
+    counts: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    for number, line in enumerate(text.split("\n"), 1):
+        found = _TOML_LINE.match(line)
+        if found is None:
+            continue
+        if found["item"] is not None:
+            table = _toml_parts(found["item"])
+            counts[table] = counts.get(table, -1) + 1
+            table = (*table, counts[table])
+            lines.setdefault(table, number)
+        elif found["table"] is not None:
+            table = _toml_parts(found["table"])
+            lines.setdefault(table, number)
+        else:
+            lines.setdefault(table + _toml_parts(found["key"]), number)
+    return lines
+
+
+def _toml_parts(name: str) -> KeyPath:
+    return tuple(part if part[0] not in "\"'" else part[1:-1] for part in re.findall(_TOML_PART, name))
+
+
+_TAG: Final = "tag:yaml.org,2002:"
+_MERGE: Final = _TAG + "merge"
+_TEXTS: Final = frozenset({_TAG + "str", _TAG + "timestamp", _TAG + "value", _TAG + "merge", _TAG + "binary"})
+_NUMBERS: Final = frozenset({_TAG + "int", _TAG + "float", _TAG + "bool"})
+
+
+def parse_yaml(text: str) -> ParsedText:
+    """Parses YAML of plain data; no tag constructs anything. Duplicate keys and tags are faults.
+
+    Raises:
+        UnreadableText: the text is not YAML, contains itself, or is too deep or too large.
+    """
+    import yaml
+
+    # The compiled loader is ten times faster, where it was built.
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        _check_yaml_depth(yaml.parse(text, Loader=loader))
+        node = yaml.compose(text, Loader=loader)
+    except yaml.composer.ComposerError as error:
+        raise _unreadable_composition(error) from None
+    except yaml.MarkedYAMLError as error:
+        raise _unreadable_yaml(error, text) from None
+    except (yaml.YAMLError, ValueError):
+        # Reader errors: a control character, a lone surrogate. They carry no line.
+        raise UnreadableText("holds a character that YAML does not allow") from None
+    tree = _YamlTree(yaml)
+    value = None if node is None else tree.value(node, ())
+    return ParsedText(value, tree.lines.get, tree.written, tuple(tree.faults))
+
+
+def _check_yaml_depth(events: Iterable[Any]) -> None:
+    """Raises UnreadableText for deep nesting, at which the compiled composer would overflow the C stack."""
+    import yaml
+
+    depth = 0
+    for event in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise UnreadableText("is nested too deeply", event.start_mark.line + 1 if event.start_mark else None)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _unreadable_yaml(error: yaml.MarkedYAMLError, text: str) -> UnreadableText:
+    line = _line_of_error(error)
+    problem = error.problem or "syntax error"
+    if line is not None and "\t" in "".join(text.split("\n")[line - 1 : line]):
+        problem = "a tab; YAML wants spaces"
+    return UnreadableText(f"is not valid YAML: {problem}", line)
+
+
+def _unreadable_composition(error: yaml.MarkedYAMLError) -> UnreadableText:
+    # Messages of the composer quote the file, and the quoted word may be a password that begins with `*`.
+    if "single document" in (error.context or ""):
+        return UnreadableText("a second document begins here; one file holds one document", _line_of_error(error))
+    text = "an alias without its anchor; a text that begins with '*' or '&' needs quotes"
+    return UnreadableText(text, _line_of_error(error))
+
+
+def _line_of_error(error: yaml.MarkedYAMLError) -> int | None:
+    mark = error.problem_mark or error.context_mark
+    return mark.line + 1 if mark else None
+
+
+class _YamlTree:
+    """The values, lines and spellings of one composed document."""
+
+    def __init__(self, library: ModuleType) -> None:
+        """`library` is PyYAML, which is imported for files of YAML only."""
+        self._yaml = library
+        self.lines: dict[KeyPath, int] = {}
+        self.written: dict[KeyPath, str] = {}
+        self.faults: list[tuple[int | None, str]] = []
+        self._open: set[int] = set()
+        self._count = 0
+
+    def value(self, node: yaml.Node, at: KeyPath) -> Any:
+        self._count += 1
+        line = node.start_mark.line + 1
+        if self._count > MAX_VALUES or len(at) > MAX_DEPTH:
+            raise UnreadableText("expands to too many values", line)
+        if id(node) in self._open:
+            raise UnreadableText("an alias that contains itself", line)
+        if isinstance(node, self._yaml.ScalarNode):
+            return self._scalar(node, at)
+        if node.tag not in (_TAG + "map", _TAG + "seq"):
+            return self._fault(node, at, "a tag that is not supported; only plain data is")
+        self._open.add(id(node))
+        try:
+            if isinstance(node, self._yaml.MappingNode):
+                return self._mapping(node, at)
+            return [self._item(item, (*at, index)) for index, item in enumerate(node.value)]
+        finally:
+            self._open.discard(id(node))
+
+    def _item(self, node: yaml.Node, at: KeyPath) -> Any:
+        self.lines[at] = node.start_mark.line + 1
+        return self.value(node, at)
+
+    def _mapping(self, node: yaml.MappingNode, at: KeyPath) -> dict[str, Any]:
+        own: dict[str, Any] = {}
+        merged: list[yaml.Node] = []
+        for key, value in node.value:
+            if not isinstance(key, self._yaml.ScalarNode):
+                self._fault(key, at, "a key must be a text")
+            elif key.tag == _MERGE:
+                merged.extend(value.value if isinstance(value, self._yaml.SequenceNode) else [value])
+            elif key.value in own:
+                before = self.lines[(*at, key.value)]
+                self._fault(key, (*at, key.value), f"this key is already given in line {before}")
+            else:
+                # A key is a text as written: `on`, `1.10` and `null` are names too.
+                inner = (*at, key.value)
+                self.lines[inner] = key.start_mark.line + 1
+                own[key.value] = self.value(value, inner)
+        for source in merged:
+            if not isinstance(source, self._yaml.MappingNode):
+                self._fault(source, at, "'<<' needs a mapping")
+                continue
+            for name, value in self._merged(source, at).items():
+                own.setdefault(name, value)
+        return own
+
+    def _merged(self, source: yaml.MappingNode, at: KeyPath) -> dict[str, Any]:
+        if id(source) in self._open:
+            raise UnreadableText("an alias that contains itself", source.start_mark.line + 1)
+        known = dict(self.lines), dict(self.written)
+        values = self.value(source, at)
+        # The keys of the mapping itself keep their own lines and spellings.
+        self.lines.update(known[0])
+        self.written.update(known[1])
+        return values if isinstance(values, dict) else {}
+
+    def _scalar(self, node: yaml.ScalarNode, at: KeyPath) -> Any:
+        text: str = node.value
+        if node.tag in _TEXTS:
+            return text
+        if node.tag == _TAG + "null":
+            return None
+        if node.tag not in _NUMBERS:
+            return self._fault(node, at, "a tag that is not supported; only plain data is")
+        self.written[at] = text
+        try:
+            return self._yaml.constructor.SafeConstructor().construct_object(node)
+        except (ValueError, OverflowError, KeyError, self._yaml.YAMLError):
+            return self._fault(node, at, "not a number")
+
+    def _fault(self, node: yaml.Node, at: KeyPath, text: str) -> None:
+        where = f"{dotted(at)}: " if at else ""
+        self.faults.append((node.start_mark.line + 1, where + text))

@@ -1,0 +1,257 @@
+"""What each method of a client does: one table for both eras and all transports."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from mcp_hub.catalog import exposed_ids
+from mcp_hub.catalog.catalog import OWN, Route
+from mcp_hub.downstream.callers import Exchange, Respondent
+from mcp_hub.downstream.parked_calls import ParkedCalls, UnreachableRespondent
+from mcp_hub.downstream.quotas import Backlog
+from mcp_hub.downstream.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Resolver, Subscriptions
+from mcp_hub.errors import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_CLIENT_CAPABILITY,
+    ProtocolError,
+    UnknownName,
+)
+from mcp_hub.hub.engine import Engine
+from mcp_hub.policy import Call
+from mcp_hub.protocol import era as eras
+from mcp_hub.protocol import server_requests
+from mcp_hub.protocol.era import LOG_LEVELS, LOG_MESSAGE, SET_LEVEL, level_passes
+from mcp_hub.protocol.frames import Raw
+from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TOOLS, Kind
+from mcp_hub.protocol.server_requests import requestable_capabilities
+
+Handler = Callable[[Exchange], Awaitable[Any]]
+"""Returns the result of one request; raises CallError or ProtocolError."""
+
+CAPABILITIES: Final[dict[str, Any]] = {
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+_REFERENCES: Final = {"ref/prompt": (PROMPTS, "name"), "ref/resource": (RESOURCES, "uri")}
+
+
+class Methods:
+    """The handlers of one hub; `handlers` has them by method."""
+
+    def __init__(self, hub: Engine, backlog: Backlog) -> None:
+        self._hub = hub
+        self._parked_calls = ParkedCalls(hub.act, hub.one_by_one, backlog)
+        self.subscriptions = Subscriptions(hub, self._resolve)
+        self.handlers: dict[str, Handler] = {
+            "initialize": self._initialize,
+            "ping": self.ping,
+            eras.DISCOVER: self._discover,
+            eras.LISTEN: self.subscriptions.listen,
+            "completion/complete": self._complete,
+            SET_LEVEL: self._set_level,
+            SUBSCRIBE: self.subscriptions.subscribe,
+            UNSUBSCRIBE: self.subscriptions.subscribe,
+        }
+        for method in exposed_ids.TASK_METHODS:
+            self.handlers[method] = self._task
+        for kind in KINDS:
+            self.handlers[kind.list_method] = partial(self._list, kind)
+        for kind in (TOOLS, RESOURCES, PROMPTS):
+            self.handlers[kind.act_method] = partial(self._act, kind)
+
+    def close(self) -> None:
+        """Ends every subscription gracefully and gives up every parked call."""
+        self.subscriptions.close()
+        self._parked_calls.close()
+
+    async def _initialize(self, exchange: Exchange) -> dict[str, Any]:
+        params, caller = exchange.params, exchange.caller
+        capabilities, client_info = params.get("capabilities"), params.get("clientInfo")
+        caller.protocol_version = eras.negotiated_revision(params.get("protocolVersion"))
+        caller.capabilities = capabilities if isinstance(capabilities, dict) else {}
+        caller.client_info = client_info if isinstance(client_info, dict) else {}
+        self._hub.clients.introduce(exchange.key, Respondent(caller), "handshake")
+        return {
+            "protocolVersion": caller.protocol_version,
+            "capabilities": self._capabilities(exchange),
+            "serverInfo": self._hub.info,
+            **self._instructions(exchange),
+            **({"_meta": place} if (place := self._hub.place.meta(client_info, exchange.key)) else {}),
+        }
+
+    def _capabilities(self, exchange: Exchange) -> dict[str, Any]:
+        found = self._hub.extensions(exchange.era, exchange.key)
+        return {**CAPABILITIES, "extensions": found} if found else CAPABILITIES
+
+    def _instructions(self, exchange: Exchange) -> dict[str, str]:
+        """Returns the instructions as a member of a result, as far as they are known now: no server is waited for."""
+        text = self._hub.instructions(exchange.key)
+        return {} if text is None else {"instructions": text}
+
+    async def ping(self, exchange: Exchange) -> dict[str, Any]:
+        """Answers `ping`."""
+        return {}
+
+    async def _discover(self, exchange: Exchange) -> dict[str, Any]:
+        place = self._hub.place.meta(exchange.envelope.client_info, exchange.key)
+        return {
+            "resultType": "complete",
+            "supportedVersions": [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)],
+            "capabilities": self._capabilities(exchange),
+            **self._instructions(exchange),
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "_meta": {eras.SERVER_INFO_KEY: self._hub.info, **(place or {})},
+        }
+
+    async def _set_level(self, exchange: Exchange) -> dict[str, Any]:
+        level = exchange.params.get("level")
+        if level not in LOG_LEVELS:
+            raise ProtocolError(INVALID_PARAMS, f"params.level must be one of {', '.join(LOG_LEVELS)}.")
+        exchange.caller.log_level = level
+        await self._hub.log_from(level)
+        return {}
+
+    async def _list(self, kind: Kind, exchange: Exchange) -> Raw:
+        cursor = exchange.params.get("cursor")
+        if cursor is not None and not isinstance(cursor, str):
+            raise ProtocolError(INVALID_PARAMS, "cursor must be a text.")
+        catalog = await self._hub.settled_catalog(exchange.key)
+        place = self._hub.place.meta(exchange.envelope.client_info, exchange.key)
+        return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place)
+
+    async def _act(self, kind: Kind, exchange: Exchange) -> dict[str, Any]:
+        name = exchange.params.get(kind.name_key)
+        if not isinstance(name, str):
+            raise ProtocolError(INVALID_PARAMS, f"params.{kind.name_key} must be a text.")
+        arguments = exchange.params.get("arguments", {})
+        if not isinstance(arguments, dict):
+            raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
+        route = await self._resolve(self._hub.route, kind, name, exchange)
+        held = None
+        if route.upstream == OWN and kind is TOOLS:
+            from mcp_hub.hub.groups.meta_tools import inner_call
+
+            held = inner_call(route, arguments)
+        if held is not None:
+            # `hub_call` is replaced by the call inside of it, so that every rule sees the direct call.
+            name, arguments = held
+            exchange.params = {**exchange.params, kind.name_key: name, "arguments": arguments}
+            route = await self._resolve(self._hub.route, kind, name, exchange)
+        key, state = exchange.key, exchange.params.get("requestState")
+        if exchange.era == "modern" and isinstance(state, str) and self._parked_calls.owns(state):
+            answers = exchange.params.get("inputResponses")
+            return await self._parked_calls.resume(state, key, answers, _progress_relay(exchange), _log_relay(exchange))
+        params = eras.end_to_end(exchange.params)
+        params[kind.name_key] = route.name
+        handshake = exchange.era == "handshake"
+        respondent = Respondent(exchange.caller, exchange.send) if handshake else None
+        call = Call(
+            method=exchange.method,
+            exposed=name,
+            route=route,
+            params=params,
+            era=exchange.era,
+            envelope=exchange.envelope,
+            caller=key,
+            on_progress=_progress_relay(exchange),
+            on_message=respondent.hear if respondent is not None else _log_relay(exchange),
+            asker=respondent,
+        )
+        if held is not None:
+            call.notes.append("called by its name through hub_call")
+        if (
+            exchange.era == "modern"
+            and requestable_capabilities(exchange.envelope.capabilities)
+            and self._hub.may_ask(route)
+        ):
+            self._hub.clients.introduce(key, UnreachableRespondent(exchange.envelope.capabilities), "modern")
+            return await self._parked_calls.begin(call, call.on_progress)
+        return await self._hub.act(call)
+
+    async def _resolve(self, resolver: Resolver, kind: Kind, name: str, exchange: Exchange) -> Route:
+        key = exchange.key
+        try:
+            return await resolver(kind, name, exchange.era, key)
+        except UnknownName:
+            self._hub.missed(kind, name, exchange.era, key, exchange.envelope)
+            if (spans := self._hub.rules.spans) is not None:
+                await spans.missed(kind.act_method, name, exchange.params.get("_meta"))
+            raise
+
+    async def _complete(self, exchange: Exchange) -> dict[str, Any]:
+        reference = exchange.params.get("ref")
+        if not isinstance(reference, dict) or reference.get("type") not in _REFERENCES:
+            raise ProtocolError(INVALID_PARAMS, "params.ref must be a 'ref/prompt' or a 'ref/resource'.")
+        kind, key = _REFERENCES[reference["type"]]
+        name = reference.get(key)
+        if not isinstance(name, str):
+            raise ProtocolError(INVALID_PARAMS, f"params.ref.{key} must be a text.")
+        route = await self._resolve(self._hub.reference, kind, name, exchange)
+        params = {**eras.end_to_end(exchange.params), "ref": {**reference, key: route.name}}
+        call = Call(
+            "completion/complete",
+            name,
+            route,
+            params,
+            exchange.era,
+            exchange.envelope,
+            exchange.key,
+            on_progress=_progress_relay(exchange),
+            on_message=_log_relay(exchange),
+        )
+        return await self._hub.act(call)
+
+    async def _task(self, exchange: Exchange) -> dict[str, Any]:
+        key = exchange.key
+        if exchange.era == "handshake" or server_requests.TASKS_EXTENSION not in self._hub.extensions("modern", key):
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+        if server_requests.extension_settings(exchange.envelope.capabilities, server_requests.TASKS_EXTENSION) is None:
+            needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {server_requests.TASKS_EXTENSION: {}}}}
+            text = f"Missing required client capability: {server_requests.TASKS_EXTENSION}"
+            raise ProtocolError(MISSING_CLIENT_CAPABILITY, text, needed)
+        sealed = exchange.params.get(exposed_ids.TASK_ID)
+        if not isinstance(sealed, str):
+            raise ProtocolError(INVALID_PARAMS, f"params.{exposed_ids.TASK_ID} must be a text.")
+        route, task_id = self._hub.task(sealed, key)
+        params = {**eras.end_to_end(exchange.params), exposed_ids.TASK_ID: task_id}
+        try:
+            return await self._hub.act(
+                Call(exchange.method, sealed, route, params, exchange.era, exchange.envelope, key)
+            )
+        except UnknownName:
+            raise exposed_ids.unknown_task(sealed) from None
+
+
+def _log_relay(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
+    """Returns what sends a request's log messages to its client, from the level it wants; None if it wants none."""
+    if exchange.era == "handshake":
+        return Respondent(exchange.caller, exchange.send).hear
+    least = exchange.envelope.log_level
+    if least is None:
+        return None
+
+    def relay(params: dict[str, Any]) -> None:
+        if level_passes(params.get("level"), least):
+            exchange.send({"jsonrpc": "2.0", "method": LOG_MESSAGE, "params": params})
+
+    return relay
+
+
+def _progress_relay(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:
+    """Returns what sends the progress of a request to its client; None if it wants none."""
+    meta = exchange.params.get("_meta")
+    token = meta.get(eras.PROGRESS_TOKEN) if isinstance(meta, dict) else None
+    if not isinstance(token, int | str) or isinstance(token, bool):
+        return None
+
+    def relay(params: dict[str, Any]) -> None:
+        exchange.send({"jsonrpc": "2.0", "method": eras.PROGRESS, "params": {**params, "progressToken": token}})
+
+    return relay

@@ -1,0 +1,102 @@
+"""The page `/metrics`: counts of the hub and states of its servers, as OpenMetrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from mcp_hub.catalog.catalog import Route
+from mcp_hub.downstream.admission import CAUSES
+from mcp_hub.observability.call_metrics import MetricFamily, bucket_bound, write_openmetrics
+from mcp_hub.policy.breaker import CircuitState as Breaker
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.principals import Principal
+from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.dispatcher import Dispatcher
+
+
+def metrics_page(dispatcher: Dispatcher, principal: Principal, refusals: Mapping[str, int]) -> bytes:
+    """Returns the page, without the servers and tools that the principal's profile hides.
+
+    `refusals`: counts by cause.
+    """
+    hub = dispatcher.hub
+    shown = _shown(dispatcher, principal)
+    info = MetricFamily("mcp_hub", "info", "What this is.")
+    info.add(1, {"version": VERSION}, "_info")
+    families = [info, *_calls(dispatcher, shown), *_servers(dispatcher, shown, whole=principal.profile is None)]
+    if principal.profile is None:
+        clients = MetricFamily("mcp_hub_clients", "gauge", "Clients with a session or a connection.")
+        clients.add(len(dispatcher.callers))
+        requests = MetricFamily("mcp_hub_requests_running", "gauge", "Requests of clients that are being answered.")
+        requests.add(sum(len(caller.in_flight) for caller in dispatcher.callers))
+        generation = MetricFamily(
+            "mcp_hub_generation", "gauge", "Configurations that have been in force, with this one."
+        )
+        generation.add(hub.generation.number)
+        text = "Requests and connections refused before anybody was let in, by cause."
+        refused = MetricFamily("mcp_hub_refusals", "counter", text)
+        for cause in CAUSES:  # with zeros, so that a counter's first step is visible
+            refused.add(refusals.get(cause, 0), {"cause": cause}, "_total")
+        families += [clients, requests, generation, refused]
+    return write_openmetrics(families)
+
+
+Shown = Callable[[str, str], bool]
+"""Whether a tool of a server may be seen; with `""` as the tool, the server."""
+
+
+def _shown(dispatcher: Dispatcher, principal: Principal) -> Shown:
+    if principal.profile is None:
+        return lambda server, tool: True
+    hub = dispatcher.hub
+    servers = hub.catalogs.of(principal).upstreams
+
+    def shown(server: str, tool: str) -> bool:
+        seen = server in servers and server in hub.upstreams
+        return seen and (not tool or hub.rules.access.why(Route(server, TOOLS, tool), principal.profile) is None)
+
+    return shown
+
+
+def _calls(dispatcher: Dispatcher, shown: Shown) -> list[MetricFamily]:
+    metrics = dispatcher.hub.metrics
+    calls = MetricFamily(
+        "mcp_hub_calls", "counter", "Calls that have ended, by what they came to (ok, tool_error, a code)."
+    )
+    for series, count in list(metrics.calls.items()):
+        if shown(series.server, series.tool):
+            calls.add(count, series._asdict(), "_total")
+    text = "Time from the first rule to the answer."
+    durations = MetricFamily("mcp_hub_call_duration_seconds", "histogram", text, "seconds")
+    for (server, method), one in list(metrics.durations.items()):
+        if not shown(server, ""):
+            continue
+        labels = {"server": server, "method": method}
+        for end, count in one.cumulative():
+            durations.add(count, {**labels, "le": bucket_bound(end)}, "_bucket")
+        durations.add(one.count, labels, "_count")
+        durations.add(one.seconds, labels, "_sum")
+    return [calls, durations]
+
+
+def _servers(dispatcher: Dispatcher, shown: Shown, *, whole: bool) -> list[MetricFamily]:
+    hub = dispatcher.hub
+    state = MetricFamily("mcp_hub_server_state", "stateset", "Where each server stands.")
+    breaker = MetricFamily("mcp_hub_server_breaker", "stateset", "Whether calls go to it.")
+    running = MetricFamily("mcp_hub_server_calls_running", "gauge", "Calls that are under way to it.")
+    tools = MetricFamily("mcp_hub_server_tools", "gauge", "Tools it lists.")
+    starts = MetricFamily("mcp_hub_server_starts", "counter", "Attempts to connect to it.")
+    for id, upstream in hub.upstreams.items():
+        if not shown(id, ""):
+            continue
+        labels = {"server": id}
+        state.add_state(str(upstream.state), [str(one) for one in type(upstream.state)], labels)
+        breaker.add_state(str(hub.rules.breaker.state(id)), [str(one) for one in Breaker], labels)
+        running.add(upstream.calls.count, labels)
+        if whole:  # the number includes what a profile hides
+            tools.add(len(upstream.lists.items.get(TOOLS, ())), labels)
+        starts.add(upstream.starts, labels, "_total")
+    return [state, breaker, running, tools, starts]

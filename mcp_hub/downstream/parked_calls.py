@@ -1,0 +1,318 @@
+"""Calls of modern clients to servers of the handshake era: parked while the client answers the server's questions."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from mcp_hub.downstream.quotas import LARGE, Backlog, QueuedAnswer, encoded
+from mcp_hub.errors import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    URL_ELICITATION_REQUIRED,
+    CallCancelled,
+    DeadlineExceeded,
+    ProtocolError,
+    UpstreamAnswered,
+)
+from mcp_hub.policy import Call, Suspendable
+from mcp_hub.protocol.era import INPUT_REQUIRED
+from mcp_hub.protocol.server_requests import ELICITATION, ELICITATION_ID, MAX_INPUT_REQUESTS, Json, missing_capability
+
+PARKED_SECONDS: Final = 300.0
+"""Seconds for which a parked call waits for the client's answer."""
+MAX_PARKED: Final = 100
+"""Parked calls of one principal."""
+MAX_EXPIRED: Final = 1000
+"""Expired calls that are remembered, to answer `timeout` rather than `cancelled`."""
+PREFIX: Final = "mcp-hub:"
+"""Prefix of a `requestState` that a hub has made; all others are made by servers."""
+
+Act = Callable[[Call], Awaitable[Json]]
+Relay = Callable[[Json], None]
+
+
+class _ParkedCall(msgspec.Struct, eq=False):
+    """One running call and its server's questions. It is the call's `Asker`."""
+
+    call: Call
+    owner: Hashable | None
+    full: Callable[[], bool]
+    relay: Relay | None = None
+    """Sends progress to the request that is being answered now."""
+    said: Relay | None = None
+    """Sends log messages to that request."""
+    questions: dict[str, tuple[Json, asyncio.Future[Json]]] = msgspec.field(default_factory=dict)
+    news: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    left: list[tuple[Suspendable, float]] = msgspec.field(default_factory=list)
+    """The call's suspended deadlines, and the seconds left of each."""
+    expiry: asyncio.TimerHandle | None = None
+    capabilities: Json = msgspec.field(default_factory=dict)
+    numbers: int = 0
+    queue: asyncio.Lock | None = None
+    """Held while the call is sent, where calls of its owner go to the server one by one."""
+    sending: bool = False
+    held: QueuedAnswer | None = None
+    """Its result, while that waits for the client to come back."""
+    refused: UpstreamAnswered | None = None
+    """The server's error that the client has to visit a URL first; the server has not executed the call."""
+
+    @property
+    def parked(self) -> bool:
+        """Whether it has open questions (Asker)."""
+        return bool(self.questions)
+
+    async def turn(self) -> None:
+        """Waits until each call before this one has ended or is parked (Asker)."""
+        if self.queue is not None and not self.sending:
+            await self.queue.acquire()
+            self.sending = True
+
+    def must_visit(self, error: UpstreamAnswered) -> bool:
+        """Turns a server's demand to visit URLs into questions; returns False if it is none or the client cannot."""
+        data = error.error.get("data")
+        listed = data.get("elicitations") if isinstance(data, dict) else None
+        wanted = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        able = missing_capability(self.capabilities, ELICITATION, {"mode": "url"}) is None
+        if error.code != URL_ELICITATION_REQUIRED or not able or not 0 < len(wanted) <= MAX_INPUT_REQUESTS:
+            return False
+        self.refused = error
+        self.call.deadlines.clear()  # the attempt that they belong to is over
+        for one in wanted:
+            self._put(ELICITATION, one)
+        return True
+
+    def yield_turn(self) -> None:
+        """Lets the next call of the owner be sent."""
+        if self.queue is not None and self.sending:
+            self.sending = False
+            self.queue.release()
+
+    async def ask(self, method: str, params: Json) -> Json:
+        """Asks the client and returns its answer (Asker). Raises ProtocolError if too many calls are parked."""
+        if self.full():
+            raise ProtocolError(INVALID_REQUEST, f"{MAX_PARKED} calls of this client wait for its answers already.")
+        key, future = self._put(method, params)
+        self.news.set()
+        try:
+            return await future
+        finally:
+            self.questions.pop(key, None)
+
+    def _put(self, method: str, params: Json) -> tuple[str, asyncio.Future[Json]]:
+        self.numbers += 1
+        key = f"q{self.numbers}"
+        future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        request: Json = {"method": method, "params": {k: v for k, v in params.items() if k != ELICITATION_ID}}
+        self.questions[key] = (request, future)
+        return key, future
+
+    def hear(self, message: Json) -> None:
+        """Does nothing: log messages go through `Call.on_message`."""
+
+    def tell(self, method: str, params: Json) -> None:
+        """Does nothing: the modern era has no notifications outside of a request."""
+
+    def progress(self, params: Json) -> None:
+        if self.relay is not None:
+            self.relay(params)
+
+    def message(self, params: Json) -> None:
+        if self.said is not None:
+            self.said(params)
+
+    def stop_clocks(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for scope in self.call.deadlines:
+            when = scope.when
+            if when is not None and not scope.expired:
+                self.left.append((scope, when - now))
+                scope.reschedule(None)
+
+    def start_clocks(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for scope, seconds in self.left:
+            scope.reschedule(now + max(seconds, 0.0))
+        self.left.clear()
+
+
+class UnreachableRespondent(msgspec.Struct, frozen=True):
+    """A modern client outside of its calls: its capabilities are known, but it cannot be asked (Asker)."""
+
+    capabilities: Json
+
+    @property
+    def parked(self) -> None:
+        """None: there is no call."""
+
+    async def turn(self) -> None:
+        """Returns at once: there is no call."""
+
+    async def ask(self, method: str, params: Json) -> Json:
+        """Refuses the question. Raises ProtocolError."""
+        raise ProtocolError(INVALID_REQUEST, f"{method} needs exactly one running call of this client to carry it.")
+
+    def hear(self, message: Json) -> None:
+        """Does nothing: a modern client gets log messages only for its own requests."""
+
+    def tell(self, method: str, params: Json) -> None:
+        """Does nothing: the modern era has no notifications outside of a request."""
+
+
+class ParkedCalls:
+    """Runs calls whose servers may ask, and parks them while the client answers.
+
+    `act(call)` executes a call. `one_by_one(call)` says if calls of one owner go to its server one after the other. A
+    `requestState` is valid for its owner and for this run of the hub only.
+    """
+
+    def __init__(self, act: Act, one_by_one: Callable[[Call], bool], backlog: Backlog) -> None:
+        self._act = act
+        self._backlog = backlog
+        self._one_by_one = one_by_one
+        self._queues: WeakValueDictionary[tuple[str, Hashable | None], asyncio.Lock] = WeakValueDictionary()
+        self._run = secrets.token_urlsafe(9)
+        self._parked: dict[str, tuple[_ParkedCall, asyncio.Future[Json]]] = {}
+        self._expired: OrderedDict[str, Hashable | None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    @staticmethod
+    def owns(state: str) -> bool:
+        """Whether a `requestState` was made by a hub, this one or another."""
+        return state.startswith(PREFIX)
+
+    async def begin(self, call: Call, relay: Relay | None) -> Json:
+        """Executes a call; returns its result, or the questions of its server as an `input_required` result."""
+        owner = call.caller
+        parked = _ParkedCall(call, owner, lambda: self._count(owner) >= MAX_PARKED, relay)
+        parked.capabilities = call.envelope.capabilities
+        parked.said = call.on_message
+        call.on_message = parked.message
+        call.asker = parked
+        if self._one_by_one(call):
+            parked.queue = self._queues.setdefault((call.route.upstream, owner), asyncio.Lock())
+        call.on_progress = parked.progress if relay is not None else None
+        return await self._next(parked, self._started(parked))
+
+    async def resume(
+        self, state: str, owner: Hashable | None, answers: Any, relay: Relay | None, said: Relay | None
+    ) -> Json:
+        """Resumes a parked call; `answers` are the client's results by key.
+
+        Raises CallCancelled for a state of another run of the hub, DeadlineExceeded for one that has expired.
+        """
+        run, _, token = state.removeprefix(PREFIX).partition(":")
+        found = self._parked.get(token) if run == self._run else None
+        if found is None or found[0].owner != owner:
+            if run == self._run and token in self._expired and self._expired[token] == owner:
+                raise DeadlineExceeded(f"The answer came more than {PARKED_SECONDS:.0f} s after the question.")
+            raise CallCancelled("This call is not known any more. It may have been carried out; start it again.")
+        if not isinstance(answers, dict):
+            raise ProtocolError(INVALID_PARAMS, "params.inputResponses must be an object.")
+        parked, task = found
+        del self._parked[token]
+        parked.held = None
+        if parked.expiry is not None:
+            parked.expiry.cancel()
+        parked.relay, parked.said = relay, said
+        parked.start_clocks()
+        if parked.refused is not None:
+            parked, task = self._visited(parked, answers)
+        for key, (_, future) in list(parked.questions.items()):
+            answer = answers.get(key)
+            if isinstance(answer, dict) and not future.done():
+                future.set_result(answer)
+                del parked.questions[key]
+        return await self._next(parked, task)
+
+    async def _next(self, parked: _ParkedCall, task: asyncio.Future[Json]) -> Json:
+        """Waits for the end of the call or a question, whichever comes first."""
+        try:
+            while not task.done() and not parked.questions:
+                parked.news.clear()
+                waiting = asyncio.ensure_future(parked.news.wait())
+                either: set[asyncio.Future[Any]] = {task, waiting}
+                try:
+                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waiting.cancel()
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if not task.done():
+            return self._park(parked, task)
+        try:
+            return task.result()
+        except UpstreamAnswered as error:
+            if not parked.must_visit(error):
+                raise
+            return self._park(parked, task)
+
+    def _visited(self, parked: _ParkedCall, answers: Json) -> tuple[_ParkedCall, asyncio.Future[Json]]:
+        """Sends the call again after the client has visited every URL; it was not executed. Raises UpstreamAnswered."""
+        error, parked.refused = parked.refused, None
+        given = [answers.get(key) for key in parked.questions]
+        parked.questions.clear()
+        if error is not None and not all(isinstance(one, dict) and one.get("action") == "accept" for one in given):
+            raise error
+        return parked, self._started(parked)
+
+    def _started(self, parked: _ParkedCall) -> asyncio.Task[Json]:
+        task = asyncio.ensure_future(self._act(parked.call))
+        task.add_done_callback(lambda _: parked.yield_turn())
+        return task
+
+    def _park(self, parked: _ParkedCall, task: asyncio.Future[Json]) -> Json:
+        token = secrets.token_urlsafe(18)
+        self._parked[token] = (parked, task)
+        parked.relay = parked.said = None
+        parked.yield_turn()
+        parked.stop_clocks()
+        parked.expiry = asyncio.get_running_loop().call_later(PARKED_SECONDS, self._expire, token)
+        task.add_done_callback(partial(self._ended, token))
+        requests = {key: request for key, (request, _) in parked.questions.items()}
+        return {"resultType": INPUT_REQUIRED, "inputRequests": requests, "requestState": f"{PREFIX}{self._run}:{token}"}
+
+    def _ended(self, token: str, task: asyncio.Future[Json]) -> None:
+        """Counts the result of a call that has ended while it is parked among the bytes that wait for its client."""
+        if task.cancelled() or task.exception() is not None:  # also marks it as retrieved
+            return
+        parked, kept = self._parked.get(token, (None, None))
+        if parked is None or kept is not task or (size := len(encoded(task.result()))) < LARGE:
+            return
+        share = self._backlog.of(parked.owner)
+        if (refusal := share.refusal(size)) is None:
+            parked.held = QueuedAnswer(size)
+            share.watch(parked.held)
+            return
+        refused: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        refused.set_exception(refusal)
+        refused.exception()  # marks it as retrieved
+        self._parked[token] = parked, refused
+
+    def _expire(self, token: str) -> None:
+        parked, task = self._parked.pop(token)
+        task.cancel()
+        self._expired[token] = parked.owner
+        while len(self._expired) > MAX_EXPIRED:
+            self._expired.popitem(last=False)
+
+    def _count(self, owner: Hashable | None) -> int:
+        return sum(parked.owner == owner for parked, _ in self._parked.values())
+
+    def close(self) -> None:
+        """Cancels all parked calls; their servers are told."""
+        for token in list(self._parked):
+            parked, _ = self._parked[token]
+            if parked.expiry is not None:
+                parked.expiry.cancel()
+            self._expire(token)

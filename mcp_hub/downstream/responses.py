@@ -1,0 +1,325 @@
+"""The responses to POSTed requests: JSON if the answer is all there is to send, an event stream otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mcp_hub.downstream import event_stream
+from mcp_hub.downstream.callers import Caller, Send, error_response
+from mcp_hub.downstream.event_stream import REMEMBERED, EventLog, Outbox, SessionStreams
+from mcp_hub.downstream.quotas import LARGE, QueuedAnswer, Share, declined, encoded
+from mcp_hub.errors import INTERNAL_ERROR, CallCancelled
+from mcp_hub.protocol.era import Era
+from mcp_hub.protocol.frames import Message
+from mcp_hub.transport.http1.exchange import JSON, ClientGone, HttpReply, HttpRequest
+from mcp_hub.transport.link import RequestId
+from mcp_hub.transport.sse_codec import COMMENT
+
+if TYPE_CHECKING:
+    from mcp_hub.downstream.dispatcher import Dispatcher
+
+log = logging.getLogger("mcp_hub.downstream")
+
+Work = Callable[[Send], Coroutine[Any, Any, Any]]
+"""Does the work of a request; gets where notifications go, and returns the answer: a message or a list of them."""
+
+PRIME_AFTER: Final = 2.0
+"""Seconds until an unanswered request gets a stream with an event id, so that its client can resume it."""
+
+BROKEN: Final = "The hub failed to answer; its log says why."
+
+
+class Responder:
+    """Answers the POSTed requests of one listener, each on the response to its own POST."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._running: set[asyncio.Task[Any]] = set()
+        self._idle: asyncio.Future[None] | None = None
+        self._unprimed = TimeoutQueue(lambda: PRIME_AFTER)
+        self._silent = TimeoutQueue(lambda: event_stream.KEEP_ALIVE)
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    async def answer(self, caller: Caller, message: Message, send: Send, era: Era) -> Message:
+        """Returns the answer to one request, also if the hub cancels it: an HTTP exchange has to end somehow.
+
+        Raises CancelledError for a request that the client itself has cancelled: it must not be answered.
+        """
+        try:
+            return await self._dispatcher.answer(caller, message, send, era)
+        except asyncio.CancelledError:
+            if message.get("id") in caller.given_up:
+                raise
+            _uncancel()
+            error = CallCancelled("The call was cancelled before it was answered.")
+            return error_response(message.get("id"), error, message.get("method"), message.get("params"))
+
+    async def respond(
+        self,
+        request: HttpRequest,
+        reply: HttpReply,
+        work: Work,
+        asked: Any,
+        share: Share,
+        *,
+        streams: bool,
+        status: Callable[[Any], int],
+        request_id: RequestId | None = None,
+        resumable: Resumable | None = None,
+    ) -> None:
+        """Does `work` and writes the response. `asked`: the request or batch. `share`: its caller's.
+
+        The work is cancelled when the client goes away, unless its stream has begun and is `resumable`. `streams`:
+        whether the client accepts an event stream; else notifications are dropped. `status(answer)` returns the HTTP
+        status of an answer that is not a stream. Raises ClientGone.
+        """
+        task = reply.task or asyncio.current_task()
+        assert task is not None  # a coroutine
+        if request.disconnected:
+            raise ClientGone
+        size = request.length or 0
+        if (refusal := share.begin(asked, size)) is not None:
+            answer = declined(asked, refusal)
+            await reply.send(status(answer), encoded(answer), JSON)
+            return
+        reply.charge_to(share)
+        writer = ResponseWriter(request, reply, share, resumable, task)
+        self._running.add(task)
+        timeouts = self._unprimed if writer.primes else self._silent
+        if streams:
+            timeouts.begin(writer, writer.on_silence)
+        request.watch(writer.client_gone)
+        broken = False
+        try:
+            answer = await work(writer.put if streams else _drop)
+        except asyncio.CancelledError:
+            _uncancel()
+            answer = None
+        except Exception:
+            log.exception("a request failed inside the hub")
+            broken = True
+            answer = {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": BROKEN}}
+        finally:
+            share.end(size)
+            writer.work_done()
+            timeouts.end(writer)
+            self._running.discard(task)
+            if self._idle is not None and not self._running and not self._idle.done():
+                self._idle.set_result(None)
+        data = None if answer is None else share.encoded(answer, asked)
+        code = 202 if answer is None else 500 if broken else status(answer)
+        del answer  # only the text is kept until it is read
+        if writer.streams:
+            writer.put_answer(data)
+            del data
+            await writer.finish()
+            return
+        if data is None:
+            await reply.send(code)
+            return
+        held = QueuedAnswer(len(data)) if len(data) >= LARGE else None
+        if held is not None:
+            share.watch(held)
+        await reply.send(code, data, JSON)
+
+    async def drained(self) -> None:
+        """Waits until no request is being answered; not bounded in time."""
+        while self._running:
+            if self._idle is None or self._idle.done():
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    def abort(self) -> None:
+        """Cancels all requests; each is answered that it was cancelled."""
+        for task in tuple(self._running):
+            task.cancel()
+
+
+def _uncancel() -> None:
+    """Takes the cancellation of the current task back, as it still has to answer."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+
+
+def _drop(message: Message) -> None:
+    """Drops a notification: the client accepts no event stream."""
+
+
+class Resumable(msgspec.Struct, frozen=True):
+    """The streams of a request's session. `primes`: whether its client knows events without a message."""
+
+    streams: SessionStreams
+    primes: bool
+
+
+class ResponseWriter:
+    """Writes the response to one request, which the task `task` works on.
+
+    With the first notification the response becomes an event stream, which a task of its own writes.
+    """
+
+    __slots__ = (
+        *("_left", "_log", "_outbox", "_reply", "_request", "_resumable", "_share", "_task", "_work_done", "_writer"),
+    )
+
+    def __init__(
+        self, request: HttpRequest, reply: HttpReply, share: Share, resumable: Resumable | None, task: asyncio.Task[Any]
+    ) -> None:
+        self._request = request
+        self._reply = reply
+        self._share = share
+        self._resumable = resumable
+        self._task = task
+        self._outbox: Outbox | None = None
+        self._log: EventLog | None = None
+        """The outbox, if the client may resume the stream."""
+        self._writer: asyncio.Task[None] | None = None
+        self._work_done = False
+        self._left = False
+        """Whether the client has gone and may come back."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether the response is an event stream."""
+        return self._writer is not None
+
+    @property
+    def primes(self) -> bool:
+        """Whether its stream begins with an event id to resume from."""
+        return self._resumable is not None and self._resumable.primes
+
+    def put(self, message: Message) -> None:
+        """Sends a notification to the client. Never blocks, never raises."""
+        self._open().put(message)
+
+    def on_silence(self) -> None:
+        """Begins the stream after a long silence: to give the client an event id, or as a sign of life."""
+        if not self._request.disconnected:
+            self._open(silent=True)
+
+    def _open(self, silent: bool = False) -> Outbox:
+        """Returns the outbox, after starting the task that writes it."""
+        outbox = self._outbox
+        if outbox is None:
+            if self._resumable is not None:
+                self._log = outbox = self._outbox = self._resumable.streams.new()
+            else:
+                outbox = self._outbox = Outbox(self._share)
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write(outbox, silent))
+        return outbox
+
+    async def _write(self, outbox: Outbox, silent: bool) -> None:
+        """Writes the outbox to the stream until the work is done and it is empty, or the client has gone."""
+        request, reply = self._request, self._reply
+        if request.disconnected:
+            return
+        try:
+            await reply.start()
+            if self.primes and self._log is not None:
+                await reply.write(self._log.first())
+            elif silent:
+                await reply.write(COMMENT)
+            while not request.disconnected:
+                event = outbox.take_event()
+                if event is not None:
+                    await reply.write(event)
+                elif self._work_done:
+                    return
+                elif not await event_stream.news_within(outbox.news, event_stream.KEEP_ALIVE):
+                    await reply.write(COMMENT)
+        except ClientGone:
+            return
+
+    def client_gone(self) -> None:
+        """Cancels the work, or keeps it for a client that can resume the stream; the client has gone.
+
+        In the modern era closing the stream cancels the request. In the handshake era it does not, says the
+        specification; but without an event id no client can come back for the answer.
+        """
+        if self._outbox is not None:
+            self._outbox.news.set()  # ends the writing task
+        if self._work_done:
+            return
+        if self._resumable is not None and self._log is not None and self._reply.streams:
+            self._left = True
+            self._resumable.streams.keep(self._log, self._task.cancel)
+        else:
+            self._task.cancel()
+
+    def work_done(self) -> None:
+        """Takes note that the work is done or given up."""
+        self._work_done = True
+
+    def put_answer(self, answer: bytes | None) -> None:
+        """Puts the answer's text at the end of the stream; None: there is no answer. Call `finish` next."""
+        log, outbox = self._log, self._open()
+        if self._left and self._resumable is not None and log is not None:
+            self._resumable.streams.detach_call(log)  # first, as adding the answer may give up streams
+        if answer is not None:
+            outbox.put(answer)
+        if log is not None:
+            log.done = True
+        outbox.news.set()
+
+    async def finish(self) -> None:
+        """Waits until the stream has been written or its client is gone, and ends it."""
+        log, kept = self._log, self._resumable.streams if self._resumable is not None else None
+        if self._writer is not None:
+            await self._writer
+        if log is None and self._outbox is not None:
+            self._outbox.clear()
+        if self._reply.streams and not self._left:
+            await self._reply.end()
+            if kept is not None and log is not None:
+                kept.keep(log, None, REMEMBERED)  # the end may have been written without arriving
+
+
+class TimeoutQueue:
+    """Timeouts of equal length with one timer of the event loop: what begins first is late first.
+
+    `seconds()` returns the length.
+    """
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._since: dict[object, tuple[float, Callable[[], None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Cached: `get_running_loop` costs a system call."""
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def begin(self, what: object, late: Callable[[], None]) -> None:
+        """Calls `late()` once, unless `end(what)` is called in time."""
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        at = loop.time() + self._seconds()
+        self._since[what] = (at, late)
+        if self._timer is None:
+            self._timer = loop.call_at(at, self._look)
+
+    def end(self, what: object) -> None:
+        """Removes the timeout of `what`, late or not."""
+        self._since.pop(what, None)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        while self._since:
+            what, (at, late) = next(iter(self._since.items()))
+            if at > loop.time() + 0.001:  # event loops count in milliseconds
+                self._timer = loop.call_at(at, self._look)
+                return
+            del self._since[what]
+            late()

@@ -1,0 +1,224 @@
+"""The composition root: builds the parts of a hub from the bottom up, and each generation from its configuration."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcp_hub.catalog.exposed_ids import TaskIds, UriMap
+from mcp_hub.config.ancestry import NAME, Ancestry
+from mcp_hub.config.config_files import tool_files
+from mcp_hub.config.models import Config, Server
+from mcp_hub.errors import ConfigError
+from mcp_hub.hub.catalogs import Catalogs
+from mcp_hub.hub.generations import Generation, Generations, SharedServices
+from mcp_hub.hub.internal_servers import InternalServers, built_in_settings
+from mcp_hub.hub.nested_hubs import NestedHubs
+from mcp_hub.hub.relay import Relay
+from mcp_hub.oauth.token_store import TokenStoreError
+from mcp_hub.oauth.tokens import TokenRegistry
+from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
+from mcp_hub.policy import Call, Json
+from mcp_hub.policy.call_record import RecordLabels
+from mcp_hub.policy.chain import make_rules
+from mcp_hub.policy.data_flow import UsedLabels
+from mcp_hub.policy.long_results import LongResults
+from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, read_pins
+from mcp_hub.policy.screen import BackgroundScreening
+from mcp_hub.policy.selection import Selection
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.principals import profile_of
+from mcp_hub.security.private_files import PendingWrites
+from mcp_hub.transport.children import Children
+from mcp_hub.upstream.attribution import ClientRegistry
+from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+from mcp_hub.upstream.lifecycle import StartLimiter
+from mcp_hub.upstream.link_dialer import Functions, LinkDialer
+from mcp_hub.upstream.upstream import Upstream
+from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from mcp_hub.observability.tracing import SpanTracing
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """The parts of one hub, put together."""
+
+    services: SharedServices
+    generations: Generations
+    place: NestedHubs
+    screening: BackgroundScreening
+
+
+def compose(
+    config: Config,
+    selection: Selection,
+    *,
+    environ: Mapping[str, str] | None,
+    kept: CatalogCache | None,
+    one_client: bool,
+    record: Callable[[Json], None] | None,
+    collectors: Sequence[IMetricsCollector],
+    tracer_provider: Any,
+    functions: Functions | None,
+) -> Parts:
+    """Builds a hub from its first configuration; the arguments are those of `Engine`. StartLimiter nothing.
+
+    Raises ConfigError if the pins cannot be read.
+    """
+    info: dict[str, Any] = {"name": NAME, "title": NAME, "version": VERSION}
+    catalogs = Catalogs(info)
+    uris = UriMap(catalogs.of)
+
+    def sees(caller: Hashable | None, upstream: str) -> bool:
+        return profile_of(caller) is None or upstream in catalogs.of(caller).upstreams
+
+    def identity_key() -> bytes | None:
+        return (kept or CatalogCache(config.cache_dir or default_directory())).secret("hub")
+
+    services = SharedServices(
+        info=info,
+        environ=environ,
+        children=Children(),
+        catalogs=catalogs,
+        uris=uris,
+        clients=ClientRegistry(expected=one_client, uris=uris, sees=sees),
+        metrics=CallMetrics(collectors),
+        kept=kept,
+        record=record,
+        long_results=LongResults(time.monotonic),
+        task_ids=_task_ids(kept),
+        ancestry=Ancestry.of(
+            config.path, os.environ if environ is None else environ, config.max_hub_depth, identity_key
+        ),
+        starts=StartLimiter(),
+        labels=RecordLabels(),
+        used=UsedLabels(),
+        token_writes=PendingWrites(TokenStoreError),
+        tracer_provider=tracer_provider,
+        functions=functions,
+    )
+    generations = Generations(services, partial(build_generation, services), config, selection)
+    place = NestedHubs(
+        services.ancestry,
+        lambda: generations.now.upstreams,
+        lambda caller: catalogs.of(caller).upstreams,
+        lambda callers: catalogs.tell(frozenset({TOOLS}), callers.__contains__),
+    )
+    return Parts(services, generations, place, BackgroundScreening(lambda: generations.now.rules.screen))
+
+
+def _task_ids(kept: CatalogCache | None) -> Callable[[], TaskIds]:
+    @cache
+    def task_ids() -> TaskIds:
+        key = kept.secret("tasks") if kept is not None else None
+        return TaskIds(key or secrets.token_bytes(32))
+
+    return task_ids
+
+
+def build_generation(
+    services: SharedServices, number: int, config: Config, selection: Selection, former: Generation | None
+) -> Generation:
+    """Builds a generation. It takes over those of the former upstreams whose entry still means the same process.
+
+    Raises ConfigError if the pins cannot be read.
+    """
+    dialer = LinkDialer(
+        services.children,
+        services.environ,
+        partial(built_in_settings, config),
+        TokenRegistry(config, services.token_writes).of,
+        services.functions,
+        msgspec.structs.replace(services.ancestry, limit=config.max_hub_depth),
+    )
+    upstreams = _upstreams(services, config, dialer, former.upstreams if former is not None else {})
+    internal = InternalServers(config, upstreams, partial(_internal_upstream, services, dialer))
+    generation = Generation(number, config, selection, upstreams, internal, dialer)
+    generation.tracing = _tracing(services, config, former)
+    pinned: PinsByServer = {}
+    if any(config.pins_of(server) != "off" for server in config.servers):
+        if config.pins_file is None:
+            raise ConfigError("pins need a file: set pins.file")
+        generation.pin_watch = PinFileWatcher(config.pins_file, partial(_take_pins, services, generation))
+        pinned = read_pins(config.pins_file)
+
+    async def shaped(call: Call, result: Json) -> Json:
+        return await generation.rules.shaped(call, result)
+
+    generation.rules = make_rules(
+        config,
+        selection,
+        Relay(upstreams, services.uris, services.task_ids, shaped),
+        record=services.record,
+        labels=services.labels,
+        used=services.used,
+        listed=generation.listed_tool,
+        scrape=internal.scrape,
+        run_function=internal.run_function,
+        long_results=services.long_results,
+        pinned=pinned,
+        measure=services.metrics.record,
+        tracer=generation.tracing.tracer if generation.tracing is not None else None,
+        in_program=services.functions is not None,
+    )
+    return generation
+
+
+def _upstreams(
+    services: SharedServices, config: Config, dialer: LinkDialer, former: Mapping[str, Upstream]
+) -> dict[str, Upstream]:
+    found: dict[str, Upstream] = {}
+    for server in config.servers:
+        made_from = _made_from(server, config)
+        known = former.get(server.id)
+        if known is not None and known.made_from == made_from and not known.left_out:
+            found[server.id] = known
+            continue
+        found[server.id] = Upstream(
+            server,
+            dialer,
+            services.info,
+            services.clients,
+            services.starts,
+            services.kept,
+            services.catalogs.changed,
+            made_from,
+        )
+    return found
+
+
+def _internal_upstream(services: SharedServices, dialer: LinkDialer, server: Server) -> Upstream:
+    """Returns an upstream that no client sees: it is not listed, cached or asked for anything by its server."""
+    return Upstream(server, dialer, services.info, ClientRegistry(expected=False), services.starts, None, lambda: None)
+
+
+def _made_from(server: Server, config: Config) -> tuple[Any, ...]:
+    """Returns what the process of an upstream was made from: with the same it would be the same process."""
+    settings = built_in_settings(config, server) if server.builtin is not None else None
+    return server.connection, settings, tool_files(server.tools_dir)
+
+
+def _tracing(services: SharedServices, config: Config, former: Generation | None) -> SpanTracing | None:
+    """Returns the former generation's tracing if its settings are the same, else a new one; None if it is off."""
+    if not config.tracing.enabled and services.tracer_provider is None:
+        return None
+    from mcp_hub.observability.tracing import SpanTracing
+
+    before = former.tracing if former is not None else None
+    return (
+        before
+        if before is not None and before.settings == config.tracing
+        else SpanTracing(config.tracing, services.tracer_provider)
+    )
+
+
+def _take_pins(services: SharedServices, generation: Generation, pins: PinsByServer) -> None:
+    generation.rules.pins.take(pins)
+    services.catalogs.changed(reviewed=True)

@@ -1,0 +1,140 @@
+"""Which groups of tools are active for a caller at one moment; listing and calls ask the same object."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from mcp_hub.catalog.catalog import OWN, Catalog, CatalogEntry, Route
+from mcp_hub.config.models import Server
+from mcp_hub.config.root_rules import ToolGroupSettings
+from mcp_hub.hub.groups.meta_tools import definitions
+from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
+from mcp_hub.policy.selection import matches_tool
+from mcp_hub.protocol.frames import encode
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.principals import profile_of
+
+
+class GroupMembers:
+    """Finds the groups of tools. Tools that only `removed` groups have are gone."""
+
+    def __init__(
+        self, groups: Iterable[ToolGroupSettings], removed: Iterable[ToolGroupSettings], servers: Mapping[str, Server]
+    ) -> None:
+        self._groups = [(one.name, Patterns(one.tools), Patterns(one.servers)) for one in groups]
+        self._removed = [(one.name, Patterns(one.tools), Patterns(one.servers)) for one in removed]
+        self._servers = servers
+        self._known: dict[tuple[str, str], tuple[tuple[str, ...], bool]] = {}
+
+    def groups(self, route: Route) -> tuple[str, ...]:
+        """Returns the groups of a tool, in their order; () if it is in `basic`, or gone."""
+        return self._of(route)[0]
+
+    def gone(self, route: Route) -> bool:
+        """Whether a tool was removed together with its groups."""
+        return bool(self._removed) and self._of(route)[1]
+
+    def _of(self, route: Route) -> tuple[tuple[str, ...], bool]:
+        key = (route.upstream, route.name)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
+            server = self._servers.get(route.upstream)
+            names = tuple(name for name, *where in self._groups if server is not None and _has(where, server, route))
+            gone = not names and server is not None and any(_has(where, server, route) for _, *where in self._removed)
+            found = self._known[key] = (names, gone)
+        return found
+
+
+def _has(where: list[Patterns], server: Server, route: Route) -> bool:
+    tools, servers = where
+    return servers.match(server.id) or (bool(tools) and matches_tool(tools, server, route.name))
+
+
+MAX_VIEWS: Final = 64
+"""Cached views of one catalog: callers with the same active groups share one; the least recently used goes."""
+
+
+class ActiveGroups:
+    """Groups and whether each is active: `chosen` by callers, else as in `defaults`.
+
+    `everything` says whether all that is configured is served. A caller that may not see all of it does not learn of
+    groups whose tools it cannot see.
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, ToolGroupSettings],
+        defaults: Mapping[str, bool],
+        chosen: Mapping[Hashable | None, Mapping[str, bool]],
+        members: GroupMembers,
+        *,
+        everything: bool,
+        meta_tools: bool,
+    ) -> None:
+        self.groups = groups
+        self.members = members
+        self._defaults = defaults
+        self._chosen = chosen
+        self._everything = everything
+        self._meta_tools = meta_tools
+        self._views: WeakKeyDictionary[Catalog, OrderedDict[Hashable, Catalog]] = WeakKeyDictionary()
+        self._shown: WeakKeyDictionary[Catalog, tuple[ToolGroupSettings, ...]] = WeakKeyDictionary()
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """The names of the meta tools that some caller has."""
+        return frozenset(one["name"] for one in definitions(tuple(self.groups.values()), self._meta_tools))
+
+    def active(self, caller: Hashable | None) -> frozenset[str]:
+        """Returns the groups that are active for a caller."""
+        chosen = self._chosen.get(caller, {})
+        return frozenset(name for name in self.groups if chosen.get(name, self._defaults[name]))
+
+    def inactive(self, route: Route, caller: Hashable | None) -> str | None:
+        """Returns a group that has to be activated before a tool can be used, None if the tool can be used."""
+        names = self.members.groups(route)
+        if not names or not self.active(caller).isdisjoint(names):
+            return None
+        return names[0]
+
+    def shown(self, whole: Catalog, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
+        """Returns the groups that a caller may know of; `whole` is its catalog with all groups active."""
+        if not self._restricts(caller):
+            return tuple(self.groups.values())
+        found = self._shown.get(whole)
+        if found is None:
+            seen = {name for route in whole.routes(TOOLS) for name in self.members.groups(route)}
+            found = self._shown[whole] = tuple(group for name, group in self.groups.items() if name in seen)
+        return found
+
+    def view(self, whole: Catalog, caller: Hashable | None) -> Catalog:
+        """Returns what a caller sees of `whole`: the meta tools, then the tools that are active for it."""
+        active = self.active(caller)
+        key = (active, self._restricts(caller))
+        views = self._views.setdefault(whole, OrderedDict())
+        if key in views:
+            views.move_to_end(key)
+            return views[key]
+
+        def listed(route: Route) -> bool:
+            names = self.members.groups(route)
+            return not names or not active.isdisjoint(names)
+
+        own = [_entry(wire) for wire in definitions(self.shown(whole, caller), self._meta_tools)]
+        views[key] = whole.view(listed, self.members.gone, own)
+        if len(views) > MAX_VIEWS:
+            views.popitem(last=False)
+        return views[key]
+
+    def _restricts(self, caller: Hashable | None) -> bool:
+        return not self._everything or profile_of(caller) is not None
+
+
+def _entry(wire: dict[str, object]) -> CatalogEntry:
+    name = str(wire["name"])
+    return CatalogEntry(name, Route(OWN, TOOLS, name), wire, encode(wire))

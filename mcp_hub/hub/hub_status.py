@@ -1,0 +1,216 @@
+"""The status of a running hub: facts without secrets, and the local socket on which `mcp-hub status` reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import socket
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.protocol.kinds import KINDS, TOOLS
+from mcp_hub.security.private_files import PendingWrites
+from mcp_hub.text import printable
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES
+from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from mcp_hub.hub.engine import Engine
+    from mcp_hub.upstream.upstream import Upstream
+
+SHOWN_LINES: Final = 5
+"""Last lines of a server's stderr that are shown."""
+MAX_LINE: Final = 500
+
+Json = dict[str, Any]
+
+
+class Status:
+    """Collects the status of a hub. `serving` is `stdio` or the hub's URLs; other parts add facts under `more`."""
+
+    def __init__(self, hub: Engine) -> None:
+        self._hub = hub
+        self._began = time.monotonic()
+        self.serving: list[str] = ["stdio"]
+        self.more: Json = {}
+        self.refusals: Callable[[], dict[str, int]] = dict
+        """Returns counts of what the listener refused before authentication, by cause; over stdio {}."""
+
+    def facts(self) -> Json:
+        """Returns all facts as they are now. Times are in seconds."""
+        hub = self._hub
+        config = hub.config
+        return {
+            "version": VERSION,
+            "pid": os.getpid(),
+            "seconds": round(time.monotonic() - self._began, 1),
+            "config": str(config.path) if config.path is not None else None,
+            "generation": hub.generation.number,
+            "serving": self.serving,
+            **self.more,
+            "exposed": {kind.name: len(hub.catalog.names(kind)) for kind in KINDS},
+            "calls": hub.generation.calls.count,
+            "reaper": {"pid": hub.children.reaper, "problem": hub.children.problem},
+            "metrics": hub.metrics.facts(),
+            "refusals": self.refusals(),
+            "tasks": len(asyncio.all_tasks()),
+            "servers": [self._of(upstream) for upstream in hub.upstreams.values()],
+        }
+
+    def _of(self, upstream: Upstream) -> Json:
+        now = time.monotonic()
+        agreement, there, session = upstream.agreement, upstream.state in CONNECTED_STATES, upstream.session
+        due = upstream.backoff.next_attempt
+        last_words = session.last_words if session is not None else ()
+        return {
+            "server": upstream.server.id,
+            "state": str(upstream.state),
+            "seconds": round(now - upstream.since, 1),
+            "listed": upstream.visibility.listed,
+            "era": agreement.era if agreement is not None and there else None,
+            "revision": agreement.version if agreement is not None and there else None,
+            "transport": upstream.transport,
+            "session": upstream.server.session,
+            "sessions": len(upstream.own_sessions),
+            "pid": session.pid if session is not None else None,
+            "tools": len(upstream.lists.items.get(TOOLS, ())),
+            "calls": upstream.calls.count,
+            "starts": upstream.starts,
+            "failures": upstream.backoff.failures,
+            "next_attempt": round(max(0.0, due - now), 1) if due is not None else None,
+            "breaker": str(self._hub.rules.breaker.state(upstream.server.id)),
+            "stray": session.peer.stray if session is not None else 0,
+            "problem": printable(upstream.error, 2000) if upstream.error is not None else None,
+            "stderr": [upstream.messages.clean(line)[:MAX_LINE] for line in last_words[-SHOWN_LINES:]],
+            "incomplete": [printable(text) for text in upstream.incomplete],
+        }
+
+
+log = logging.getLogger("mcp_hub")
+
+VARIABLE: Final = "MCP_HUB_RUNTIME_DIR"
+AT_ONCE: Final = 8
+WRITE_WAIT: Final = 5.0
+"""Seconds that a client has to read the answer."""
+READ_WAIT: Final = 5.0
+MAX_SIZE: Final = 16 * 1024 * 1024
+MAX_PATH: Final = 100
+"""Bytes of the path of a socket; the systems allow 104 to 108."""
+
+
+def runtime_directory() -> Path:
+    """Returns the directory of this user's sockets: `$MCP_HUB_RUNTIME_DIR`, else the system's runtime directory."""
+    import platformdirs
+
+    if named := os.environ.get(VARIABLE):
+        path = Path(named)
+    elif sys.platform == "linux" and not os.environ.get("XDG_RUNTIME_DIR"):
+        path = Path(platformdirs.user_cache_dir("mcp-hub", appauthor=False)) / "run"
+    else:
+        path = Path(platformdirs.user_runtime_dir("mcp-hub", appauthor=False))
+    if len(os.fsencode(path)) > MAX_PATH - 20:
+        digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
+        path = Path(tempfile.gettempdir()) / f"mcp-hub-{digest}"
+    return path
+
+
+@contextlib.asynccontextmanager
+async def status_server(facts: Callable[[], Json]) -> AsyncIterator[None]:
+    """Answers status requests on a local socket while the block runs.
+
+    If the socket cannot be opened, a warning is logged and it is tried again.
+    """
+    opened: list[tuple[Path, asyncio.Server]] = []
+
+    async def open_socket() -> None:
+        path = _private(runtime_directory()) / f"{os.getpid()}.sock"
+        path.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(_StatusResponder(facts).told, path, backlog=AT_ONCE)
+        opened.append((path, server))
+        path.chmod(0o600)
+
+    attempts = PendingWrites()
+    if hasattr(asyncio, "start_unix_server"):
+        try:
+            await open_socket()
+        except (OSError, ValueError):
+            attempts.put("opening the socket on which `mcp-hub status` finds this hub", open_socket)
+    try:
+        yield
+    finally:
+        attempts.cancel()
+        for path, server in opened:
+            server.close()
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _private(runtime_directory: Path) -> Path:
+    """Returns the directory, created if missing. Raises ValueError if another user could write to it."""
+    runtime_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = runtime_directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ValueError(f"{runtime_directory} is not a directory of yours alone; delete it, or chmod 700 it")
+    return runtime_directory
+
+
+class _StatusResponder:
+    def __init__(self, facts: Callable[[], Json]) -> None:
+        self._facts = facts
+        self._open = 0
+
+    async def told(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open <= AT_ONCE:
+                writer.write(json.dumps(self._facts()).encode())
+                async with asyncio.timeout(WRITE_WAIT):
+                    await writer.drain()
+                    writer.write_eof()
+                    await reader.read(1)
+        except (OSError, TimeoutError):
+            pass
+        except Exception:
+            log.exception("the status could not be reported")
+        finally:
+            self._open -= 1
+            writer.close()
+
+
+def running_hubs() -> Iterator[Json]:
+    """Yields the facts of every running hub of this user, in the order they started. Removes sockets of dead ones."""
+    found = runtime_directory()
+    try:
+        paths = sorted(_private(found).glob("*.sock"), key=lambda path: path.lstat().st_mtime_ns)
+    except (OSError, ValueError):
+        return
+    for path in paths:
+        facts = _facts_at(path)
+        if facts is not None:
+            yield facts
+
+
+def _facts_at(path: Path) -> Json | None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(READ_WAIT)
+        try:
+            asking.connect(str(path))
+            data = bytearray()
+            while len(data) < MAX_SIZE and (chunk := asking.recv(65536)):
+                data += chunk
+            facts = json.loads(data)
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)  # left over from a hub that was killed
+            return None
+        except (OSError, ValueError):
+            return {"pid": int(path.stem) if path.stem.isdigit() else None, "problem": "it does not answer"}
+    return facts if isinstance(facts, dict) else None

@@ -1,0 +1,132 @@
+"""Internal servers that no client sees: one fetches pages for the fallback, one runs the user's post-processors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mcp_hub.config.extras import missing
+from mcp_hub.config.models import Config, Server
+from mcp_hub.errors import GuardBlocked, ServerUnavailable, ToolFailed
+from mcp_hub.policy.long_results import without_lone_surrogates
+from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.frames import encode
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security import address_rules
+from mcp_hub.upstream.upstream import Upstream
+
+Json = dict[str, Any]
+
+WEB: Final = "mcp-hub web"
+FUNCTIONS: Final = "mcp-hub functions"
+SCRAPE: Final = "scrape_website"
+MAX_ARGUMENTS: Final = 63 * 1024 * 1024
+"""Bytes of arguments of a function; its process reads lines of at most 64 MiB."""
+
+
+def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
+    """Returns the environment variables that configure the process of a built-in server."""
+    from mcp_hub.policy.guard import url_rules
+    from mcp_hub.servers.builtin.settings import VARIABLE, Settings, native_to_environ
+
+    if server.builtin == "skills":
+        return {}
+    if server.native is not None:
+        return native_to_environ(server.native.get_secret_value())
+    if server.builtin not in ("web", "browser"):
+        roots = tuple((root.at, str(root.path), root.mode) for root in server.roots)
+        settings = Settings(policy=server.policy, roots=roots)
+    else:
+        web = config.web
+        settings = Settings(
+            url_rules=url_rules(config.guard),
+            address_rules=address_rules.AddressRules(web.allow_addresses),
+            max_bytes=web.max_bytes,
+            timeout=web.timeout,
+            max_memory=web.max_memory,
+            docintel_endpoint=web.docintel_endpoint,
+            javascript=web.javascript,
+            profile=None if server.profile is None else str(server.profile),
+            headless=server.headless,
+            executable=None if server.executable is None else str(server.executable),
+        )
+    return {VARIABLE: json.dumps(settings.to_json())}
+
+
+class InternalServers:
+    """Starts each internal server when it is first needed. `connect(server)` makes an upstream without starting it."""
+
+    def __init__(
+        self, config: Config, upstreams: Mapping[str, Upstream], connect: Callable[[Server], Upstream]
+    ) -> None:
+        self._config = config
+        self._connect = connect
+        self._running: dict[str, Upstream] = {}
+        listed = (u for u in upstreams.values() if u.server.builtin == "web" and u.server.enabled)
+        if (web := next(listed, None)) is not None:
+            self._running[WEB] = web
+
+    async def scrape(self, url: str, seconds: float) -> Json:
+        """Returns a page as the result of `scrape_website`. Raises CallError, and TimeoutError after `seconds`."""
+        if WEB not in self._running and (lacking := missing("web")) is not None:
+            raise ServerUnavailable(lacking)
+        server = Server(id=WEB, transport="stdio", builtin="web", namespace="", keep_catalog=False)
+        async with asyncio.timeout(seconds):
+            result = await self._ask(server, SCRAPE, {"url": url})
+        if not result.get("isError"):
+            return result
+        text, code, rule = _said(result)
+        # A refused address is a failure like any other; a refused URL is the answer to the caller.
+        raise GuardBlocked(text) if code == "guard_blocked" and rule != address_rules.RULE else ToolFailed(text)
+
+    async def run_function(self, function: str, call: Json, result: Json, options: Json) -> Json | None:
+        """Returns what `module:function` makes of a result, None for no change. Raises CallError and ProtocolError."""
+        arguments = without_lone_surrogates({"call": call, "result": result, "options": options})
+        if len(encode(arguments)) > MAX_ARGUMENTS:
+            raise ToolFailed(f"the call and its result are longer than {MAX_ARGUMENTS:,} bytes")
+        answer = await self._ask(self._functions(), function, arguments)
+        if answer.get("isError"):
+            raise ToolFailed(_said(answer)[0])
+        structured = answer.get("structuredContent")
+        replaced = structured.get("result", False) if isinstance(structured, dict) else False
+        if replaced is not None and not isinstance(replaced, dict):
+            raise ToolFailed("its process answered something else than a result")
+        return replaced
+
+    def _functions(self) -> Server:
+        servers = self._config.servers
+        steps = [step for server in servers for step in server.postprocess]
+        steps += [step for server in servers for rules in server.tools.values() for step in rules.postprocess]
+        names = sorted({step.step for step in steps if ":" in step.step})
+        places = [self._config.path.parent] if self._config.path is not None else []
+        places += [server.tools_dir for server in servers if server.tools_dir is not None]
+        args = ["-P", "-m", "mcp_hub.servers.local.postprocess", *(f"--path={place}" for place in places), *names]
+        return Server(
+            id=FUNCTIONS, transport="stdio", command=sys.executable, args=tuple(args), namespace="", keep_catalog=False
+        )
+
+    async def _ask(self, server: Server, tool: str, arguments: Json) -> Json:
+        upstream = self._running.get(server.id)
+        if upstream is None:
+            upstream = self._running[server.id] = self._connect(server)
+            upstream.start()
+        answered = await upstream.request(TOOLS.act_method, {"name": tool, "arguments": arguments})
+        return eras.result_for("handshake", answered.era, TOOLS.act_method, answered.result)
+
+    async def close(self) -> None:
+        """Stops the servers that were started here; a listed one belongs to the hub."""
+        hidden = [upstream for id, upstream in self._running.items() if upstream.server.id == id]
+        await asyncio.gather(*(upstream.stop() for upstream in hidden), return_exceptions=True)
+
+
+def _said(result: Json) -> tuple[str, str, str]:
+    """(text, code, rule) of an error result."""
+    content = result.get("content")
+    texts = [str(block.get("text", "")) for block in content if isinstance(block, dict)] if content else []
+    meta = result.get("_meta")
+    facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
+    known = facts if isinstance(facts, dict) else {}
+    return "\n".join(texts), str(known.get("code", "")), str(known.get("rule", ""))

@@ -1,0 +1,263 @@
+"""The engine in the loop of a portal: started with the first request, changed while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp_hub.catalog.merge import Route
+from mcp_hub.config.models import Config
+from mcp_hub.errors import INVALID_PARAMS, CallError, DeadlineExceeded, HubError, UnknownName
+from mcp_hub.hub.engine import Engine
+from mcp_hub.library.portal import keep
+from mcp_hub.observability.call_metrics import IMetricsCollector
+from mcp_hub.observability.records import RecordWriter
+from mcp_hub.policy import Call
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.frames import encode
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.servers.local.in_process import DIRECT, DirectCall, FunctionServer
+from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+from mcp_hub.upstream.upstream import Upstream
+from mcp_hub.version import VERSION
+
+Json = dict[str, Any]
+
+calls: Final = logging.getLogger("mcp_hub.calls")
+"""A record of every call, at INFO."""
+
+_ENVELOPE: Final = Envelope(client_info={"name": "mcp-hub library", "version": VERSION})
+
+
+@dataclass(frozen=True)
+class ToolCard:
+    """A tool as the hub lists it. `name` is its server's, `exposed` what clients call it by."""
+
+    server: str
+    name: str
+    exposed: str
+    definition: Json
+    """As in `tools/list`; not to be changed."""
+
+    @property
+    def description(self) -> str:
+        """What the model reads of it."""
+        return str(self.definition.get("description") or "")
+
+    @property
+    def schema(self) -> Json:
+        """Of its arguments."""
+        found = self.definition.get("inputSchema")
+        return found if isinstance(found, dict) else {"type": "object", "properties": {}}
+
+
+@dataclass(frozen=True)
+class ServerTools:
+    """The tools of one server, or the error for which it is not there."""
+
+    server: str
+    tools: tuple[ToolCard, ...]
+    error: CallError | None = None
+    blacklisted: tuple[str, ...] = ()
+    """Names of tools it has that the blacklist hides."""
+
+
+@dataclass(frozen=True)
+class CallOutcome:
+    """The outcome of one call: `error`, or else `result`."""
+
+    call: Call | None
+    """What the rules noted; None where it did not get as far."""
+    result: Json | None
+    error: Exception | None
+    value: Any = None
+    """Of a function of this program, what it returned itself."""
+    direct: bool = False
+    """Whether `value` is the result."""
+    raised: BaseException | None = None
+    """By a function of this program."""
+
+
+class EngineHost:
+    """Hosts the engine in the portal's loop, where everything but `config` and `functions` is to be used."""
+
+    def __init__(
+        self, config: Config, collectors: Sequence[IMetricsCollector] = (), tracer_provider: Any = None
+    ) -> None:
+        self.config = config
+        self._collectors = tuple(collectors)
+        self._tracer_provider = tracer_provider
+        self.functions = FunctionServer()
+        self._hub: Engine | None = None
+        self._records: RecordWriter | None = None
+        self._changing = asyncio.Lock()
+
+    async def hub(self) -> Engine:
+        """The hub, started if it is not running. Raises ConfigError."""
+        if self._hub is None:
+            async with self._changing:
+                if self._hub is None:
+                    self._hub = await self._started()
+        return self._hub
+
+    async def _started(self) -> Engine:
+        log = self.config.call_log
+        if log.enabled and log.file is not None:
+            self._records = RecordWriter(log.file, stderr=False)
+        kept = CatalogCache(self.config.cache_dir or default_directory()) if self.config.path is not None else None
+        hub = Engine(
+            self.config,
+            kept=kept,
+            record=self._record if log.enabled else None,
+            collectors=self._collectors,
+            tracer_provider=self._tracer_provider,
+            functions=lambda server: self.functions.link(),
+        )
+        return await hub.__aenter__()
+
+    def _record(self, record: Json) -> None:
+        if self._records is not None:
+            self._records.write(record)
+        if calls.isEnabledFor(logging.INFO):
+            calls.info("%s", encode(record).decode())
+
+    async def change(self, edit: Callable[[Config], Config]) -> None:
+        """Go over to another configuration. Raises ConfigError; then nothing has changed."""
+        async with self._changing:
+            config = edit(self.config)
+            if self._hub is not None:
+                await self._hub.renew(config)
+            self.config = config
+
+    async def functions_changed(self, id: str) -> None:
+        """List the functions of this program again, if the hub runs."""
+        upstream = self._hub.upstreams.get(id) if self._hub is not None else None
+        if upstream is not None:
+            with contextlib.suppress(HubError):
+                await upstream.connected()
+            await upstream.list_store.refresh_now({TOOLS})
+
+    async def close(self) -> None:
+        """Stop every server. Never raises."""
+        if self._hub is not None:
+            await self._hub.close()
+        self.functions.close()
+        if self._records is not None:
+            self._records.close()  # bounded; nothing else runs here any more, and at the program's end no thread begins
+
+    def begin_anew(self) -> None:
+        """Starts over after a fork: everything that runs belongs to the parent process."""
+        keep((self._hub, self._records))
+        self._hub = self._records = None
+        self._changing = asyncio.Lock()
+        self.functions.begin_anew()
+
+    # --- lists and calls ---------------------------------------------------------------------------------------
+
+    async def listed(self, server: str | None = None) -> list[ServerTools]:
+        """The tools of every server, or of one, in the order of the configuration, once all have been tried."""
+        hub = await self.hub()
+        wanted = [u for id, u in hub.upstreams.items() if server in (None, id) and _is_meant(u)]
+        errors = await asyncio.gather(*(_reached(upstream) for upstream in wanted))
+        await hub.catalogs.settled()
+        catalog = hub.catalogs.of(None)
+        cards: dict[str, list[ToolCard]] = {upstream.server.id: [] for upstream in wanted}
+        for exposed in catalog.names(TOOLS):
+            route, definition = catalog.resolve(TOOLS, exposed), catalog.entry(TOOLS, exposed)
+            if route is not None and definition is not None and route.upstream in cards:
+                cards[route.upstream].append(ToolCard(route.upstream, route.name, exposed, definition))
+        return [
+            ServerTools(
+                upstream.server.id,
+                tuple(cards[upstream.server.id]) if error is None else (),
+                error,
+                tuple(_blacklisted(hub, upstream)),
+            )
+            for upstream, error in zip(wanted, errors, strict=True)
+        ]
+
+    async def act(
+        self,
+        server: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: Callable[[Json], None] | None = None,
+        direct: DirectCall | None = None,
+        preset: Mapping[str, Any] | None = None,
+    ) -> CallOutcome:
+        """One call, as any client's. Raises nothing but what ends the hub itself: the outcome has the error.
+
+        `preset` are arguments of whoever has registered the tool.
+        """
+        call: Call | None = None
+        try:
+            hub = await self.hub()
+            route, exposed = await self._route(hub, server, tool)
+            params: Json = {"name": tool, "arguments": dict(arguments)}
+            call = Call(TOOLS.act_method, exposed, route, params, "handshake", _ENVELOPE, on_progress=on_progress)
+            call.preset = preset
+            if direct is None or hub.upstreams[server].server.functions is None:
+                return CallOutcome(call, await hub.act(call), None)
+            with self.functions.called(direct) as key:
+                params["_meta"] = {DIRECT: key}
+                result = await hub.act(call)
+            same = direct.result is not None and _said(result) == _said(direct.result)
+            return CallOutcome(call, result, None, direct.value if same else None, same, direct.error)
+        except (HubError, TimeoutError) as error:
+            return CallOutcome(call, None, error)
+
+    async def _route(self, hub: Engine, server: str, tool: str) -> tuple[Route, str]:
+        """Raises UnknownName, the same for absent, hidden and refused, and CallError for a server that is not there."""
+        upstream = hub.upstreams.get(server)
+        if upstream is None:
+            raise UnknownName(INVALID_PARAMS, f"Unknown server: {server}")
+        route = Route(server, TOOLS, tool)
+        exposed = hub.catalog.exposed(route)
+        if exposed is None:
+            limit = upstream.server.deadlines.call
+            try:
+                async with asyncio.timeout(limit):
+                    await upstream.connected()
+            except TimeoutError:
+                text = f"{server!r} was not there within {limit:g} s (setting: servers.{server}.deadlines.call)."
+                raise DeadlineExceeded(text, server=server, executed=False) from None
+            await hub.catalogs.settled()
+            exposed = hub.catalog.exposed(route)
+        if exposed is None:
+            hub.missed(TOOLS, f"{server}/{tool}", "handshake", None, _ENVELOPE)
+            raise UnknownName(INVALID_PARAMS, f"Unknown tool: {tool}")
+        return route, exposed
+
+    async def why_hidden(self, server: str, tool: str) -> str | None:
+        """The rule that keeps a tool from being reached, for the user of the hub."""
+        hub = await self.hub()
+        return hub.rules.access.why(Route(server, TOOLS, tool)) if server in hub.upstreams else None
+
+
+def _is_meant(upstream: Upstream) -> bool:
+    """Whether it is meant to run: a server that the user has switched off is not missing."""
+    return upstream.server.enabled or upstream.server.disabled_reason is not None
+
+
+def _blacklisted(hub: Engine, upstream: Upstream) -> Iterator[str]:
+    for tool in upstream.lists.items.get(TOOLS, ()):
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if isinstance(name, str) and hub.rules.access.why(Route(upstream.server.id, TOOLS, name)) == "blacklist":
+            yield name
+
+
+async def _reached(upstream: Upstream) -> CallError | None:
+    try:
+        await upstream.connected()
+    except CallError as error:
+        return error
+    return None
+
+
+def _said(result: Json) -> tuple[Any, ...]:
+    return result.get("content"), result.get("structuredContent"), bool(result.get("isError"))

@@ -1,0 +1,135 @@
+"""Servers and functions that a program adds: as configuration entries, and the configuration with them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mcp_hub.config import config_of
+from mcp_hub.config.field_types import SecretStr
+from mcp_hub.config.models import Config, Server
+from mcp_hub.errors import ConfigError
+from mcp_hub.security.redaction import MIN_SECRET
+
+FUNCTIONS: Final = "local"
+"""Id of the server whose tools are functions of the program; with underscores behind it where there is one already."""
+
+
+def make_server(name: str, entry: Mapping[str, Any] | Server, literal: bool) -> Server:
+    if isinstance(entry, Server):
+        return entry
+    return config_of({"servers": {name: dict(entry)}}, literal=literal).servers[0]
+
+
+def with_server(server: Server, config: Config) -> Config:
+    if any(known.id == server.id for known in config.servers):
+        raise ConfigError(f"there is a server {server.id!r} already; remove it first or choose another name")
+    return config.model_copy(update={"servers": (*config.servers, server)})
+
+
+def without_server(name: str, config: Config) -> Config:
+    left = tuple(server for server in config.servers if server.id != name)
+    if len(left) == len(config.servers):
+        known = ", ".join(server.id for server in config.servers) or "none"
+        raise ConfigError(f"there is no server {name!r}; there are: {known}")
+    return config.model_copy(update={"servers": left})
+
+
+def with_functions(secrets: tuple[SecretStr, ...] | None, config: Config) -> Config:
+    """With a server of functions that has these secrets; None: those it has."""
+    known = next((server for server in config.servers if server.functions is not None), None)
+    if known is not None:
+        return config if secrets in (None, known.secrets) else with_secrets(config, known.id, secrets or ())
+    id = FUNCTIONS
+    while any(server.id == id for server in config.servers):
+        id += "_"
+    server = Server(id=id, transport="stdio", functions=id, namespace="", era="handshake", keep_catalog=False)
+    return with_server(server.model_copy(update={"secrets": secrets or ()}), config)
+
+
+def with_functions_of(before: Config, config: Config) -> Config:
+    former = next((server for server in before.servers if server.functions), None)
+    return config if former is None else with_functions(former.secrets, config)
+
+
+def secrets_among(texts: Iterable[str]) -> tuple[SecretStr, ...]:
+    """Those that are long enough to be looked for, each once."""
+    return tuple(SecretStr(text) for text in dict.fromkeys(texts) if len(text) >= MIN_SECRET)
+
+
+def with_secrets(config: Config, server: str, secrets: tuple[SecretStr, ...]) -> Config:
+    """The configuration with these secrets of one of its servers in the place of those it had."""
+    changed = [one.model_copy(update={"secrets": secrets}) if one.id == server else one for one in config.servers]
+    return config.model_copy(update={"servers": tuple(changed)})
+
+
+Json = dict[str, Any]
+
+PLAYWRIGHT: Final = "playwright"
+"""The name of the server that MiroFlow drives a browser by."""
+_SCRIPTS: Final = {".py": sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
+_TAKEN: Final = (
+    "a URL, the path of a .py or .js script, {'mcpServers': {...}}, StdioServerParameters, or a client transport with "
+    "a url or a command"
+)
+
+
+def entries_of(transport: Any, headers: Mapping[str, str] | None = None) -> dict[str, tuple[Json, bool]]:
+    """{name: (entry, whether it is meant literally)}; the name is "" where the transport has none.
+
+    `headers` are sent to every server with a URL. Raises TypeError for what is no transport, ValueError for a script
+    that is not there.
+    """
+    found = _entries(transport)
+    for entry, _ in found.values():
+        if headers and "url" in entry:
+            entry["headers"] = {**(entry.get("headers") or {}), **headers}
+    return found
+
+
+def _entries(transport: Any) -> dict[str, tuple[Json, bool]]:
+    if isinstance(transport, Mapping):
+        servers = transport.get("mcpServers", transport.get("servers"))
+        if isinstance(servers, Mapping) and servers:
+            return {str(name): (dict(entry), False) for name, entry in servers.items()}
+        if "url" in transport or "command" in transport:
+            return {"": (dict(transport), False)}
+        raise TypeError(f"a configuration for use_mcp has 'mcpServers'; transports are: {_TAKEN}")
+    if isinstance(transport, str | Path) and not str(transport).startswith(("http://", "https://")):
+        path = Path(transport).expanduser()
+        if path.suffix not in _SCRIPTS:
+            raise TypeError(f"{str(transport)!r} is no transport; transports are: {_TAKEN}")
+        if not path.is_file():
+            raise ValueError(f"there is no script {path}")
+        return {"": ({"command": _SCRIPTS[path.suffix], "args": [str(path.resolve())]}, True)}
+    url = getattr(transport, "url", None)
+    if url is not None and not isinstance(transport, str):
+        kind = "sse" if "sse" in type(transport).__name__.lower() else "http"
+        headers = {str(key): str(value) for key, value in (getattr(transport, "headers", None) or {}).items()}
+        return {"": ({"url": str(url), "transport": kind, "headers": headers}, True)}
+    try:
+        return {"": entry_of("use_mcp", transport)}
+    except TypeError:
+        raise TypeError(f"{type(transport).__name__} is no transport; transports are: {_TAKEN}") from None
+
+
+def entry_of(name: str, params: Any) -> tuple[Json, bool]:
+    """(the entry that `params` mean, whether it is meant literally).
+
+    They are `StdioServerParameters` of any version of the SDK, an http(s) URL, or what an entry in a file may be.
+    Raises TypeError for anything else.
+    """
+    if isinstance(params, str) and params.startswith(("http://", "https://")):
+        return {"url": params}, True
+    if isinstance(params, Mapping):
+        return dict(params), False
+    command = getattr(params, "command", None)
+    if isinstance(command, str):
+        entry: Json = {"command": command, "args": list(getattr(params, "args", None) or ())}
+        entry["env"] = {key: str(value) for key, value in (getattr(params, "env", None) or {}).items()}
+        if (cwd := getattr(params, "cwd", None)) is not None:
+            entry["cwd"] = str(cwd)
+        return entry, True
+    raise TypeError(f"Unknown server params type for {name}: {type(params)}")

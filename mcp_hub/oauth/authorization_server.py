@@ -1,0 +1,202 @@
+"""Sends requests to addresses that a server has named: metadata, registration, tokens. Uses httpx2, as the SDK does.
+
+A server must not lead the hub to where the server itself could not go: URLs are HTTPS, or on this machine if the
+server is; addresses are public if the server's is. What was checked is what is dialled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import httpx2
+
+from mcp_hub.config.credentials import is_loopback
+from mcp_hub.oauth.token_store import SignInError, TokenUnavailable
+from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.trust import trusted_certificates
+from mcp_hub.text import printable
+
+MAX_BODY: Final = 256 * 1024
+"""Bytes of one answer; metadata and tokens have a few thousand."""
+RESOLVE_WAIT: Final = 10.0
+STEP_WAIT: Final = 10.0
+"""Seconds to connect, and between two pieces of an answer."""
+MAX_ADDRESSES: Final = 4
+"""Addresses of one host that are tried."""
+_PUBLIC: Final = AddressRules()
+
+
+class CheckedTransport(httpx2.AsyncBaseTransport):
+    """Sends requests to allowed addresses only. `allow` adds addresses, as `web.allow_addresses` does.
+
+    Raises SignInError for a refused address, TokenUnavailable for one that does not answer.
+    """
+
+    def __init__(self, server_url: str, allow: Sequence[str], tls: ssl.SSLContext) -> None:
+        self._server = httpx2.URL(server_url)
+        self._allowed = AddressRules(tuple(allow))
+        # No connection is kept: one that is checked for a name must not serve another name of the same address.
+        self._inner = httpx2.AsyncHTTPTransport(
+            verify=tls,
+            trust_env=False,
+            limits=httpx2.Limits(max_connections=8, max_keepalive_connections=0),
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Sends a request and returns the answer with its whole body."""
+        check_url(str(self._server), str(request.url))
+        host = request.url.host
+        failure: Exception | None = None
+        for address in (await self._addresses(request.url))[:MAX_ADDRESSES]:
+            dialled = httpx2.Request(
+                request.method,
+                request.url.copy_with(host=address),
+                headers=request.headers,
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": host},
+            )
+            try:
+                return await _whole(await self._inner.handle_async_request(dialled))
+            except httpx2.ConnectError as error:
+                failure = error
+            except httpx2.HTTPError as error:
+                raise TokenUnavailable(f"{_shown(request.url)} failed: {type(error).__name__}") from None
+        raise TokenUnavailable(f"{_shown(request.url)} cannot be reached") from failure
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        await self._inner.aclose()
+
+    async def _addresses(self, url: httpx2.URL) -> list[str]:
+        """The addresses of a URL's host, after all of them were checked."""
+        found = await _resolved(url)
+        if _origin(url) == _origin(self._server) or is_loopback(self._server.host):
+            return found  # the user has named it, or the server runs on this machine and reaches everything itself
+        port = url.port or (443 if url.scheme == "https" else 80)
+        own = await _resolved(self._server)
+        if any(_PUBLIC.refused("", address, 0) is not None for address in own):
+            # A server on a private network may name private addresses, but not this machine.
+            if any(_is_loopback(address) for address in found) and self._refused(url.host, found, port):
+                raise SignInError(f"{_shown(url)} leads to this machine, but the server runs elsewhere")
+            return found
+        if (why := self._refused(url.host, found, port)) is not None:
+            raise SignInError(f"{_shown(url)} is not allowed: {why}")
+        return found
+
+    def _refused(self, host: str, addresses: Sequence[str], port: int) -> str | None:
+        return next((why for one in addresses if (why := self._allowed.refused(host, one, port)) is not None), None)
+
+
+class AuthorizationServer:
+    """Sends the requests of a sign-in and remembers the last answer. `allow` is as for CheckedTransport."""
+
+    def __init__(self, server_url: str, allow: Sequence[str] = ()) -> None:
+        self._url = server_url
+        self._allow = allow
+        self.status: int | None = None
+        """HTTP status of the last answer."""
+        self.error = ""
+        """The error code of the last answer (RFC 6749)."""
+
+    @property
+    def last(self) -> str:
+        """The last answer in words, for an error message."""
+        return f"HTTP {self.status}{': ' + self.error if self.error else ''}"
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[httpx2.AsyncClient]:
+        """Opens an HTTP client to `send` with."""
+        tls = await asyncio.to_thread(trusted_certificates)
+        async with httpx2.AsyncClient(
+            transport=CheckedTransport(self._url, self._allow, tls),
+            timeout=STEP_WAIT,
+            headers={"Accept-Encoding": "identity", "User-Agent": "mcp-hub"},
+            follow_redirects=False,
+            trust_env=False,
+        ) as http:
+            yield http
+
+    async def send(self, http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+        """Sends one request and returns its answer. Raises SignInError, TokenUnavailable, and what httpx2 raises."""
+        request.headers.setdefault("Accept", "application/json")
+        request.headers["Accept-Encoding"] = "identity"
+        response = await http.send(request)
+        self.status, self.error = response.status_code, ""
+        try:
+            said = response.json() if response.status_code >= 400 else None
+        except (ValueError, RecursionError):
+            said = None
+        if isinstance(said, dict):
+            self.error = error_code(said.get("error"))
+        return response
+
+
+def error_code(said: Any) -> str:
+    """Returns an error code of RFC 6749, safe to show."""
+    return printable(said, 60) if isinstance(said, str) and said else "no reason given"
+
+
+def check_url(server_url: str, url: str) -> None:
+    """Checks a URL that a server has named.
+
+    Raises:
+        SignInError: nothing may be sent to it, and it must not be opened.
+    """
+    try:
+        server, named = httpx2.URL(server_url), httpx2.URL(url)
+    except (httpx2.InvalidURL, ValueError):
+        raise SignInError("the server names an invalid URL") from None
+    if not url.isascii() or any(char in url for char in " \"'<>\\^`{|}") or not url.isprintable() or named.userinfo:
+        raise SignInError(f"the server names a URL with characters that are not allowed: {_shown(named)}")
+    own = is_loopback(server.host) and is_loopback(named.host)
+    if named.scheme == "https" and named.host:
+        return
+    if named.scheme == "http" and (own or _origin(named) == _origin(server)):
+        return
+    raise SignInError(f"the server names {_shown(named)}, which is not https://")
+
+
+async def _resolved(url: httpx2.URL) -> list[str]:
+    try:
+        async with asyncio.timeout(RESOLVE_WAIT):
+            found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or 443, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError, UnicodeError):
+        raise TokenUnavailable(f"cannot find the host of {_shown(url)}") from None
+    return list(dict.fromkeys(str(one[4][0]) for one in found))
+
+
+async def _whole(response: httpx2.Response) -> httpx2.Response:
+    """The answer with its body read: at most `MAX_BODY` bytes, and not compressed."""
+    body = b""
+    try:
+        if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
+            raise TokenUnavailable("the authorization server compresses its answers, which was not requested")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        async for chunk in response.stream:
+            body += chunk
+            if len(body) > MAX_BODY:
+                raise TokenUnavailable(f"the authorization server answers with more than {MAX_BODY:,} bytes")
+    finally:
+        await response.aclose()
+    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _OF_THE_HOP]
+    return httpx2.Response(response.status_code, headers=headers, content=body)
+
+
+_OF_THE_HOP: Final = frozenset({b"transfer-encoding", b"content-length", b"content-encoding"})
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _is_loopback(address: str) -> bool:
+    return is_loopback(address.partition("%")[0])
+
+
+def _shown(url: httpx2.URL) -> str:
+    return printable(str(url.copy_with(userinfo=b"", query=None, fragment=None)), 200)

@@ -1,0 +1,319 @@
+"""Gets tokens: the SDK's OAuth client decides what to request next, and this module sends it where it is allowed.
+
+Everything here imports the SDK, which takes half a second: import it only where a token has to be got.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, BaseModel, ValidationError
+
+from mcp_hub.config.credentials import OAuthSettings
+from mcp_hub.config.models import Server
+from mcp_hub.oauth.authorization_server import AuthorizationServer, check_url, error_code
+from mcp_hub.oauth.token_store import Json, SignIn, SignInError, TokenUnavailable
+from mcp_hub.security.redaction import LEARNED, Redactor
+from mcp_hub.text import printable
+from mcp_hub.transport.link import Challenge
+
+MAX_TOKEN: Final = 16 * 1024
+"""Characters of a token; no server accepts longer headers."""
+MAX_STEPS: Final = 32
+"""Requests of one sign-in; the longest one takes about ten."""
+SHOWN: Final = 200
+
+# It logs tracebacks of what is told to the user in words, with bodies that may have secrets in them.
+logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
+
+
+class SignInUser(Protocol):
+    """The user who signs in, and the address to which the browser returns."""
+
+    redirect_uri: str
+
+    async def comes_back(self, url: str, state: str) -> dict[str, str]:
+        """Shows the URL and returns the parameters with which the browser returns. Raises SignInError."""
+
+
+@dataclass
+class _Memory:
+    """The SDK's storage during one flow."""
+
+    tokens: OAuthToken | None = None
+    client: OAuthClientInformationFull | None = None
+    got: bool = False
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        LEARNED.learn(tokens.access_token, tokens.refresh_token)
+        self.tokens, self.got = tokens, True
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        LEARNED.learn(client_info.client_secret)
+        self.client = client_info
+
+
+class TokenFlow:
+    """One flow to get or renew the tokens of one server. `allow` adds addresses, as `web.allow_addresses` does."""
+
+    def __init__(self, server: Server, allow: Sequence[str] = (), user: SignInUser | None = None) -> None:
+        assert server.url is not None
+        assert server.oauth is not None
+        self._server = server
+        self._url = server.url
+        self._oauth: OAuthSettings = server.oauth
+        self._user = user
+        self._asked = AuthorizationServer(self._url, allow)
+
+    async def refresh(self, before: SignIn) -> SignIn:
+        """Renews tokens by the refresh token.
+
+        Raises:
+            SignInError: the authorization server refused to.
+            TokenUnavailable: it cannot be done at the moment.
+        """
+        memory = _Memory(_model(OAuthToken, before.tokens), _model(OAuthClientInformationFull, before.client))
+        if memory.tokens is None or memory.client is None:
+            raise SignInError("the stored sign-in is incomplete")
+        provider = self._provider(memory, before)
+        provider.context.token_expiry_time = 1.0
+        await self._drive(provider, None)
+        if memory.got:
+            return self._signed_in(provider, memory)
+        if self._asked.status in range(400, 500) and self._asked.status not in (408, 429):
+            raise SignInError(f"it could not be renewed ({self._asked.last})")
+        raise TokenUnavailable(f"the authorization server does not renew it ({self._asked.last})")
+
+    async def sign_in(self, challenge: Challenge, before: SignIn | None) -> SignIn:
+        """Signs in from the beginning, as the server's challenge asks.
+
+        Raises:
+            SignInError: the authorization server or the user refused.
+            TokenUnavailable: it cannot be done at the moment.
+        """
+        memory = _Memory(client=self._client(before))
+        more = challenge.status == 403 and before is not None
+        if more and before is not None:
+            memory.tokens = _model(OAuthToken, before.tokens)
+        provider = self._provider(memory, before if more else None)
+        await self._drive(provider, self._challenge(challenge))
+        if not memory.got:
+            raise TokenUnavailable(f"the authorization server gave no token ({self._asked.last})")
+        return self._signed_in(provider, memory)
+
+    async def revoke(self, signed_in: SignIn) -> bool:
+        """Revokes the tokens at the authorization server (RFC 7009); returns False if it has no way to."""
+        metadata = _model(OAuthMetadata, signed_in.metadata)
+        client = _model(OAuthClientInformationFull, signed_in.client)
+        token = signed_in.refresh_token or signed_in.access_token
+        if metadata is None or client is None or metadata.revocation_endpoint is None or token is None:
+            return False
+        provider = self._provider(_Memory(client=client), signed_in)
+        provider.context.client_info = client
+        data, headers = provider.context.prepare_token_auth({"token": token, "client_id": client.client_id}, {})
+        async with self._asked.open() as http:
+            endpoint = str(metadata.revocation_endpoint)
+            response = await self._asked.send(http, http.build_request("POST", endpoint, data=data, headers=headers))
+        return response.status_code == 200
+
+    # --- the SDK's provider ------------------------------------------------------------------------------------
+
+    def _provider(self, memory: _Memory, before: SignIn | None) -> OAuthClientProvider:
+        oauth = self._oauth
+        provider = self._own() if oauth.grant == "client_credentials" else None
+        if provider is None:
+            redirect = [AnyUrl(self._user.redirect_uri)] if self._user is not None else [AnyUrl("http://127.0.0.1/")]
+            provider = OAuthClientProvider(
+                self._url,
+                OAuthClientMetadata(
+                    redirect_uris=redirect,
+                    client_name="mcp-hub",
+                    scope=" ".join(oauth.scopes) or None,
+                    token_endpoint_auth_method=oauth.token_endpoint_auth_method,
+                ),
+                memory,
+                self._show,
+                self._come_back,
+                oauth.client_metadata_url,
+            )
+        provider.context.storage = memory
+        self._context = provider.context
+        if before is not None:
+            provider.context.oauth_metadata = _model(OAuthMetadata, before.metadata)
+            provider.context.protected_resource_metadata = _model(ProtectedResourceMetadata, before.resource)
+            provider.context.auth_server_url = before.authorization_server
+        return provider
+
+    def _own(self) -> OAuthClientProvider:
+        """The provider for the hub as itself, without a user (client credentials)."""
+        oauth, scope = self._oauth, " ".join(self._oauth.scopes) or None
+        assert oauth.client_id is not None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns that no issuer is named, which is optional
+            if oauth.private_key is not None:
+                signed = SignedJWTParameters(
+                    issuer=oauth.client_id,
+                    subject=oauth.client_id,
+                    signing_key=oauth.private_key.get_secret_value(),
+                    signing_algorithm=oauth.signing_algorithm,
+                )
+                assertion = signed.create_assertion_provider()
+                return PrivateKeyJWTOAuthProvider(
+                    self._url, _Memory(), oauth.client_id, assertion, scope=scope, issuer=oauth.issuer
+                )
+            assert oauth.client_secret is not None
+            method = oauth.token_endpoint_auth_method
+            return ClientCredentialsOAuthProvider(
+                self._url, _Memory(), oauth.client_id, oauth.client_secret.get_secret_value(),
+                token_endpoint_auth_method="client_secret_basic" if method is None or method == "none" else method,
+                scope=scope, issuer=oauth.issuer,
+            )  # fmt: skip
+
+    def _client(self, before: SignIn | None) -> OAuthClientInformationFull | None:
+        """The configured client, or the one registered for the redirect address; else None."""
+        oauth = self._oauth
+        if oauth.client_id is not None:
+            secret = oauth.client_secret.get_secret_value() if oauth.client_secret is not None else None
+            return OAuthClientInformationFull(
+                client_id=oauth.client_id,
+                client_secret=secret,
+                redirect_uris=[AnyUrl(self._user.redirect_uri)] if self._user is not None else None,
+                token_endpoint_auth_method=oauth.token_endpoint_auth_method or ("none" if secret is None else None),
+                issuer=oauth.issuer,
+            )
+        known = _model(OAuthClientInformationFull, before.client) if before is not None else None
+        uris = [str(uri) for uri in known.redirect_uris or ()] if known is not None else []
+        return known if self._user is not None and self._user.redirect_uri in uris else None
+
+    def _challenge(self, said: Challenge) -> httpx2.Response:
+        """The server's challenge; configured scopes replace its own."""
+        scopes = " ".join(self._oauth.scopes) or said.field("scope")
+        if said.status == 403:
+            scopes = " ".join(dict.fromkeys([*(said.field("scope") or "").split(), *self._oauth.scopes]))
+        fields = {"error": said.field("error"), "resource_metadata": said.field("resource_metadata"), "scope": scopes}
+        parts = [f'{name}="{value}"' for name, value in fields.items() if value and value.isascii()]
+        header = f"Bearer {', '.join(parts)}".strip()
+        return httpx2.Response(said.status, headers={"WWW-Authenticate": header}, content=b"")
+
+    async def _show(self, url: str) -> None:
+        client, metadata, oauth = self._context.client_info, self._context.oauth_metadata, self._oauth
+        if client is None or (oauth.client_id is not None and client.client_id != oauth.client_id):
+            raise SignInError(f"the server names another authorization server than {oauth.issuer} (auth.issuer)")
+        if metadata is not None and "S256" not in (metadata.code_challenge_methods_supported or ()):
+            raise SignInError("the authorization server does not say that it supports PKCE (S256)")
+        if client.client_secret is not None and client.token_endpoint_auth_method is None:
+            offered = metadata.token_endpoint_auth_methods_supported if metadata is not None else None
+            ways = ("client_secret_basic", "client_secret_post", "none")
+            client.token_endpoint_auth_method = next((way for way in ways if way in (offered or ways)), ways[0])
+        check_url(self._url, url)
+        self._shown = url
+
+    async def _come_back(self) -> AuthorizationCodeResult:
+        if self._user is None:
+            raise SignInError("no user is there to sign in")
+        state = parse_qs(urlsplit(self._shown).query).get("state", [""])[0]
+        given = await self._user.comes_back(self._shown, state)
+        if "error" in given or "code" not in given:
+            said = error_code(given.get("error"))
+            raise SignInError(f"the authorization server refused ({said})")
+        return AuthorizationCodeResult(code=given["code"], state=given.get("state"), iss=given.get("iss"))
+
+    # --- sending -----------------------------------------------------------------------------------------------
+
+    async def _drive(self, provider: OAuthClientProvider, challenge: httpx2.Response | None) -> None:
+        """Runs the SDK's flow until it would send the authorized request itself."""
+        own = httpx2.Request("POST", self._url, headers={"MCP-Protocol-Version": "2025-11-25"})
+        flow = provider.async_auth_flow(own)
+        async with self._asked.open() as http:
+            try:
+                outgoing = await anext(flow)
+                for _ in range(MAX_STEPS):
+                    if outgoing is not own:
+                        response = await self._asked.send(http, outgoing)
+                    elif challenge is not None:
+                        challenge.request = own
+                        response, challenge = challenge, None
+                    else:
+                        return
+                    outgoing = await flow.asend(response)
+                raise TokenUnavailable(f"the sign-in took more than {MAX_STEPS} requests")
+            except StopAsyncIteration:
+                return
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+                raise TokenUnavailable(f"a request of the sign-in failed ({type(error).__name__})") from None
+            except (OAuthFlowError, ValidationError, ValueError) as error:
+                raise self._explained(error) from None
+            finally:
+                await flow.aclose()
+
+    def _explained(self, error: Exception) -> Exception:
+        """Makes the error for the user. Bodies of answers are left out, as they may hold secrets."""
+        if isinstance(error, ValidationError | OAuthRegistrationError):
+            what = "did not register the hub" if isinstance(error, OAuthRegistrationError) else "sent an invalid answer"
+            by_hand = "where it has to be done by hand, give client_id under auth"
+            return SignInError(f"the authorization server {what} ({self._asked.last}); {by_hand}")
+        status = self._asked.status or 0
+        if status >= 500 or status == 429:
+            return TokenUnavailable(f"the authorization server failed ({self._asked.last})")
+        if status >= 400 and self._asked.error:
+            return SignInError(f"the authorization server refused ({self._asked.last})")
+        oauth = self._oauth
+        secrets = [one.get_secret_value() for one in (oauth.client_secret, oauth.private_key) if one is not None]
+        return SignInError(printable(Redactor(secrets).text(str(error) or type(error).__name__), SHOWN))
+
+    def _signed_in(self, provider: OAuthClientProvider, memory: _Memory) -> SignIn:
+        """The sign-in to keep. Raises TokenUnavailable for a token that no header can carry."""
+        tokens, context = memory.tokens, provider.context
+        assert tokens is not None
+        token = tokens.access_token
+        if not 0 < len(token) <= MAX_TOKEN or not all("\x21" <= char <= "\x7e" for char in token):
+            raise TokenUnavailable("the authorization server gave a token that no header can carry")
+        expires = None if tokens.expires_in is None else time.time() + tokens.expires_in
+        client = context.client_info if self._oauth.grant == "authorization_code" else None
+        return SignIn(
+            tokens=_json(tokens),
+            expires_at=expires,
+            client=_json(client),
+            metadata=_json(context.oauth_metadata),
+            resource=_json(context.protected_resource_metadata),
+            authorization_server=context.auth_server_url,
+        )
+
+
+def _json(model: BaseModel | None) -> Json | None:
+    return None if model is None else model.model_dump(mode="json", exclude_none=True)
+
+
+def _model(model: type[Any], value: Json | None) -> Any:
+    """The stored value as a model; None if it is not valid any more."""
+    try:
+        return None if value is None else model.model_validate(value)
+    except ValidationError:
+        return None

@@ -1,0 +1,234 @@
+"""Sign-ins and their store: a file for each, or the system's keyring with a file that shows when it changed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.system_keyring import KeyringError, delete_secret, read_secret, write_secret
+from mcp_hub.errors import HubError
+from mcp_hub.security.private_files import PrivateDirectory
+from mcp_hub.transport.link import Challenge
+
+SERVICE: Final = "mcp-hub"
+"""The service name in the keyring."""
+MAX_SIZE: Final = 1024 * 1024
+LOCK_WAIT: Final = 35.0
+"""Seconds to wait for another process that renews the same tokens: a little more than that takes at most."""
+LOCK_LOOK: Final = 0.05
+
+Stamp = tuple[int, int, int]
+"""Modification time, inode and size: changes when a file is replaced."""
+
+
+class TokenStoreError(HubError):
+    """Tokens cannot be read or saved. `str()` is for the user."""
+
+
+def default_directory() -> Path:
+    """Returns the directory of tokens unless the configuration names another one."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("mcp-hub", appauthor=False)) / "tokens"
+
+
+def token_store_for(config: Config) -> TokenStore:
+    """Returns the store that a configuration names."""
+    return TokenStore(config.token_dir or default_directory(), in_keyring=config.token_store == "keyring")
+
+
+class TokenStore:
+    """Stores sign-ins by id, URL and client of a server, so that tokens never go to another address or client."""
+
+    def __init__(self, directory: Path, *, in_keyring: bool = False) -> None:
+        self._files = PrivateDirectory(directory)
+        self._in_keyring = in_keyring
+
+    def where(self, server: Server) -> str:
+        """Returns where a sign-in is stored, in words."""
+        return "the system's keyring" if self._in_keyring else str(self._files.directory / self._name(server))
+
+    def stamp(self, server: Server) -> Stamp | None:
+        """Returns a value that changes when another process changes the sign-in; None if there is none."""
+        try:
+            status = (self._files.directory / self._name(server)).stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino, status.st_size
+
+    def load(self, server: Server) -> SignIn | None:
+        """Loads a sign-in; None if there is none. Raises TokenStoreError."""
+        try:
+            kept = json.loads(self._files.read(self._name(server), MAX_SIZE))
+            if self._in_keyring and isinstance(kept, dict):
+                hidden = read_secret(SERVICE, self._user(server))
+                kept |= json.loads(hidden) if hidden is not None else dict.fromkeys(SECRET)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyringError) as error:
+            raise TokenStoreError(
+                f"the tokens of {server.id!r} cannot be read: {_reason(error)}; to forget them, run: mcp-hub logout"
+            ) from None
+        return SignIn.from_json(kept)
+
+    def save(self, server: Server, sign_in: SignIn) -> None:
+        """Saves a sign-in. Raises TokenStoreError."""
+        kept = sign_in.to_json()
+        try:
+            if self._in_keyring:
+                hidden = {name: kept.pop(name) for name in sorted(SECRET)}
+                write_secret(SERVICE, self._user(server), json.dumps(hidden))
+                kept["changed"] = secrets.token_hex(8)
+            self._files.make()
+            self._files.write(self._name(server), json.dumps(kept).encode())
+        except (OSError, ValueError, KeyringError) as error:
+            raise TokenStoreError(f"the tokens of {server.id!r} cannot be kept: {_reason(error)}") from None
+
+    def delete(self, server: Server) -> bool:
+        """Deletes a sign-in; returns False if there was none. Raises TokenStoreError."""
+        try:
+            if self._in_keyring:
+                delete_secret(SERVICE, self._user(server))
+            (self._files.directory / self._name(server)).unlink()
+        except FileNotFoundError:
+            return False
+        except (OSError, KeyringError) as error:
+            raise TokenStoreError(f"the tokens of {server.id!r} cannot be deleted: {_reason(error)}") from None
+        return True
+
+    @contextlib.asynccontextmanager
+    async def locked(self, server: Server) -> AsyncIterator[None]:
+        """Runs the block while no other process renews the same tokens, which would spend the refresh token twice.
+
+        Each client over stdio starts a hub of its own, so several processes are common. If nothing can be locked, or
+        the other process takes longer than `LOCK_WAIT`, the block runs all the same.
+        """
+        try:
+            import fcntl
+
+            self._files.make()
+            path = self._files.directory / f"{self._name(server)}.lock"
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except (ImportError, OSError, ValueError):
+            yield
+            return
+        try:
+            until = time.monotonic() + LOCK_WAIT
+            while time.monotonic() < until:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    await asyncio.sleep(LOCK_LOOK)
+            yield
+        finally:
+            os.close(lock)
+
+    def _name(self, server: Server) -> str:
+        return f"{_digest(server)}.json"
+
+    def _user(self, server: Server) -> str:
+        return f"{server.id} {_digest(server)[:16]}"
+
+
+def _digest(server: Server) -> str:
+    grant, client = (server.oauth.grant, server.oauth.client_id) if server.oauth is not None else ("", None)
+    return hashlib.sha256(repr((server.id, server.url, grant, client)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
+
+
+Json = dict[str, Any]
+
+FORMAT: Final = 1
+SECRET: Final = frozenset({"tokens", "client"})
+"""The members that are secret."""
+
+
+class SignInError(Exception):
+    """A token can only be got with the user's help. `str()` is for the user."""
+
+
+class TokenUnavailable(Exception):
+    """A token cannot be got at the moment, but perhaps later. `str()` is for the user."""
+
+
+class SignIn(msgspec.Struct, frozen=True):
+    """The tokens for one server, and what is needed to renew them without the user."""
+
+    tokens: Json | None = None
+    """The token response as it came."""
+    expires_at: float | None = None
+    """Seconds since the epoch; None: unknown."""
+    client: Json | None = None
+    """The OAuth client that the hub is registered as."""
+    metadata: Json | None = None
+    """The authorization server's metadata."""
+    resource: Json | None = None
+    """The protected resource's metadata."""
+    authorization_server: str | None = None
+    challenge: Challenge | None = None
+    """What the server answered when it refused the tokens; the next sign-in begins with it."""
+
+    @property
+    def access_token(self) -> str | None:
+        """The access token."""
+        return _text(self.tokens, "access_token")
+
+    @property
+    def refresh_token(self) -> str | None:
+        """The refresh token."""
+        return _text(self.tokens, "refresh_token")
+
+    @property
+    def secrets(self) -> tuple[str | None, ...]:
+        """The values that must be redacted."""
+        return (self.access_token, self.refresh_token, _text(self.client, "client_secret"))
+
+    def refused(self, challenge: Challenge) -> SignIn:
+        """Returns a copy with the challenge of a server that refused the tokens."""
+        return msgspec.structs.replace(self, challenge=challenge)
+
+    def to_json(self) -> Json:
+        """Returns the sign-in as JSON."""
+        found: Json = {field: getattr(self, field) for field in self.__struct_fields__}
+        if self.challenge is not None:
+            found["challenge"] = {"status": self.challenge.status, "header": self.challenge.header}
+        return {"format": FORMAT, **found}
+
+    @classmethod
+    def from_json(cls, value: Any) -> SignIn | None:
+        """Reads a sign-in from JSON; None if it is not valid."""
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            return None
+        objects = {name: value.get(name) for name in ("tokens", "client", "metadata", "resource", "challenge")}
+        expires, server, said = value.get("expires_at"), value.get("authorization_server"), objects.pop("challenge")
+        challenge = None
+        if isinstance(said, dict) and isinstance(said.get("status"), int) and isinstance(said.get("header"), str):
+            challenge = Challenge(said["status"], said["header"])
+        sound = (
+            all(one is None or isinstance(one, dict) for one in objects.values())
+            and isinstance(expires, int | float | None)
+            and isinstance(server, str | None)
+        )
+        if not sound:
+            return None
+        return cls(expires_at=expires, authorization_server=server, challenge=challenge, **objects)
+
+
+def _text(value: Json | None, name: str) -> str | None:
+    found = value.get(name) if value is not None else None
+    return found if isinstance(found, str) and found else None

@@ -1,0 +1,264 @@
+"""Writes records of calls and lines of the log: in one thread, from bounded queues.
+
+Nobody who calls it ever waits, neither for a disk nor for a client that does not read its child's stderr. What does
+not fit is dropped and counted, and the count is written as soon as there is room. A record is one line of JSON in
+which every character that could steer a terminal or split a line is an escape; where stderr is a terminal it is one
+readable line there instead.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from mcp_hub.observability.record_sinks import KEPT_FILES, MAX_FILE_SIZE, RecordFile, StderrSink
+from mcp_hub.protocol.frames import FrameError, encode
+from mcp_hub.text import json_escaped, printable
+
+__all__ = ["KEPT_FILES", "MAX_FILE_SIZE", "MAX_WAITING", "RecordFile", "RecordWriter", "readable_record"]
+
+MAX_WAITING: Final = 2 * 1024 * 1024
+"""Bytes that may wait for each destination."""
+CLOSE_WITHIN: Final = 1.0
+"""Seconds that `close` waits for what is not written yet."""
+COLLECT: Final = 0.1
+"""Seconds in which lines are collected, so that the thread does not wake for each one."""
+STUCK: Final = 0.25
+"""Seconds between two attempts at a stderr that nobody reads; the file is written in between."""
+_BATCH: Final = 65536
+
+
+class RecordWriter:
+    """Writes records and log lines. All methods may be called from any thread.
+
+    Records go to `file` (see RecordFile) and, with `stderr`, to stderr; lines of the log always to stderr. A file
+    that cannot be written is one warning there, no error.
+    """
+
+    def __init__(
+        self,
+        file: Path | None,
+        stderr: bool,
+        *,
+        max_waiting: int = MAX_WAITING,
+        max_file: int = MAX_FILE_SIZE,
+        kept: int = KEPT_FILES,
+    ) -> None:
+        self._stderr = StderrSink()
+        self._records_to_stderr = stderr
+        self._file = RecordFile(file, max_size=max_file, kept=kept) if file is not None else None
+        self._changed = threading.Condition()
+        self._to_file = LineQueue(max_waiting)
+        self._to_stderr = LineQueue(max_waiting)
+        self._piece = b""
+        """Taken from the queue of stderr and not written yet."""
+        self._missing = 0
+        """Records that could not be written to the file."""
+        self._warned = False
+        self._busy = False
+        self._ends: float | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mcp-hub-records", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Writes a record. Never blocks, never raises."""
+        if self._file is None and not self._records_to_stderr:
+            return
+        line = _as_line(record)
+        shown = readable_record(record).encode() + b"\n" if self._stderr.is_terminal else line
+        with self._changed:
+            if self._file is not None:
+                self._to_file.put(line)
+            if self._records_to_stderr:
+                self._to_stderr.put(shown)
+            self._wake()
+
+    def line(self, text: str) -> None:
+        """Writes a line to stderr as it is. Never blocks, never raises."""
+        with self._changed:
+            self._to_stderr.put(text.encode("utf-8", "backslashreplace") + b"\n")
+            self._wake()
+
+    def flush(self, seconds: float = CLOSE_WITHIN) -> bool:
+        """Waits at most so many seconds until everything is written; returns whether it is."""
+        with self._changed:
+            return self._changed.wait_for(self._is_idle, seconds)
+
+    def close(self, seconds: float = CLOSE_WITHIN) -> None:
+        """Writes what is left, in at most so many seconds. Idempotent; later records are not written."""
+        with self._changed:
+            if self._ends is None:
+                self._ends = time.monotonic() + seconds
+            self._closing.set()
+            self._changed.notify_all()
+        self._thread.join(seconds)
+
+    def _wake(self) -> None:
+        if not self._busy:
+            self._busy = True
+            self._changed.notify_all()
+
+    def _is_idle(self) -> bool:
+        return not self._busy
+
+    # --- the thread --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._busy or self._closing.is_set())
+            self._closing.wait(COLLECT)
+            self._serve_file()
+            stuck = not self._serve_stderr()
+            with self._changed:
+                if not self._to_file and not self._to_stderr and not stuck:
+                    self._busy = False
+                    self._changed.notify_all()
+                    if self._closing.is_set():
+                        break
+                if self._ends is not None and time.monotonic() > self._ends:
+                    break
+            if stuck:
+                self._stderr.writable(STUCK)
+        if self._file is not None:
+            self._file.close()
+        self._stderr.close()
+
+    def _serve_file(self) -> None:
+        while self._file is not None:
+            with self._changed:
+                lines, count, dropped = self._to_file.take(_BATCH)
+            self._missing += dropped
+            if not lines and not dropped:
+                return
+            try:
+                self._file.write((_gap(self._missing) if self._missing else b"") + lines)
+                self._missing = 0
+                self._works_again(self._file.path)
+            except OSError as error:
+                self._missing += count
+                self._warn(self._file.path, error)
+                return
+
+    def _warn(self, path: Path, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            reason = error.strerror or str(error)
+            self.line(f"mcp-hub: warning: the call log {printable(str(path))} cannot be written: {printable(reason)}")
+
+    def _works_again(self, path: Path) -> None:
+        if self._warned:
+            self._warned = False
+            self.line(f"mcp-hub: warning: the call log {printable(str(path))} is written again")
+
+    def _serve_stderr(self) -> bool:
+        """Writes to stderr; returns whether everything is written, or stderr is gone for good."""
+        while True:
+            if not self._piece:
+                with self._changed:
+                    lines, _, dropped = self._to_stderr.take(_BATCH)
+                self._piece = (self._left_out(dropped) if dropped else b"") + lines
+                if not self._piece:
+                    return True
+            if not self._stderr.writable(0):
+                return False
+            try:
+                written = self._stderr.write(self._piece)
+            except OSError:
+                self._piece = b""
+                with self._changed:
+                    self._to_stderr.clear()
+                return True
+            self._piece = self._piece[written:]
+
+    def _left_out(self, count: int) -> bytes:
+        if self._records_to_stderr and not self._stderr.is_terminal:
+            return _gap(count)
+        return f"mcp-hub: warning: {count:,} lines were left out here because nobody read them in time\n".encode()
+
+
+def _as_line(record: Mapping[str, Any]) -> bytes:
+    try:
+        line = encode(record)
+        if line.isascii() and b"\x7f" not in line:
+            return line + b"\n"  # the encoder has escaped all other control characters
+        return json_escaped(line.decode()).encode() + b"\n"
+    except (FrameError, RecursionError):
+        problem = {"event": str(record.get("event")), "problem": "this record cannot be written as JSON"}
+        return encode(problem) + b"\n"
+
+
+def _gap(count: int) -> bytes:
+    """A record of how many records were dropped before it."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return encode({"event": "dropped", "time": now, "count": count}) + b"\n"
+
+
+class LineQueue:
+    """A bounded queue of lines that counts what does not fit. Not thread-safe: its user holds a lock."""
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._lines: deque[bytes] = deque()
+        self._size = 0
+        self._dropped = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._lines) or self._dropped > 0
+
+    def put(self, line: bytes) -> None:
+        """Appends a line. Once there was no room, lines are only counted until the queue is half empty."""
+        if self._dropped or self._size + len(line) > self._max_size:
+            self._dropped += 1
+        else:
+            self._lines.append(line)
+            self._size += len(line)
+
+    def take(self, size: int) -> tuple[bytes, int, int]:
+        """Takes about `size` bytes, at least one line; returns (lines, their number, lines dropped before)."""
+        taken: list[bytes] = []
+        length = 0
+        while self._lines and (not taken or length + len(self._lines[0]) <= size):
+            taken.append(self._lines.popleft())
+            length += len(taken[-1])
+        self._size -= length
+        dropped = 0
+        if self._size <= self._max_size // 2:
+            dropped, self._dropped = self._dropped, 0
+        return b"".join(taken), len(taken), dropped
+
+    def clear(self) -> None:
+        """Drops everything."""
+        self._lines.clear()
+        self._size = self._dropped = 0
+
+
+def readable_record(record: Mapping[str, Any]) -> str:
+    """Returns a record as one line for a terminal: time, what was called, where it went, outcome and duration."""
+    time = str(record.get("time", ""))[11:19]
+    if record.get("event") != "call":
+        rest = {key: value for key, value in record.items() if key not in ("event", "time")}
+        return f"{time} {printable(str(record.get('event')))} {json_escaped(encode(rest).decode())}"
+    words = [time, str(record.get("method")), str(record.get("name"))]
+    upstream, tool = record.get("upstream"), record.get("tool")
+    if upstream is not None:
+        words.append(f"-> {upstream}" if tool == record.get("name") else f"-> {upstream}/{tool}")
+    verdict = str(record.get("verdict"))
+    details = [str(record[key]) for key in ("code", "policy", "reason") if record.get(key) is not None]
+    words.append(f"{verdict} ({', '.join(details)})" if details else verdict)
+    if record.get("duration_ms") is not None:
+        words.append(f"{record['duration_ms']} ms")
+    return printable(" ".join(words), 1000)

@@ -1,0 +1,268 @@
+"""The record of one call: who called what, what came of it, how long it took and how large it was, without secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Hashable
+from datetime import UTC, datetime
+from hashlib import sha256
+from itertools import count, islice
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from mcp_hub.errors import (
+    CallCancelled,
+    CallError,
+    CircuitOpen,
+    DeadlineExceeded,
+    FlowRefused,
+    GroupInactive,
+    GuardBlocked,
+    InvalidParameters,
+    Overloaded,
+    ProtocolError,
+    ResultTooLarge,
+    ToolFailed,
+    UnknownName,
+)
+from mcp_hub.policy import Call, Json
+from mcp_hub.protocol.era import Envelope, Era
+from mcp_hub.security.principals import PEER, Principal
+from mcp_hub.security.redaction import LEARNED, Redactor
+
+MAX_NOTES: Final = 20
+MAX_TEXT: Final = 300
+"""Characters of a name, a note or an error in a record."""
+MAX_REMEMBERED: Final = 4096
+"""Names of tools, callers and clients whose redacted form is cached."""
+_SAMPLED: Final = 100
+"""Members of one list or object that are measured; the others count as their average."""
+MAX_SAMPLED: Final = 1000
+"""Values that are measured in all."""
+_MAX_DEPTH: Final = 50
+
+_DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (UnknownName, "access"),
+    (GroupInactive, "group"),
+    (InvalidParameters, "validate"),
+    (GuardBlocked, "guard"),
+    (FlowRefused, "flow"),
+    (CircuitOpen, "breaker"),
+    (Overloaded, "limits"),
+    (DeadlineExceeded, "deadline"),
+    (ResultTooLarge, "shape-result"),
+    (ToolFailed, "shape-result"),
+)
+"""The policy that raises an error, for calls that do not name the rule that refused them."""
+_REFUSALS: Final = frozenset({"access", "group", "flow", "validate", "guard", "breaker", "limits"})
+
+
+Outcome = tuple[str, str | None, str | int | None, str | None]
+"""Verdict, policy, code, text."""
+Shown = Callable[[Call, Any], Any]
+"""The arguments of a call as records and spans may show them: without those that are preset."""
+
+
+class RecordLabels:
+    """Assigns the labels of calls and callers in records, for as long as the hub runs."""
+
+    def __init__(self) -> None:
+        self._run = f"{random.randrange(16**4):04x}"
+        """Tells hubs that write to one file apart."""
+        self._calls = count(1)
+        self._callers: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._numbers = count(1)
+
+    def next_call(self) -> str:
+        """Returns the id of one more call."""
+        return f"{self._run}-{next(self._calls)}"
+
+    def caller(self, caller: Hashable | None) -> str:
+        """Returns a short label without secrets: the same for a caller while the hub runs, for a principal always."""
+        if caller is None:
+            return "only"
+        if isinstance(caller, Principal) and caller.label:
+            return f"principal-{caller.label}"
+        if isinstance(caller, str):
+            return f"principal-{sha256(caller.encode('utf-8', 'replace')).hexdigest()[:8]}" if caller else "anonymous"
+        try:
+            label = self._callers.get(caller)
+            if label is None:
+                label = self._callers[caller] = f"session-{next(self._numbers)}"
+        except TypeError:
+            return "other"
+        return label
+
+
+class RecordBuilder:
+    """Builds the records of calls as JSON objects. Every text in them is redacted and cut to `MAX_TEXT` characters.
+
+    `arguments` says whether records have the redacted arguments; `shown(call, arguments)` leaves preset ones out.
+    """
+
+    def __init__(
+        self,
+        redaction: Redactor,
+        labels: RecordLabels,
+        *,
+        arguments: bool,
+        shown: Shown,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._redaction = redaction
+        self._labels = labels
+        self._arguments = arguments
+        self._shown = shown
+        self._now = now
+        self._second = (-1, "")
+        """The last second in which a call ended, and how it is written."""
+        self._names: dict[str, str] = {}
+        self._names_without = LEARNED.known
+
+    def of_call(self, call: Call, sent: Json, duration: float, found: Outcome, result: Json | None) -> Json:
+        """Returns the record of a call that has ended. `sent` are its params as they came, `duration` is in seconds."""
+        verdict, policy, code, text = found
+        id = self.text(call.label) if call.label is not None else self._labels.next_call()
+        arguments = self._shown(call, sent.get("arguments"))
+        record = {
+            **self._head(id, call.method, call.exposed, call.era, call.caller, call.envelope),
+            "upstream": call.route.upstream,
+            "tool": self._name(call.route.name),
+            "verdict": verdict,
+            "code": code,
+            "policy": policy,
+            "attempts": call.attempts,
+            "fallback": call.fallback,
+            "duration_ms": round(duration * 1000, 1),
+            "bytes_in": approximate_size(arguments) if arguments is not None else 0,
+            "bytes_out": approximate_size(result) if result is not None else 0,
+            "notes": [self.text(note) for note in islice(call.notes, MAX_NOTES)],
+        }
+        if text is not None:
+            record["error"] = self.text(text)
+        if self._arguments and arguments is not None:
+            record["arguments"] = self._redaction.value(arguments)
+        return record
+
+    def of_refusal(
+        self, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None, facts: Json
+    ) -> Json:
+        """Returns the record of a call that was refused before it had a route; `facts` say why."""
+        head = self._head(self._labels.next_call(), method, exposed, era, caller, envelope)
+        return {**head, "verdict": "refused", **facts, "reason": self.text(facts["reason"])}
+
+    def of_rejected_connection(self, facts: Json) -> Json:
+        """Returns the record of what a listener refused before it knew a caller."""
+        clean = {key: self.text(value) if isinstance(value, str) else value for key, value in facts.items()}
+        return {"event": "refused", "time": self._time(), **clean}
+
+    def _head(
+        self, id: str, method: str, exposed: str, era: Era, caller: Hashable | None, envelope: Envelope | None
+    ) -> Json:
+        info = envelope.client_info if envelope is not None else None
+        client = info.get("name") if isinstance(info, dict) else None
+        head = {
+            "event": "call",
+            "time": self._time(),
+            "id": id,
+            "caller": self._name(self._labels.caller(caller)),
+            "client": self._name(client) if isinstance(client, str) else None,
+            "era": era,
+            "method": method,
+            "name": self._name(exposed),
+        }
+        if (peer := PEER.get()) is not None:
+            head["peer"] = peer
+        return head
+
+    def _time(self) -> str:
+        now = self._now()
+        second = int(now)
+        if second != self._second[0]:
+            self._second = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._second[1]}.{int((now - second) * 1000):03d}Z"
+
+    def _name(self, text: str) -> str:
+        """Returns a redacted name, cached until a new secret is learned."""
+        if self._names_without is not LEARNED.known or len(self._names) >= MAX_REMEMBERED:
+            self._names, self._names_without = {}, LEARNED.known
+        shown = self._names.get(text)
+        if shown is None:
+            shown = self.text(text)
+            if len(text) <= MAX_TEXT:
+                self._names[text] = shown
+        return shown
+
+    def text(self, text: str) -> str:
+        """Returns a redacted text of at most `MAX_TEXT` characters."""
+        # Cut after redaction: a secret that crosses the cut must not be shown in part.
+        shown = self._redaction.text(text[: 16 * MAX_TEXT])
+        return shown if len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}…"
+
+
+def outcome(call: Call, error: BaseException | None, result: Json | None) -> Outcome:
+    """Returns (verdict, policy that decided, code of the error, its text or the rule that refused)."""
+    if error is None:
+        failed = result is not None and result.get("isError") is True
+        return "tool_error" if failed else "ok", call.refused_by or ("fallback" if call.fallback else None), None, None
+    if isinstance(error, asyncio.CancelledError | CallCancelled):
+        return "cancelled", None, CallCancelled.code, None
+    if isinstance(error, TimeoutError):
+        return "error", "deadline", DeadlineExceeded.code, str(error) or None
+    by = next((name for kind, name in _DECIDED_BY if isinstance(error, kind)), None)
+    # A refusal's reason is a rule (`servers.x.disable_tools`), its policy is what applied it.
+    verdict = "refused" if call.refused_by is not None or by in _REFUSALS else "error"
+    code = error.code if isinstance(error, ProtocolError | CallError) else None
+    if call.refused_by is not None:
+        return verdict, by or "access", code, call.refused_by
+    return verdict, by, code, str(error)
+
+
+def approximate_size(value: Any) -> int:
+    """Estimates the bytes of JSON that a value takes; for a large one from a sample of its members."""
+    size, left, waiting = 0, MAX_SAMPLED, [value]
+    while waiting:
+        one = waiting.pop()
+        kind = type(one)
+        left -= 1
+        if kind is str:
+            size += len(one) + 2
+        elif kind is dict or kind is list:
+            if len(one) > _SAMPLED or left < 0:
+                return _size(value, _Sample(), _MAX_DEPTH)
+            size += 2 if one else 4
+            if kind is list:
+                size += len(one)
+                waiting += one
+            else:
+                for key in one:
+                    size += len(key) + 4
+                waiting += one.values()
+        else:
+            size += 4
+    return size
+
+
+class _Sample:
+    left = MAX_SAMPLED
+
+
+def _size(value: Any, sample: _Sample, depth: int) -> int:
+    sample.left -= 1
+    if isinstance(value, str):
+        return len(value) + 2
+    if not value or not depth or not isinstance(value, dict | list):
+        return 4
+    size = seen = 0
+    for member in value.items() if isinstance(value, dict) else value:
+        if sample.left < 0 or seen == _SAMPLED:
+            break
+        seen += 1
+        size += (
+            len(member[0]) + 4 + _size(member[1], sample, depth - 1)
+            if isinstance(member, tuple)
+            else 1 + _size(member, sample, depth - 1)
+        )
+    return 2 + (size * len(value) // seen if seen else 4 * len(value))

@@ -1,0 +1,101 @@
+"""The data-flow policy: one session must not combine private data, untrusted content and a way out.
+
+With all three, content written by a stranger can make a model send private data away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final
+
+from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.config.entry_rules import Label
+from mcp_hub.config.models import Server
+from mcp_hub.config.root_rules import FlowSettings
+from mcp_hub.errors import FlowRefused
+from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy.patterns import Patterns
+
+MAX_CALLERS: Final = 10_000
+"""Callers whose labels are remembered; of more, the least recent are dropped."""
+ALL: Final[frozenset[Label]] = frozenset({"reads_private", "reads_untrusted", "writes_external"})
+
+
+class UsedLabels:
+    """The labels that each caller has used, and when it last did. Outlives configurations."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[Hashable, tuple[float, frozenset[Label]]] = OrderedDict()
+
+    def labels(self, caller: Hashable, since: float) -> frozenset[Label]:
+        """Returns the labels of a caller; none if it was last active before `since`."""
+        at, labels = self._of.get(caller, (since, frozenset[Label]()))
+        return labels if at >= since else frozenset()
+
+    def note(self, caller: Hashable, now: float, labels: frozenset[Label]) -> None:
+        """Sets the labels that a caller has used up to now."""
+        self._of[caller] = now, labels
+        self._of.move_to_end(caller)
+        while len(self._of) > MAX_CALLERS:
+            self._of.popitem(last=False)
+
+    def forget(self, caller: Hashable) -> None:
+        """Drops a caller that is gone."""
+        self._of.pop(caller, None)
+
+
+class FlowPolicy:
+    """Refuses the call that would complete the three labels in one session. The configuration sets labels, not servers.
+
+    A session is a connection or session of the handshake era; in the modern era a principal, until it has been
+    inactive for `flows.window` seconds.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, Server],
+        flows: FlowSettings,
+        used: UsedLabels,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._flows = flows
+        self._clock = clock
+        self._labels = {
+            id: [(label, Patterns(names)) for label, names in server.labels.items()] for id, server in servers.items()
+        }
+        self._used = used
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        """Returns the items unchanged: what may be called depends on what was called before."""
+        return items
+
+    def concerns(self, route: Route) -> bool:
+        """Whether the route has a label."""
+        return self._flows.mode != "off" and bool(self.labels(route))
+
+    async def __call__(self, call: Call, call_next: Next) -> Json:
+        """Raises FlowRefused."""
+        labels = self.labels(call.route) if self._flows.mode != "off" else frozenset()
+        if not labels:
+            return await call_next(call)
+        now = self._clock()
+        known = self._used.labels(call.caller, now - self._flows.window)
+        both = known | labels
+        call.notes.append(f"flow: {', '.join(sorted(both))}")
+        refused = both >= ALL and self._flows.mode == "refuse"
+        self._used.note(call.caller, now, known if refused else both)
+        if refused:
+            call.refused_by = "flows"
+            text = (
+                f"This session has used {', '.join(sorted(known))}; with {', '.join(sorted(labels))} of "
+                f"{call.route.upstream!r} private data could be sent where a stranger wants it. Begin a new session "
+                "for it (setting: flows)."
+            )
+            raise FlowRefused(text, server=call.route.upstream, executed=False)
+        return await call_next(call)
+
+    def labels(self, route: Route) -> frozenset[Label]:
+        """Returns the labels of a route."""
+        return frozenset(label for label, names in self._labels.get(route.upstream, ()) if names.match(route.name))

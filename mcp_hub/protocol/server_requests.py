@@ -1,0 +1,198 @@
+"""Requests from servers to clients (sampling, elicitation, roots) and the capabilities and extensions they need.
+
+A handshake server sends such a request itself; a modern server answers a call with questions, and the call is sent
+again with the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from secrets import token_hex
+from typing import Any, Final, Protocol
+
+from mcp_hub.errors import INVALID_REQUEST, ProtocolError
+from mcp_hub.protocol.era import INPUT_REQUIRED, Era
+
+Json = dict[str, Any]
+
+ELICITATION_COMPLETE: Final = "notifications/elicitation/complete"
+ELICITATION_ID: Final = "elicitationId"
+ELICITATION: Final = "elicitation/create"
+MAX_INPUT_REQUESTS: Final = 16
+"""Questions that a server may ask in one round."""
+
+CAPABILITY: Final[Mapping[str, str]] = {
+    "sampling/createMessage": "sampling",
+    ELICITATION: "elicitation",
+    "roots/list": "roots",
+}
+"""The client capability that each method of a server's request needs."""
+
+
+class Asker(Protocol):
+    """A client that servers can ask, and what it has declared."""
+
+    @property
+    def capabilities(self) -> Json:
+        """The capabilities as the client declared them."""
+        ...
+
+    @property
+    def parked(self) -> bool | None:
+        """Whether its call is parked: it has been asked, and has no open request until it returns with the answer.
+
+        None: it can be asked at any time, whatever is open.
+        """
+        ...
+
+    async def turn(self) -> None:
+        """Waits until the call may be sent to its server."""
+        ...
+
+    async def ask(self, method: str, params: Json) -> Json:
+        """Asks the client and returns its result. Raises ProtocolError, with the client's error if it answered one."""
+        ...
+
+    def hear(self, message: Json) -> None:
+        """Passes on a server's log message if the client wants its level."""
+        ...
+
+    def tell(self, method: str, params: Json) -> None:
+        """Notifies the client outside of any request, if its era allows that."""
+        ...
+
+
+def requestable_capabilities(capabilities: Mapping[str, Any]) -> Json:
+    """Returns those of a client's capabilities that a server's requests can need."""
+    return {name: capabilities[name] for name in CAPABILITY.values() if isinstance(capabilities.get(name), dict)}
+
+
+def missing_capability(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> str | None:
+    """Returns the capability that a request needs and the client has not declared; None if it may be asked."""
+    name = CAPABILITY[method]
+    declared = capabilities.get(name)
+    if not isinstance(declared, dict):
+        return name
+    if name == "elicitation":
+        mode = params.get("mode", "form")
+        # A client that is older than the modes declares neither and supports the form.
+        if mode != "form" and mode not in declared:
+            return f"elicitation.{mode}"
+        if mode == "form" and declared and "form" not in declared and "url" in declared:
+            return "elicitation.form"
+    if name == "sampling" and "tools" in params and "tools" not in declared:
+        return "sampling.tools"
+    return None
+
+
+UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
+"""The extension for apps: `ui://` resources that show the results of tools."""
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+"""The extension for tasks: calls that continue after their request was answered."""
+
+FORWARDED_EXTENSIONS: Final[Mapping[Era, tuple[str, ...]]] = {
+    "handshake": (UI_EXTENSION,),
+    "modern": (UI_EXTENSION, TASKS_EXTENSION),
+}
+"""The extensions that pass through the hub between two peers of an era; nobody is told of any other."""
+
+
+def extension_settings(capabilities: Mapping[str, Any], name: str) -> Json | None:
+    """Returns a peer's settings of an extension; None if the peer has not declared it."""
+    declared = capabilities.get("extensions")
+    found = declared.get(name) if isinstance(declared, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def forwarded_capabilities(capabilities: Mapping[str, Any], era: Era) -> Json:
+    """Returns the capabilities of a client that a server is told, where both of them speak `era`."""
+    passed = {
+        name: found
+        for name in FORWARDED_EXTENSIONS[era]
+        if (found := extension_settings(capabilities, name)) is not None
+    }
+    return {**requestable_capabilities(capabilities), **({"extensions": passed} if passed else {})}
+
+
+def forwarded_extensions(servers: Iterable[tuple[Era, Mapping[str, Any]]], era: Era) -> Json:
+    """Returns the servers' extensions that a client of `era` can use. `servers` are (era, capabilities) pairs."""
+    found: Json = {}
+    for spoken, capabilities in servers:
+        for name in FORWARDED_EXTENSIONS[era]:
+            said = extension_settings(capabilities, name) if name in FORWARDED_EXTENSIONS[spoken] else None
+            if said is not None:
+                found.setdefault(name, said)
+    return found
+
+
+MAX_ROUNDS: Final = 20
+"""Rounds of questions in one call; a server that asks more often is at fault."""
+_POLL: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+"""Seconds between attempts where a server only says that it needs more time; the last one repeats."""
+
+Again = Callable[[Json], Awaitable[Json]]
+"""Sends the same request again with these params added."""
+
+
+def wants_input(result: Json) -> bool:
+    """Returns whether a modern result asks the client something instead of ending its request."""
+    return result.get("resultType") == INPUT_REQUIRED
+
+
+async def resolve_input_requests(result: Json, asker: Asker | None, again: Again) -> Json:
+    """Puts a server's questions to the client, sends the request again, and returns its final result.
+
+    Raises:
+        ProtocolError: the client answered an error, or the server asked in a way that is not allowed.
+    """
+    polls = 0
+    sent: list[str] = []
+    for _ in range(MAX_ROUNDS + len(_POLL)):
+        if not wants_input(result):
+            return result
+        requests, state = result.get("inputRequests"), result.get("requestState")
+        more: Json = {} if state is None else {"requestState": state}
+        if isinstance(requests, dict) and requests:
+            polls = 0
+            more["inputResponses"] = await _answers(requests, asker, sent)
+        elif state is not None:
+            await asyncio.sleep(_POLL[min(polls, len(_POLL) - 1)])
+            polls += 1
+        else:
+            raise ProtocolError(INVALID_REQUEST, "The server asks for input and does not say which.")
+        result = await again(more)
+        while sent and asker is not None:
+            asker.tell(ELICITATION_COMPLETE, {ELICITATION_ID: sent.pop()})  # the server has taken it for done
+    raise ProtocolError(INVALID_REQUEST, f"The server asked for input more than {MAX_ROUNDS} times.")
+
+
+async def _answers(requests: Json, asker: Asker | None, sent: list[str]) -> Json:
+    """The client's results by the keys of the questions, which are asked at the same time.
+
+    The ids of elicitations by URL are appended to `sent`.
+    """
+    if len(requests) > MAX_INPUT_REQUESTS:
+        raise ProtocolError(INVALID_REQUEST, f"The server asks more than {MAX_INPUT_REQUESTS} questions at once.")
+    tasks = {key: asyncio.ensure_future(_answer(request, asker, sent)) for key, request in requests.items()}
+    try:
+        await asyncio.gather(*tasks.values())
+    finally:
+        for task in tasks.values():
+            task.cancel()
+    return {key: task.result() for key, task in tasks.items()}
+
+
+async def _answer(request: Any, asker: Asker | None, sent: list[str]) -> Json:
+    method = request.get("method") if isinstance(request, dict) else None
+    params = request.get("params") if isinstance(request, dict) else None
+    params = params if isinstance(params, dict) else {}
+    if not isinstance(method, str) or method not in CAPABILITY:
+        raise ProtocolError(INVALID_REQUEST, f"The server asks for {method!r}, which no client answers.")
+    missing = CAPABILITY[method] if asker is None else missing_capability(asker.capabilities, method, params)
+    if asker is None or missing is not None:
+        raise ProtocolError(INVALID_REQUEST, f"The server asks for {missing}, which the client has not declared.")
+    if params.get("mode") == "url" and ELICITATION_ID not in params:
+        sent.append(token_hex(16))  # the handshake revisions want one
+        params = {**params, ELICITATION_ID: sent[-1]}
+    return await asker.ask(method, params)

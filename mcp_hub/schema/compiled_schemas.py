@@ -1,0 +1,365 @@
+"""Compiles input schemas, caches them, and bounds the work of checking a value. Nothing external is ever fetched."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, Final
+
+from mcp_hub.catalog.catalog import Route
+from mcp_hub.config.entry_rules import Validation
+from mcp_hub.observability.stalls import in_thread
+from mcp_hub.protocol.frames import encode, weighs_more
+from mcp_hub.schema.lenient_schema import OWN_EXPRESSIONS, make_exact, make_lenient, resolve_pointer
+from mcp_hub.text import printable
+
+log = logging.getLogger("mcp_hub.policy")
+
+Json = dict[str, Any]
+
+MAX_COMPILED: Final = 500
+"""Schemas in the cache, some 30 KiB each; the least recently used goes first."""
+MAX_SIZE: Final = 256 * 1024
+"""Bytes of one schema; arguments are not checked against a larger one."""
+MAX_SIZE_OF_ALL: Final = 8 * 1024 * 1024
+"""Bytes of all schemas in the cache."""
+MAX_WORK: Final = 1_000_000
+"""Steps of checking one value, as `SchemaCost` counts them: at most about a tenth of a second."""
+QUICK_WORK: Final = 50_000
+"""Steps of a quick check: some milliseconds."""
+QUICK_SIZE: Final = 8 * 1024
+"""Weight up to which a schema is compiled without a thread: some milliseconds."""
+MAX_EXPLAINED: Final = 5_000
+"""Steps of explaining one value: each failure becomes an error with its place, which takes a thousand times as long."""
+_COPIED: Final = 4096
+"""Characters that take as long to copy into an error as one step."""
+_BACKTRACKS: Final = 10_000
+"""Backtracking steps of a regular expression for one value."""
+_REGEX_SIZE: Final = 1024 * 1024
+
+_DIALECT: Final = re.compile(r"https?://json-schema\.org/draft(/2020-12|/2019-09|-07|-06|-04)/schema#?")
+"""The dialects that the compiler knows without fetching anything."""
+
+
+class CompiledSchema:
+    """One compiled schema: decides about values and explains errors. The constructor raises for an unusable schema."""
+
+    def __init__(self, schema: Json, mode: Validation) -> None:
+        plain = _plain(schema)
+        self.schema = schema
+        self.mode: Validation = mode
+        self._deciding: Any = make_lenient(plain) if mode == "lenient" else plain
+        self._cost = SchemaCost(self._deciding)
+        self._validator = _validator(self._deciding)
+
+    def accepts(self, value: Any) -> bool:
+        """Returns whether a value is valid. Raises ValueError if it is not JSON or would take too long."""
+        if self._cost.work(value, MAX_WORK) > MAX_WORK:
+            raise ValueError("too large to be checked")
+        return bool(self._validator.is_valid(value))
+
+    def accepts_quickly(self, value: Any) -> bool:
+        """Returns whether a value is valid and quick to check. Raises ValueError if the value is not JSON."""
+        return self._cost.work(value, QUICK_WORK) <= QUICK_WORK and bool(self._validator.is_valid(value))
+
+    def errors(self, value: Any) -> list[Any]:
+        """Returns all errors by the schema that decides. Ask `explainable` before, as this may take long."""
+        return list(self._validator.iter_errors(value))
+
+    def exact_errors(self, value: Any) -> list[Any]:
+        """Returns all errors by the schema as it is written, without leniency."""
+        return list(self._exact[1].iter_errors(value)) if self.mode == "lenient" else self.errors(value)
+
+    def explainable(self, value: Any) -> bool:
+        """Returns whether the errors of a value can be listed in reasonable time."""
+        cost = self._cost.work(value, MAX_EXPLAINED, _COPIED)
+        exact = self._exact[2].work(value, MAX_EXPLAINED, _COPIED) if self.mode == "lenient" else cost
+        return cost + exact <= MAX_EXPLAINED
+
+    @property
+    def may_give_up(self) -> bool:
+        """Whether a value may be refused only because a regular expression gave up."""
+        return self._cost.may_give_up
+
+    @property
+    def expected(self) -> Any:
+        """The schema that `exact_errors` points into."""
+        return self._exact[0] if self.mode == "lenient" else self._deciding
+
+    @cached_property
+    def _exact(self) -> tuple[Any, Any, SchemaCost]:
+        exact = make_exact(_plain(self.schema))
+        return exact, _validator(exact), SchemaCost(exact)
+
+
+class SchemaCache:
+    """A cache of compiled schemas by route. A schema that cannot be used is logged once."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Route, tuple[Json, Validation, CompiledSchema | None, int]] = OrderedDict()
+        self._size = 0
+
+    async def compiled(self, route: Route, schema: Json, mode: Validation) -> CompiledSchema | None:
+        """Returns a tool's schema, compiled at the first call; None if it cannot be used."""
+        known = self._known.get(route)
+        if known is not None and known[0] is schema and known[1] == mode:
+            self._known.move_to_end(route)
+            return known[2]
+        if weighs_more(schema, QUICK_SIZE):
+            found, size = await in_thread(_compile, route, schema, mode)
+        else:
+            found, size = _compile(route, schema, mode)
+        known = self._known.get(route)  # concurrent first calls may each have compiled it
+        if known is not None:
+            self._size -= known[3]
+        self._known[route] = (schema, mode, found, size)
+        self._known.move_to_end(route)
+        self._size += size
+        while len(self._known) > MAX_COMPILED or self._size > MAX_SIZE_OF_ALL:
+            self._size -= self._known.popitem(last=False)[1][3]
+        return found
+
+
+def _compile(route: Route, schema: Json, mode: Validation) -> tuple[CompiledSchema | None, int]:
+    """The compiled schema, and its size in the cache."""
+    try:
+        size = _size(schema)
+        return CompiledSchema(schema, mode), size
+    except Exception as error:  # the library's own errors share no base
+        why = printable(str(error).partition("\n")[0], 300)
+        log.warning("%s: arguments of %s are not checked: %s", route.upstream, printable(route.name, 200), why)
+        return None, 0
+
+
+def schema_accepts(schema: Json, value: Any) -> bool:
+    """Returns whether a value is strictly valid; False for a schema that cannot be used."""
+    try:
+        _size(schema)
+        return CompiledSchema(schema, "strict").accepts(value)
+    except Exception:
+        return False
+
+
+def _size(schema: Json) -> int:
+    size = len(encode(schema))
+    if size > MAX_SIZE:
+        raise ValueError(f"the schema is larger than {MAX_SIZE:,} bytes")
+    return size
+
+
+def _plain(schema: Json) -> Json:
+    """The schema without `$schema` if that names a dialect that would have to be fetched."""
+    dialect = schema.get("$schema")
+    if "$schema" not in schema or (isinstance(dialect, str) and _DIALECT.fullmatch(dialect)):
+        return schema
+    return {key: value for key, value in schema.items() if key != "$schema"}
+
+
+def _validator(schema: Any) -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.validator_for(
+        schema,
+        retriever=_refuse,
+        validate_formats=False,
+        pattern_options=jsonschema_rs.FancyRegexOptions(
+            backtrack_limit=_BACKTRACKS, size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE
+        ),
+    )
+
+
+def _refuse(uri: str) -> Any:
+    raise ValueError(f"it refers to another document, {uri[:200]!r}, and nothing is fetched")
+
+
+MAX_LEVELS: Final = 64
+"""Levels of nesting of a checked value."""
+MAX_STEPS: Final = 128
+"""Nested subschemas that apply to the same value."""
+MAX_EXPRESSIONS: Final = 200
+"""Regular expressions in one schema; compiling one takes up to some milliseconds."""
+UNBOUNDED: Final = 10**12
+"""Stands for every larger number."""
+
+_BACKTRACKING: Final = 1000
+"""Cost of an expression that may backtrack; `_BACKTRACKS` bounds how often."""
+_REVISITED: Final = 10
+"""Factor for `unevaluated*`, which evaluates its siblings again."""
+_GOES_BACK: Final = re.compile(r"\(\?[=!<]|\\[1-9k]")
+_HERE: Final = ("not", "if", "then", "else")
+_HERE_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_HERE_MAPS: Final = ("dependentSchemas", "dependencies")
+_BELOW: Final = (
+    "additionalProperties", "unevaluatedProperties", "propertyNames",
+    "items", "additionalItems", "unevaluatedItems", "contains",
+)  # fmt: skip
+_ELSEWHERE: Final = ("$dynamicRef", "$recursiveRef")
+
+
+class SchemaCost:
+    """The cost of one schema in steps, known before a check begins: a check cannot be interrupted.
+
+    The constructor raises ValueError for a schema whose cost has no bound: its references lead outside, or back to
+    where they came from without going deeper into the value.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self._root = schema
+        self.may_give_up = False
+        """Whether one of its regular expressions can give up."""
+        self._anchors: dict[str, Any] = {}
+        self._known: dict[tuple[int, int], int] = {}
+        self._running: set[int] = set()
+        self._look_through()
+        self._levels = [self._cost(schema, 0, 0)]
+
+    def work(self, value: Any, most: int, characters: int = 128) -> int:
+        """Returns the steps that checking a value can take; `characters` of a text count like one value.
+
+        Counting ends where there are more than `most`, or too many levels. Raises ValueError.
+        """
+        total, level = 0, [value]
+        for depth in range(MAX_LEVELS):
+            if depth == len(self._levels):
+                self._levels.append(self._cost(self._root, depth, 0))
+            cost = max(self._levels[depth], 1)
+            if total + len(level) * cost > most:
+                return UNBOUNDED
+            weight, level = _weighed(level, characters)
+            total += weight * cost
+            if not level or total > most:
+                return total
+        return UNBOUNDED
+
+    def _look_through(self) -> None:
+        """Checks the bounds of the schema as a whole."""
+        expressions = 0
+        found: list[Json] = []
+        waiting: list[Any] = [self._root]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, list):
+                waiting.extend(node)
+            if not isinstance(node, dict):
+                continue
+            waiting.extend(node.values())
+            if isinstance(node.get("$id"), str) and node is not self._root:
+                raise ValueError("it has documents inside it")
+            named = node.get("patternProperties")
+            written = [*named] if isinstance(named, dict) else []
+            written += [node["pattern"]] if isinstance(node.get("pattern"), str) else []
+            written = [one for one in written if one not in OWN_EXPRESSIONS]
+            expressions += len(written)
+            self.may_give_up = self.may_give_up or any(map(_GOES_BACK.search, written))
+            for key in ("$anchor", "$dynamicAnchor"):
+                name = node.get(key)
+                if isinstance(name, str) and self._anchors.setdefault(f"#{name}", node) is not node:
+                    raise ValueError(f"two of its parts have the name {name[:80]!r}")
+            found.append(node)
+        if expressions > MAX_EXPRESSIONS:
+            raise ValueError(f"it has more than {MAX_EXPRESSIONS} regular expressions")
+        for node in found:
+            self._cost(node, 0, 0)
+
+    def _target(self, reference: str) -> Any:
+        own = self._root.get("$id")
+        local = reference.removeprefix(own.rstrip("#")) if isinstance(own, str) else reference
+        if local in ("", "#"):
+            return self._root
+        if local in self._anchors or not local.startswith("#/"):
+            return self._anchor(local, reference)
+        if "%2f" in local.lower() or "%7e" in local.lower():
+            raise ValueError(f"its reference {reference[:200]!r} can be read in two ways")
+        try:
+            return resolve_pointer(self._root, local)
+        except (LookupError, TypeError):
+            raise ValueError(f"its reference {reference[:200]!r} leads nowhere") from None
+
+    def _anchor(self, local: str, reference: str) -> Any:
+        if not local.startswith("#"):
+            raise ValueError(f"it refers to another document, {reference[:200]!r}, and nothing is fetched")
+        return self._anchors.get(local)  # the compiler refuses unknown ones
+
+    def _cost(self, schema: Any, levels: int, steps: int) -> int:
+        """The most steps that one value can cause, so many levels below the value that `schema` applies to."""
+        if not isinstance(schema, dict):
+            return 1
+        known = self._known.get((id(schema), levels))
+        if known is not None:
+            return known
+        if id(schema) in self._running:
+            raise ValueError("it refers to itself without an end")
+        if steps > MAX_STEPS:
+            raise ValueError(f"more than {MAX_STEPS} of its parts apply to the same value, one inside the other")
+        self._running.add(id(schema))
+        total = _own_cost(schema) if levels == 0 else 0
+        total += sum(self._cost(inner, levels, steps + 1) for inner in self._here(schema))
+        self._running.discard(id(schema))
+        if levels > 0:
+            total += self._cost_below(schema, levels - 1)
+        if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
+            total *= _REVISITED
+        self._known[id(schema), levels] = total = min(total, UNBOUNDED)
+        return total
+
+    def _here(self, schema: Json) -> Iterator[Any]:
+        """The subschemas that apply to the same value."""
+        for key in ("$ref", *_ELSEWHERE):
+            if isinstance(schema.get(key), str):
+                yield self._target(schema[key])
+        yield from (schema[key] for key in _HERE if key in schema)
+        for key in _HERE_LISTS:
+            if isinstance(schema.get(key), list):
+                yield from schema[key]
+        for key in _HERE_MAPS:
+            if isinstance(schema.get(key), dict):
+                yield from schema[key].values()
+
+    def _cost_below(self, schema: Json, levels: int) -> int:
+        running, self._running = self._running, set()  # a member is another value, so coming back is no cycle
+        groups: list[list[Any]] = []
+        for key in ("properties", "prefixItems"):  # a member matches one of these only
+            inner = schema.get(key)
+            groups.append([*inner.values()] if isinstance(inner, dict) else inner if isinstance(inner, list) else [])
+        for key in _BELOW:
+            if key in schema:
+                groups.append(schema[key] if isinstance(schema[key], list) else [schema[key]])
+        total = sum(max((self._cost(inner, levels, 0) for inner in group), default=0) for group in groups)
+        named = schema.get("patternProperties")
+        if isinstance(named, dict):
+            total += sum(_expression_cost(name) + self._cost(one, levels, 0) for name, one in named.items())
+        self._running = running
+        return total
+
+
+def _own_cost(schema: Json) -> int:
+    required, options = schema.get("required"), schema.get("enum")
+    cost = 1 + (len(required) if isinstance(required, list) else 0)
+    if isinstance(options, list) and any(isinstance(one, dict | list) for one in options):
+        cost += len(options)
+    pattern = schema.get("pattern")
+    return cost + (_expression_cost(pattern) if isinstance(pattern, str) else 0)
+
+
+def _expression_cost(pattern: str) -> int:
+    if pattern in OWN_EXPRESSIONS:
+        return 1
+    return _BACKTRACKING if _GOES_BACK.search(pattern) else 1 + len(pattern) // 16
+
+
+def _weighed(level: list[Any], characters: int) -> tuple[int, list[Any]]:
+    """The weight of the values of one level, and the values of the level below."""
+    weight = len(level)
+    below: list[Any] = []
+    for one in level:
+        kind = type(one)
+        if kind is str:
+            weight += len(one) // characters
+        elif kind is dict:
+            below.extend(one.values())
+        elif kind is list:
+            below.extend(one)
+    return weight, below

@@ -1,0 +1,203 @@
+"""Makes a schema lenient: it then also accepts what a server could convert to a valid value.
+
+Many servers take `"3"` for 3 and `"true"` for true, and models write so. What no reading could make valid stays
+refused: a list for a text, a value that an enum does not have, a missing argument.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import unquote
+
+Json = dict[str, Any]
+Schema = Json | bool
+
+MAX_DEPTH: Final = 100
+"""Nested schemas; a deeper one accepts anything."""
+
+_DROPPED: Final = frozenset({
+    "$schema", "$comment", "pattern", "format", "unevaluatedProperties", "unevaluatedItems", "additionalItems",
+    "patternProperties", "propertyNames", "not", "if", "then", "else", "dependentSchemas", "dependencies",
+    "contentEncoding", "contentMediaType", "contentSchema", "uniqueItems", "contains", "minContains", "maxContains",
+    "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly",
+})  # fmt: skip
+"""Keywords that do not constrain a value, or whose constraint a conversion could break; patterns differ by dialect."""
+_MAPS: Final = frozenset({"properties", "$defs", "definitions"})
+_LISTS: Final = frozenset({"allOf", "anyOf", "prefixItems"})
+_NO_CONST: Final = "json-schema.org/draft-04/"
+
+_WORDS: Final = ("true", "false", "yes", "no", "on", "off", "t", "f", "y", "n", "1", "0")
+_INTEGER: Final = r"^\s*[+-]?[0-9][0-9_]*(\.0*)?\s*$"
+_NUMBER: Final = (
+    r"^\s*[+-]?([0-9][0-9_]*\.?[0-9_]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?"
+    r"|[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN])\s*$"
+)
+_SPELLED: Final[dict[str, list[Json]]] = {
+    "integer": [{"type": "boolean"}, {"type": "number", "multipleOf": 1}, {"type": "string", "pattern": _INTEGER}],
+    "number": [{"type": "boolean"}, {"type": "string", "pattern": _NUMBER}],
+    "boolean": [{"enum": [0, 1, *(case(word) for word in _WORDS for case in (str.lower, str.title, str.upper))]}],
+    "string": [{"type": ["number", "boolean"]}],
+    "array": [{"type": "string", "pattern": r"^\s*\["}],
+    "object": [{"type": "string", "pattern": r"^\s*\{"}],
+    "null": [],
+}
+"""The other values that may stand for a type. Lists and objects may be texts of JSON, which some servers parse."""
+OWN_EXPRESSIONS: Final = frozenset(
+    one["pattern"] for spelled in _SPELLED.values() for one in spelled if "pattern" in one
+)
+"""The regular expressions that this module adds; all of them are quick."""
+_NESTED: Final[list[Schema]] = [{"type": ["array", "object"]}, *_SPELLED["array"], *_SPELLED["object"]]
+
+
+def make_lenient(schema: Any) -> Schema:
+    """Returns a schema that accepts what `schema` accepts, and what could be converted to it. Mutates nothing."""
+    return _Copy(schema, spelled=True).schema
+
+
+def make_exact(schema: Any) -> Schema:
+    """Returns the part of a schema that `make_lenient` heeds, as strict as it is written, to explain errors."""
+    return _Copy(schema, spelled=False).schema
+
+
+def resolve_pointer(root: Any, reference: str) -> Any:
+    """Returns what a pointer such as `#/a/b` leads to in `root`. Raises LookupError."""
+    found = root
+    for step in _steps(reference):
+        found = found[int(step) if isinstance(found, list) and step.isdecimal() else step]
+    return found
+
+
+def _steps(reference: str) -> list[str]:
+    return [step.replace("~1", "/").replace("~0", "~") for step in unquote(reference[1:]).split("/")[1:]]
+
+
+class _Copy:
+    """Copies one schema. The targets of references are schemas too; those that lose their place move to `$defs`."""
+
+    def __init__(self, root: Any, *, spelled: bool) -> None:
+        self._root = root
+        self._spelled = spelled
+        self._moved: dict[str, str] = {}
+        self._waiting: list[tuple[str, Any]] = []
+        dialect = root.get("$schema") if isinstance(root, dict) else None
+        self._has_const = not (isinstance(dialect, str) and _NO_CONST in dialect)
+        self.schema = self._copied(root, 0)
+        if isinstance(self.schema, dict):
+            self._finish(self.schema, dialect)
+
+    def _finish(self, copy: Json, dialect: Any) -> None:
+        moved: Json = {}
+        while self._waiting:
+            name, target = self._waiting.pop()
+            moved[name] = self._copied(target, 0)
+        if moved:
+            copy["$defs"] = {**copy.get("$defs", {}), **moved}
+        if dialect is not None:
+            copy["$schema"] = dialect
+
+    def _copied(self, schema: Any, depth: int) -> Schema:
+        if not isinstance(schema, dict) or depth > MAX_DEPTH:
+            return schema if isinstance(schema, bool) else True
+        found: Json = {}
+        also: list[Schema] = []
+        for key, value in schema.items():
+            if key in _DROPPED or (key == "const" and not self._has_const):
+                continue
+            if key in _MAPS and isinstance(value, dict):
+                found[key] = {name: self._copied(inner, depth + 1) for name, inner in value.items()}
+            elif key in _LISTS and isinstance(value, list):
+                found[key] = [self._copied(inner, depth + 1) for inner in value]
+            elif key == "oneOf" and isinstance(value, list):
+                # Two branches may accept a value now where one did before.
+                also.append({"anyOf": [self._copied(inner, depth + 1) for inner in value]})
+            elif key == "items" or (key == "additionalProperties" and not schema.get("patternProperties")):
+                self._add_inner(found, key, value, depth)
+            elif key == "$ref":
+                found[key] = self._reference(value)
+            elif key == "type":
+                also.extend(self._types(value))
+            elif key == "enum" and isinstance(value, list):
+                also.append(self._one_of(value))
+            elif key == "const":
+                also.append(self._one_of([value]))
+            elif key != "additionalProperties":
+                found[key] = value
+        if also:
+            before = found.get("allOf")
+            found["allOf"] = [*(before if isinstance(before, list) else []), *also]
+        return found
+
+    def _add_inner(self, found: Json, key: str, value: Any, depth: int) -> None:
+        """Drops `false`: a server may ignore the extra members that it forbids."""
+        if isinstance(value, list):
+            found[key] = [self._copied(inner, depth + 1) for inner in value]
+        elif value is not False:
+            found[key] = self._copied(value, depth + 1)
+
+    def _types(self, value: Any) -> list[Schema]:
+        names = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+        known = [name for name in names if isinstance(name, str) and name in _SPELLED]
+        if not known or len(known) != len(names):
+            return []
+        if not self._spelled:
+            return [{"type": known}]
+        return [{"anyOf": [{"type": known}, *(other for name in known for other in _SPELLED[name])]}]
+
+    def _one_of(self, values: list[Any]) -> Schema:
+        if not self._spelled:
+            return {"enum": values}
+        spellings = {"enum": [spelling for one in values for spelling in _spellings(one)]}
+        nested = any(isinstance(one, list | dict) for one in values)
+        return {"anyOf": [spellings, *_NESTED]} if nested else spellings
+
+    def _reference(self, reference: Any) -> Any:
+        """The reference that leads to the copy of the target."""
+        if not isinstance(reference, str) or not reference.startswith("#/") or _keeps_its_place(reference):
+            return reference
+        if reference not in self._moved:
+            try:
+                target = resolve_pointer(self._root, reference)
+            except (LookupError, TypeError):
+                return reference
+            self._moved[reference] = f"moved from {reference[1:]}".replace("/", " ").replace("~", " ").replace("%", " ")
+            self._waiting.append((self._moved[reference], target))
+        return f"#/$defs/{self._moved[reference].replace(' ', '%20')}"
+
+
+def _keeps_its_place(reference: str) -> bool:
+    steps = iter(_steps(reference))
+    for step in steps:
+        if step in _MAPS or step in _LISTS:
+            if next(steps, None) is None:
+                return False
+        elif step != "items":
+            return False
+    return True
+
+
+def _spellings(value: Any) -> list[Any]:
+    """A value of an enum and the values that may stand for it."""
+    if isinstance(value, bool):
+        word = str(value).lower()
+        return [value, word, word.title(), word.upper(), str(int(value)), int(value)]
+    if isinstance(value, int):
+        return [value, str(value), f"{value}.0"]
+    if isinstance(value, float):
+        return [value, str(value), *([str(int(value))] if value.is_integer() else [])]
+    if isinstance(value, str):
+        return [value, *_read(value)]
+    return [value]
+
+
+def _read(text: str) -> list[Any]:
+    if text in ("true", "false"):
+        return [text == "true"]
+    try:
+        return [int(text)] if len(text) < 20 else []
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return []
+    return [number] if number == number and abs(number) != float("inf") else []

@@ -1,0 +1,69 @@
+"""What the file tools may access: the policy for raw paths of this machine, and virtual paths below configured roots.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal, get_args
+
+RawTextPolicy = Literal["deny", "warn", "allow"]
+
+RAW_TEXT_VARIABLE: Final = "AGENTSCOPE_DANGEROUS_TEXT_IO"
+"""The environment variable that sets the policy, as in AgentScope."""
+DEFAULT_RAW_TEXT_POLICY: Final[RawTextPolicy] = "warn"
+_STRICTEST_FIRST: Final[tuple[RawTextPolicy, ...]] = get_args(RawTextPolicy)
+
+
+def strictest_policy(said: Iterable[str | None]) -> RawTextPolicy:
+    """Returns the strictest of these policies. None is skipped, and an unknown word counts as `warn`."""
+    words = {word.strip().lower() for word in said if word is not None}
+    if not words <= set(_STRICTEST_FIRST):
+        words.add(DEFAULT_RAW_TEXT_POLICY)
+    return next((policy for policy in _STRICTEST_FIRST if policy in words), DEFAULT_RAW_TEXT_POLICY)
+
+
+RootMode = Literal["ro", "rw", "hidden"]
+ROOT_MODES: Final[tuple[RootMode, ...]] = get_args(RootMode)
+DEFAULT_ROOT_MODES: Final[dict[str, RootMode]] = {"/userinput/": "ro", "/workspace/": "rw", "/internal/": "hidden"}
+"""Mode of the roots with these names where the configuration sets none; of any other root it is `ro`."""
+MAX_PATH: Final = 4096
+
+Parts = tuple[str, ...]
+
+
+def parts_of(path: str) -> Parts:
+    """Splits an absolute path into its names, `..` included. Raises ValueError for what is no such path."""
+    if not path.startswith("/"):
+        raise ValueError("a path begins with '/'")
+    if len(path) > MAX_PATH:
+        raise ValueError(f"a path has at most {MAX_PATH} characters")
+    if "\0" in path:
+        raise ValueError("a path has no NUL character")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair is no character") from None
+    return tuple(part for part in path.split("/") if part not in ("", "."))
+
+
+def root_name(path: str) -> str:
+    """Returns a root as it is shown, with a slash at both ends. Raises ValueError for a name that no root can have."""
+    parts = parts_of(path)
+    if not parts or ".." in parts:
+        raise ValueError("a root has a name of its own, such as /workspace/")
+    return f"/{'/'.join(parts)}/"
+
+
+def overlapping(directories: Iterable[str]) -> tuple[str, str] | None:
+    """Returns two of the directories, given by real paths, of which one is or contains the other; None if none do."""
+    seen: list[tuple[str, Parts]] = []
+    for directory in directories:
+        parts = tuple(part for part in directory.split("/") if part)
+        for other, known in seen:
+            shorter = min(len(parts), len(known))
+            if parts[:shorter] == known[:shorter]:
+                return other, directory
+        seen.append((directory, parts))
+    return None

@@ -1,0 +1,286 @@
+"""Finds secrets in a text in every form they take: as they are, escaped, in hexadecimal, in base64.
+
+An index of all forms makes looking for many secrets as fast as looking for one.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from itertools import accumulate
+from typing import Final
+
+LEVELS: Final = 6
+"""How many nested encodings are undone."""
+
+_ESCAPE: Final = re.compile(
+    r"(?P<percent>(?:%[0-9a-fA-F]{2})+)"
+    r"|(?P<bytes>(?:\\x[0-9a-fA-F]{2})+)"
+    r"|(?P<units>(?:\\u[0-9a-fA-F]{4})+)"
+    r"|\\U(?P<point>[0-9a-fA-F]{8})"
+    r"|\\(?P<short>[\"'/bfnrt\\])"
+    r"|&(?:#(?P<decimal>[0-9]{1,8})|#[xX](?P<hex>[0-9a-fA-F]{1,8})|(?P<name>[A-Za-z][A-Za-z0-9]{1,31}));"
+)
+_SHORT_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def has_escapes(text: str) -> bool:
+    """Returns whether the text may have escapes."""
+    return "%" in text or "\\" in text or ("&" in text and ";" in text)
+
+
+def unescaped(text: str) -> str:
+    """Returns `text` with one level of escapes undone."""
+    return _ESCAPE.sub(_unescape, text)
+
+
+def decodings(text: str) -> Iterator[str]:
+    """Yields `text` with one level of escapes undone, with two, and so on, as long as it has any."""
+    for _ in range(LEVELS):
+        if not has_escapes(text):
+            return
+        plain = unescaped(text)
+        if plain == text:
+            return
+        yield plain
+        text = plain
+
+
+def unescaped_with_places(text: str, places: list[int]) -> tuple[str, list[int]]:
+    """Returns `unescaped(text)` and the place that each of its characters comes from.
+
+    `places` has the place of each character of `text` and that of its end, and so has the returned list.
+    """
+    kept: list[str] = []
+    mapped: list[int] = []
+    done = 0
+    for found in _ESCAPE.finditer(text):
+        plain = _unescape(found)
+        kept += text[done : found.start()], plain
+        mapped += places[done : found.start()]
+        mapped += [places[at] for at in _starts(found, plain)]
+        done = found.end()
+    kept.append(text[done:])
+    mapped += places[done:]
+    return "".join(kept), mapped
+
+
+def _unescape(found: re.Match[str]) -> str:
+    kind = found.lastgroup
+    if kind == "percent":
+        return bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "surrogateescape")
+    if kind == "bytes":
+        data = bytes.fromhex(found[0].replace("\\x", ""))
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return data.decode("latin-1")
+    if kind == "units":
+        return bytes.fromhex(found[0].replace("\\u", "")).decode("utf-16-be", "surrogatepass")
+    if kind == "short":
+        return _SHORT_ESCAPES.get(found["short"], found["short"])
+    if kind == "name":
+        return _html_names().get(f"{found['name']};", found[0])
+    number = int(found["decimal"]) if kind == "decimal" else int(found[kind or "hex"], 16)
+    return chr(number) if number < 0x110000 else found[0]
+
+
+@cache
+def _html_names() -> Mapping[str, str]:
+    from html.entities import html5  # 2,000 names, imported when the first text has one
+
+    return html5
+
+
+def _starts(found: re.Match[str], plain: str) -> Iterator[int]:
+    """Yields where in the text each character begins that an escape stands for."""
+    kind, at = found.lastgroup, found.start()
+    if kind not in ("percent", "bytes", "units"):
+        return iter(range(at, at + len(plain))) if plain == found[0] else iter([at] * len(plain))
+    return _starts_of_run(at, found.end(), kind, plain)
+
+
+def _starts_of_run(at: int, end: int, kind: str, plain: str) -> Iterator[int]:
+    width = {"percent": 3, "bytes": 4, "units": 6}[kind]
+    one_byte = kind == "bytes" and len(plain) * width == end - at
+    for char in plain:
+        yield at
+        if one_byte:
+            units = 1
+        elif kind == "units":
+            units = 2 if ord(char) > 0xFFFF else 1
+        else:
+            units = len(char.encode("utf-8", "surrogateescape"))
+        at += width * units
+
+
+MIN_SECRET: Final = 6
+"""Characters; shorter values are likely ordinary words, and replacing them would garble the text."""
+MIN_CUT: Final = 8
+"""Characters at the beginning of a secret that are replaced where the text was cut within it."""
+CUT: Final = "…"
+PIECE: Final = 1024
+"""Characters; a longer secret is looked for in pieces of this length, so that no form is long."""
+MAX_LENGTH: Final = 65536
+"""Characters of one secret that are looked for."""
+_OVERLAP: Final = 16
+"""Characters that two pieces share: in base64 a character at their border belongs to both."""
+_BLOCK: Final = 4
+"""Bytes of a text per look-up."""
+_HEX: Final = re.compile(rb"[0-9a-f]+")
+
+Span = tuple[int, int]
+
+
+class SecretIndex:
+    """An index of every form of some secrets, in folded UTF-8.
+
+    A text is read in blocks of four bytes. Wherever a form of at least seven bytes stands, it fills one of these blocks
+    with its bytes from the first, second, third or fourth on. The index has these four blocks of each form.
+    """
+
+    def __init__(self, values: Iterable[str]) -> None:
+        pieces = {piece for value in values for piece in _pieces(value[:MAX_LENGTH])}
+        forms = sorted({form for piece in pieces for form in _forms_of(piece) if len(form) >= MIN_SECRET})
+        self._sorted = forms
+        self._parents = _parents(forms)
+        self._small = [form for form in forms if len(form) < 2 * _BLOCK - 1]
+        self._offsets: dict[int, int] = {}
+        """Block -> a bit for each offset in a form at which it stands."""
+        for form in forms:
+            for offset in range(min(_BLOCK, len(form) - _BLOCK + 1)):
+                block = memoryview(form[offset : offset + _BLOCK]).cast("I")[0]
+                self._offsets[block] = self._offsets.get(block, 0) | 1 << offset
+        self._blocks = self._offsets.keys()
+        self._longest = max(map(len, forms), default=0)
+
+    def absent(self, text: str) -> bool:
+        """Returns whether no form can be in the text. For most texts it is true, and found fast."""
+        data = (text.casefold() if text.isascii() else fold(text)).encode("utf-8", "surrogatepass")
+        if self._small and self._small_spans(data):
+            return False
+        return self._blocks.isdisjoint(memoryview(data[: len(data) & -_BLOCK]).cast("I"))
+
+    def spans(self, text: str, *, cut: bool = False, hex_only: bool = False) -> list[Span]:
+        """Returns where forms stand in a text, as spans of characters. Spans of different forms may overlap.
+
+        With `cut`, the beginning of a form before a `…` counts too. With `hex_only`, only hexadecimal digits count.
+        """
+        folded = fold(text)
+        data = folded.encode("utf-8", "surrogatepass")
+        found = self._small_spans(data) if self._small else []
+        blocks = memoryview(data[: len(data) & -_BLOCK]).cast("I")
+        if not self._blocks.isdisjoint(blocks):
+            found += self._block_spans(data, blocks, cut=cut and CUT in text)
+        if hex_only:
+            found = [span for span in found if _HEX.fullmatch(data, *span)]
+        if found and len(data) != len(folded):
+            starts = list(accumulate((len(char.encode("utf-8", "surrogatepass")) for char in folded), initial=0))
+            found = [(bisect_left(starts, start), bisect_left(starts, end)) for start, end in found]
+        return found
+
+    def _small_spans(self, data: bytes) -> list[Span]:
+        found = []
+        for form in self._small:
+            at = data.find(form)
+            while at >= 0:
+                found.append((at, at + len(form)))
+                at = data.find(form, at + len(form))
+        return found
+
+    def _block_spans(self, data: bytes, blocks: Iterable[int], *, cut: bool) -> list[Span]:
+        found: dict[int, int] = {}
+        offsets_of = self._offsets.get
+        for number, block in enumerate(blocks):
+            offsets = offsets_of(block)
+            if offsets is None:
+                continue
+            for offset in range(_BLOCK):
+                start = number * _BLOCK - offset
+                if offsets >> offset & 1 and start >= 0 and start not in found:
+                    end = self._end(data, start) or (self._end_of_cut(data, start) if cut else None)
+                    if end is not None:
+                        found[start] = end
+        return list(found.items())
+
+    def _end(self, data: bytes, start: int) -> int | None:
+        """Returns the end of the longest form that begins at `start`."""
+        here = data[start : start + self._longest]
+        at = bisect_right(self._sorted, here) - 1
+        while at >= 0 and not here.startswith(self._sorted[at]):
+            at = self._parents[at]
+        return start + len(self._sorted[at]) if at >= 0 else None
+
+    def _end_of_cut(self, data: bytes, start: int) -> int | None:
+        """Returns where the text was cut within a form that begins at `start`."""
+        end = data.find(CUT.encode(), start + MIN_CUT, start + self._longest + len(CUT.encode()))
+        if end < 0:
+            return None
+        beginning = data[start:end]
+        at = bisect_left(self._sorted, beginning)
+        return end if at < len(self._sorted) and self._sorted[at].startswith(beginning) else None
+
+
+def fold(text: str) -> str:
+    """Returns `text` in one case, with as many characters as before."""
+    folded = text.casefold()
+    if len(folded) == len(text):
+        return folded
+    return "".join(map(_fold_one, text))
+
+
+@lru_cache(maxsize=1024)
+def _fold_one(char: str) -> str:
+    return one if len(one := char.casefold()) == 1 else char
+
+
+def squeezed(text: str) -> str:
+    """Returns `text` without blanks and line ends."""
+    return "".join(text.split())
+
+
+def _pieces(value: str) -> Iterator[str]:
+    yield value[:PIECE]
+    for start in range(PIECE - _OVERLAP, len(value) - _OVERLAP, PIECE - _OVERLAP):
+        yield value[start : start + PIECE] if start + PIECE <= len(value) else value[-PIECE:]
+
+
+def _forms_of(value: str) -> Iterator[bytes]:
+    """Yields all forms of one piece, folded."""
+    for written in {value, value.upper(), value.lower(), value.swapcase()}:
+        for plain in (written, *decodings(written)):
+            yield from (_folded(one) for one in {plain, plain.replace(" ", "+"), squeezed(plain)})
+    data = value.encode("utf-8", "surrogatepass")
+    yield data.hex().encode()
+    for once in _base64(data):
+        yield _folded(once)
+        yield from map(_folded, (twice for twice in _base64(once.encode())))
+
+
+def _base64(data: bytes) -> Iterator[str]:
+    """Yields the part of the base64 of some bytes that does not depend on the bytes around them."""
+    for offset in range(3):
+        first, last = -(-offset * 8 // 6), (offset + len(data)) * 8 // 6
+        core = base64.b64encode(bytes(offset) + data).decode()[first:last]
+        yield core
+        if "+" in core or "/" in core:
+            yield core.replace("+", "-").replace("/", "_")
+
+
+def _folded(text: str) -> bytes:
+    return fold(text).encode("utf-8", "surrogatepass")
+
+
+def _parents(forms: list[bytes]) -> list[int]:
+    """Returns for each of some sorted texts the index of the longest other one that it begins with; -1 for none."""
+    parents: list[int] = []
+    open_: list[int] = []
+    for number, form in enumerate(forms):
+        while open_ and not form.startswith(forms[open_[-1]]):
+            open_.pop()
+        parents.append(open_[-1] if open_ else -1)
+        open_.append(number)
+    return parents

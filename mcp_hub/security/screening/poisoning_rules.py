@@ -1,0 +1,277 @@
+"""The rules of the screen: texts that speak to the model behind its user's back, from public lists of tool poisoning.
+
+A rule has words, of which one must be present, phrases, and expressions that must stand near a phrase. The search for
+the words is all that an honest text costs. All gaps in phrases are bounded, so the time is linear.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+WINDOW: Final = 400
+"""Characters within which all parts of a rule must stand, about three sentences."""
+_STRIDE: Final = 200
+
+
+class PoisoningRule(msgspec.Struct, frozen=True, dict=True):
+    """A rule for folded text (lower case, single spaces): any of `phrases`, and all of `near` close to it."""
+
+    name: str
+    description: str
+    """What it finds, for the user."""
+    words: str
+    """Separated by commas; blanks are part of the words."""
+    phrases: tuple[str, ...]
+    near: tuple[str, ...] = ()
+    report_only: bool = False
+    """Whether a match is only reported and never hides an item."""
+
+    @cached_property
+    def _words(self) -> tuple[str, ...]:
+        return tuple(self.words.split(","))
+
+    @cached_property
+    def _compiled(self) -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]:
+        return re.compile("|".join(self.phrases)), tuple(re.compile(one) for one in self.near)
+
+    def find(self, text: str) -> int | None:
+        """Returns the index of a match in folded text; None if there is none."""
+        if not any(word in text for word in self._words):
+            return None
+        pattern, near = self._compiled
+        if not near:
+            found = pattern.search(text)
+            return found.start() if found is not None else None
+        # Overlapping windows, each searched once: a phrase cannot be buried among many half matches.
+        for start in range(0, max(1, len(text) - _STRIDE), _STRIDE):
+            end = start + WINDOW
+            found = pattern.search(text, start, end)
+            if found is not None and all(one.search(text, start, end) is not None for one in near):
+                return found.start()
+        return None
+
+
+def match_rules(text: str) -> Iterator[tuple[PoisoningRule, int] | None]:
+    """Yields for every rule (rule, index of its match in folded text), or None if it does not match."""
+    for rule in RULES:
+        found = rule.find(text)
+        yield None if found is None else (rule, found)
+
+
+_NOT: Final = r"\b(?:do not|don'?t|never|without|must not|should not|avoid|no need to)"
+_SECRETLY: Final = r"(?:silently|secretly|covertly|quietly|discreetly)"
+_TOOLS: Final = r"(?:tools?|functions?|commands?|actions?|requests?|operations?|tool calls?|messages?)"
+_HOME: Final = r"(?:~|\$home|%userprofile%|/home/[^/ ]{1,64}|/root|/users/[^/ ]{1,64})[/\\]\."
+_PRAISE: Final = (
+    r"(?:best|superior|most (?:reliable|accurate|powerful|trusted|trustworthy|secure|advanced|capable|efficient"
+    r"|effective|popular|comprehensive))"
+)
+
+RULES: Final = (
+    PoisoningRule(
+        "hidden-instructions",
+        "instructions marked off from the description, as only a model would read them",
+        "<,[important,[system,[inst,[critical,[hidden,### system,### instruction",
+        (
+            r"<\s?/?\s?(?:important|system[-_]?(?:prompt)?|instructions?|secret|hidden|critical|assistant|admin|override"
+            r"|priority|mandatory|internal|model|llm|ai|agent|note[-_]to[-_](?:ai|model|llm))(?:[ :_-][^<>]{0,40})?>",
+            r"<!--",
+            r"<\|(?:im_start|im_end|system|user|assistant|endoftext)[^<>]{0,20}\|>",
+            r"\[/?(?:important|system|inst|critical|hidden|instructions?)(?:[\] :])",
+            r"### ?(?:system|instructions?)\b",
+        ),
+    ),
+    PoisoningRule(
+        "ignore-instructions",
+        "asks to ignore, forget or override instructions",
+        "ignor,disregard,forget,overrid,bypass,overrul,supersed,not follow",
+        (
+            r"\b(?:ignor(?:e|es|ing)|disregard(?:s|ing)?|forget|overrid(?:e|es|ing)|bypass(?:es|ing)?"
+            r"|overrul(?:e|es|ing)|supersed(?:e|es|ing)|(?:do|must|should) not follow)\b"
+            r"(?: (?:all|any|every|of|the|your|my|its|these|those|this|each|other|and)){0,4}"
+            r" (?:previous|prior|above|earlier|preceding|existing|other|system|safety|original|initial|security"
+            r"|foregoing|developer'?s?|user'?s?|default)"
+            r"(?: (?:and|or|system|safety|security|tool|previous|other)){0,3}"
+            r" (?:instructions?|rules?|prompts?|directives?|guidelines?|guardrails?|polic(?:y|ies)|context|messages?"
+            r"|restrictions?|descriptions?|checks?|constraints?|requests?|commands?|preferences?)",
+        ),
+    ),
+    PoisoningRule(
+        "hide-from-user",
+        "asks to keep something from the user",
+        "do not,don't,dont ,never,without,must not,should not,hide,conceal,keep,withhold,invisible,avoid,no need"
+        ",user,human,person,silently,secretly,covertly,quietly,discreetly",
+        (
+            _NOT + r"(?: (?:ever|even|first|explicitly|the|user|to|you)){0,3}"
+            r" (?:mention|tell|inform|reveal|disclose|notify|show|say|display|explain|alert|warn|expose|share|report"
+            r"|discuss|telling|informing|mentioning|notifying|alerting|revealing|disclosing|showing|prompting|letting)\b",
+            r"\b(?:hide|conceal|keep|hidden|invisible|withhold)"
+            r"(?: (?:this|it|that|them|the|these|secret|hidden|all|any|fact)){0,4} from\b",
+            r"\b(?:user|human|person)s? (?:must|should|does|do|need|may|can|will) ?(?:not|never|n't)"
+            r" (?:(?:be|ever|need|to) ){0,3}(?:know|see|notice|learn|told|aware|informed|notified|find)",
+            rf"\b{_SECRETLY} (?:\w{{1,20}} ){{0,2}}(?:send|read|copy|forward|include|append|upload|collect|call|run"
+            r"|execute|add|pass|log|record|exfiltrate|store|bcc)",
+        ),
+        near=(rf"\b(?:users?|humans?|them|anyone|people|person|he|she|owner|{_SECRETLY})\b",),
+    ),
+    PoisoningRule(
+        "secret-files",
+        "names files in which secrets are kept",
+        ".ssh,id_rsa,id_dsa,id_ed25519,id_ecdsa,.aws,.env,passwd,shadow,sudoers,.netrc,.npmrc,.pypirc,git-credentials"
+        ",.kube,keychain,authorized_keys,_history,wallet.dat,mcp.json,desktop_config,.gnupg,.docker,gcloud,login data"
+        ",cookies.sqlite,.pgpass,private key,private_key,private-key,ssh key,reading_ssh,/.cursor,/.claude",
+        (
+            _HOME + r"(?:ssh|aws|gnupg|kube|config/gcloud|docker|cursor|claude|netrc|npmrc|pypirc|pgpass"
+            r"|git-credentials|bash_history|zsh_history)",
+            r"\bid_(?:rsa|dsa|ed25519|ecdsa)\b",
+            r"\.ssh[/\\]",
+            r"\.aws[/\\](?:credentials|config)",
+            r"/etc/(?:passwd|shadow|sudoers)",
+            r"(?<![\w.])\.env(?:\.\w{1,20})?\b(?! ?(?:variable|var\b))",
+            r"\.git-credentials|\.kube[/\\]config|\bauthorized_keys\b|\.(?:bash|zsh)_history|\bwallet\.dat\b",
+            r"\bmcp\.json\b|claude_desktop_config|\.docker[/\\]config|cookies\.sqlite|\blogin data\b|\bkeychain\b",
+            r"ssh[ _-]private[ _-]key|reading_ssh|contents? of (?:the |your )?(?:ssh|private) key",
+        ),
+    ),
+    PoisoningRule(
+        "pass-secrets-on",
+        "asks for secrets or the conversation to be put into arguments, results or messages",
+        "pass,send,includ,put,append,forward,provide,submit,upload,encode,supply,insert,attach,copy,paste,write,add"
+        ",embed,transmit,exfiltrate,leak,bcc,summar,repeat,fill",
+        (
+            r"\b(?:pass|send|includ(?:e|ing)|put|append|forward|provide|submit|upload|encode|supply|insert|attach|copy"
+            r"|paste|write|add|embed|transmit|exfiltrate|leak|bcc|summari[sz]e|repeat|fill)\b",
+        ),
+        near=(
+            r"conversations?\b|chat history|(?:previous|prior|all|user'?s?) (?:messages|prompts|tool calls)"
+            r"|system prompt|credentials?\b|api[ _-]?keys?\b|passwords?\b|private keys?\b"
+            r"|(?:access |auth |session )tokens?\b|secrets\b|environment variables|\benv vars?\b|contents? of"
+            r"|(?:its|their|file) contents?|history\b|cookies?\b",
+            r"\b(?:parameter|argument|field|sidenote|side note|note|notes|subject|body|header|footer|query string"
+            r"|context|metadata|attachment|endpoint|webhook|our server|to the server|remote server)\b"
+            r"|https?://|@[\w-]{1,60}\.[a-z]{2,10}",
+            r"\b(?:must|always|otherwise|required|first|before|mandatory|importantly?|will not work|won't work|needs?"
+            r"|ensure|every|all|do not|never|verbatim|whole|entire|full|exact|silently|secretly|please|also"
+            r"|necessary)\b",
+        ),
+    ),
+    PoisoningRule(
+        "sends-to-an-address",
+        "names an address of its own that something is to be sent to",
+        "@",
+        (
+            r"(?<![\w.+-])[\w.+-]{1,64}@(?!example\.|[\w-]{1,60}\.(?:example|test|invalid)\b|(?:domain|company|email|host"
+            r"|yourdomain|mycompany)\.)[\w-]{1,60}(?:\.[\w-]{2,20}){1,3}",
+        ),
+        near=(
+            r"\b(?:send|sent|sends|sending|forward|copy|copies|copied|e-?mail|cc|bcc|notify|notified|report|loop|inform"
+            r"|tell|upload|share|deliver|post|go to|let)\b",
+        ),
+    ),
+    PoisoningRule(
+        "before-other-tools",
+        "wants to be called before, after or instead of the other tools",
+        "tool,function,action,request,command,operation,conversation,message,session",
+        (
+            r"\b(?:before|prior to|after|instead of|rather than|ahead of|in place of|on)"
+            r"(?: (?:you|using|calling|running|invoking|executing|performing|making|use|call|run|taking|answering"
+            r"|doing)){0,2} (?:any|every|all|each)(?: of)?(?: (?:the|other|another|further|subsequent|single)){0,2} "
+            + _TOOLS
+            + r"\b",
+            r"\b(?:at the|on|with) (?:beginning|start|every turn) of (?:every|each|any|the) (?:conversation|session"
+            r"|message|turn|chat)",
+            r"\b(?:all|every|any) other (?:tools?|functions?) (?:\w{1,20} ){0,2}(?:deprecated|broken|unsafe|insecure"
+            r"|disabled|unavailable|obsolete|fail|must not|should not)",
+        ),
+    ),
+    PoisoningRule(
+        "telltale-parameters",
+        "a parameter that no tool needs but to be told secrets",
+        "property ",
+        (
+            r"^property (?:side_?notes?|(?:full_|whole_|entire_)?(?:conversation|chat|tool_call|message)_?history"
+            r"|(?:full_|whole_|entire_)conversation|system_?prompts?|chain_?of_?thoughts?"
+            r"|(?:hidden|secret)_?(?:notes?|context|instructions?)|contents?_(?:from|of)_(?:reading_)?\w{1,60}"
+            r"|tools?_?list|available_tools|user_?secrets?)$",
+        ),
+    ),
+    PoisoningRule(
+        "redirects-other-tools",
+        "changes what other tools or the user would do",
+        "recipient,number,destination,address,payee,beneficiary,even if,regardless,no matter,whatever,all email"
+        ",all e-mail,all message,all payment,all file,all transaction,all request,behavio",
+        (
+            r"\b(?:change|set|replace|redirect|modify|swap|substitute|rewrite|alter)"
+            r"(?: (?:the|its|all|any|every|their)){0,2}"
+            r" (?:recipients?|phone numbers?|destinations?|(?:wallet|email|mail|payment|target|delivery)"
+            r" address(?:es)?|payees?|beneficiary|account numbers?)\b",
+            r"\b(?:even if|regardless of (?:what|whether|which)|no matter (?:what|which|who)|whatever)"
+            r"(?: recipient| address)? (?:the )?(?:user|human)s?"
+            r" (?:specif|ask|say|said|request|want|tell|told|decline|refuse|object|instruct)",
+            r"\ball (?:e-?mails?|messages?|payments?|files?|transactions?|requests?)"
+            r" (?:must|should|have to|need to|shall)(?: always)? (?:be sent|go|be forwarded|be routed|be copied"
+            r"|include|be cc|be bcc|pass through)",
+            r"\b(?:changes?|alters?|modif(?:y|ies)) the behaviou?rs? of (?:the )?(?:\S{1,60} )?"
+            r"(?:tools?|function|server)",
+        ),
+    ),
+    PoisoningRule(
+        "new-role",
+        "gives the model a new role or new rules",
+        "you are now,no longer,from now on,act as,new instruction,new system,new rule,new directive,mode,jailbreak"
+        ",pretend,system prompt,unrestricted,system:,system :",
+        (
+            r"\byou are (?:now|no longer)\b(?! (?:able|connected|logged|ready|authenticated))",
+            r"\bfrom now on,? (?:you|always|all|every|do not|never)\b",
+            r"\bact as (?:if you|though you|an unrestricted|the system|root\b|an admin)",
+            r"\bnew (?:system )?(?:instructions?|rules?|directives?) ?:",
+            r"\b(?:developer|god|admin|dan) mode (?:on|enabled|activated|is)",
+            r"\bunrestricted (?:mode|ai|assistant|agent)",
+            r"\bjailbreak|\bpretend (?:that )?(?:you|to be)|(?:^|[.\]>] )system ?: ",
+            r"\b(?:reveal|repeat|print|output|show|leak|copy|include|provide)"
+            r"(?: (?:me|us|your|the|full|entire|whole|complete|verbatim)){0,4} system prompt",
+        ),
+    ),
+    PoisoningRule(
+        "runs-commands",
+        "holds commands of the kind that fetch and run something",
+        "curl,wget,rm -rf,| sh,|sh,bash,base64,powershell,chmod,nc -,os.system,eval(,eval (,/dev/tcp,invoke-expression",
+        (
+            r"\b(?:curl|wget)\b[^|;]{0,200}\| ?(?:sudo )?(?:ba|z|da)?sh\b",
+            r"\b(?:curl|wget) [^|;]{0,200}(?:--data|--post| -d | -f | -x post)",
+            r"\brm -rf (?:/|~|\$)|\| ?(?:sudo )?(?:ba|z)sh\b|base64 (?:-d|--decode)|chmod \+x [^ ]{1,100} ?&&",
+            r"powershell(?:\.exe)? -e(?:nc)?|\bnc -e|/dev/tcp/|\bos\.system ?\(|\binvoke-expression\b|\beval ?\(",
+        ),
+    ),
+    PoisoningRule(
+        "markdown-image",
+        "an image whose address can carry data away when it is shown",
+        "](http",
+        (r"!\[[^\]]{0,200}\]\(https?://",),
+    ),
+    PoisoningRule(
+        "preference",
+        "praises itself to be preferred to other tools",
+        "best,most ,superior,only tool,only server,only function,prefer,than ,#1,number one,always,must,other tool"
+        ",other server,alternative,similar,priority",
+        (
+            r"\b(?:always|must) (?:use|choose|select|prefer|pick|call) this (?:tool|function|one|server)\b",
+            r"\bprefer this (?:tool|function|one|server|over)",
+            rf"\b(?:the|is|as) {_PRAISE} (?:\w{{1,20}} ){{0,3}}(?:tool|function|server|choice|option|service|one"
+            r"|available)\b",
+            r"\b(?:better|faster|safer|superior|more (?:reliable|accurate|secure|efficient))(?: than| to)"
+            r" (?:any|all|every|the)(?: of)?(?: the)? (?:other|alternative)",
+            r"\b(?:do not|don't|never|avoid) (?:use|using|call|calling|rely on) (?:any |the )?"
+            r"(?:other|alternative|similar) (?:tools?|functions?|servers?)",
+            r"#1 |\bnumber one (?:tool|choice|server)|\bhighest priority\b",
+            r"\bonly (?:tool|server|function) you (?:need|should|may)",
+        ),
+        report_only=True,
+    ),
+)
+"""In the order in which findings are reported."""

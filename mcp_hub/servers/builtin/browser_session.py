@@ -1,0 +1,307 @@
+"""The browser of this process: one running Chromium, opened by the first call and replaced after it has died."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.servers.builtin import chromium
+from mcp_hub.servers.builtin.chromium import READY_HOST, BrowserProfile
+from mcp_hub.servers.builtin.page_guard import PageGuard
+from mcp_hub.servers.builtin.proxy import Proxy
+from mcp_hub.servers.builtin.scratch import Scratch
+from mcp_hub.servers.builtin.settings import Settings
+from mcp_hub.servers.builtin.tabs import Downloads, Tabs
+from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, ViewportSize
+
+CLOSE_WAIT: Final = 1.0
+"""Seconds each of Chromium, its driver and the proxy has to end; what runs us may have little more for all."""
+ALIVE_WAIT: Final = 5.0
+VIEWPORT: Final[ViewportSize] = {"width": 1280, "height": 800}
+MAX_ERROR: Final = 1000
+
+
+class OpenBrowser:
+    """Started by `opened`. `gone` is set once the browser, its driver or its guard has ended."""
+
+    def __init__(self, settings: Settings, scratch: Scratch, profile: BrowserProfile, proxy: Proxy) -> None:
+        self.settings = settings
+        self.keeps_profile = settings.profile is not None
+        self.proxy = proxy
+        self.guard = PageGuard(settings.url_rules, proxy)
+        self.downloads = Downloads(scratch.path / "downloads", settings.max_bytes)
+        self.gone = asyncio.Event()
+        self.context: BrowserContext
+        self.tabs: Tabs
+        self._scratch = scratch
+        self._profile = profile
+        self._ends = contextlib.AsyncExitStack()
+
+    async def start(self) -> None:
+        """Start everything. Raises ToolRefused; `close` is to be called then as well."""
+        try:
+            executable = chromium.find(self.settings.executable, os.environ, Path.home())
+        except chromium.NoChromium as error:
+            raise ToolRefused("server_unavailable", f"There is no browser to start: {error}.") from None
+        from playwright.async_api import Error
+
+        self._ends.push_async_callback(_ended, self.proxy.close)
+        try:
+            async with asyncio.timeout(chromium.LAUNCH_WAIT):
+                await self.proxy.start()
+                await self._launch(executable)
+        except Error as error:
+            what = f"The browser {executable} does not start: {_reason(error)}"
+            raise ToolRefused("server_unavailable", what) from None
+        except TimeoutError:  # an OSError as well
+            waited = f"{chromium.LAUNCH_WAIT:g} s"
+            raise ToolRefused("timeout", f"The browser {executable} did not start within {waited}.") from None
+        except OSError as error:
+            raise ToolRefused("server_unavailable", f"The browser {executable} does not start: {error}") from None
+
+    async def _launch(self, executable: Path) -> None:
+        driver = await chromium.start_driver()
+        self._ends.push_async_callback(_ended, driver.stop)
+        if chromium.needs_no_sandbox():
+            print("browser: started as root, so Chromium runs without its sandbox", file=sys.stderr, flush=True)
+        options = chromium.options(executable, self.proxy.url, self.settings.headless, self.downloads.directory)
+        self.context = context = await driver.chromium.launch_persistent_context(
+            self._profile.path, accept_downloads=True, service_workers="block", viewport=VIEWPORT, **options
+        )
+        self._ends.push_async_callback(_ended, context.close)
+        self._profile.opened()
+        browser = context.browser
+        assert browser is not None
+        context.on("close", self._has_gone)
+        browser.on("disconnected", self._has_gone)
+        await self.guard.attach(browser, self.gone.set)
+        first, *others = context.pages
+        for page in others:  # what a profile opens by itself
+            await page.close()
+        # It stays, unseen: with its last page a browser forgets the cookies of the session.
+        await first.goto(f"http://{READY_HOST}/")
+        self.tabs = Tabs(context, self.guard, self.downloads)
+        await self.tabs.current()
+
+    def _has_gone(self, _: Any) -> None:
+        self.gone.set()
+
+    async def new_context(self) -> BrowserContext:
+        """Another context, which shares nothing with the first one but the rules."""
+        assert self.context.browser is not None
+        return await self.context.browser.new_context(
+            accept_downloads=False, service_workers="block", viewport=VIEWPORT
+        )
+
+    async def alive(self) -> bool:
+        """Whether the browser still answers; a failure may come before the news that it has ended."""
+        from playwright.async_api import Error
+
+        try:
+            async with asyncio.timeout(ALIVE_WAIT):
+                await self.context.cookies(f"http://{READY_HOST}/")
+        except (Error, TimeoutError):
+            self.gone.set()
+        return not self.gone.is_set()
+
+    async def close(self) -> None:
+        """End it all; what does not end in time ends with this process."""
+        self.gone.set()
+        await self._ends.aclose()
+        await asyncio.to_thread(self._profile.release)
+        await asyncio.to_thread(self._scratch.remove)
+
+
+async def _ended(end: Callable[[], Awaitable[None]]) -> None:
+    """End one part, in time or not at all; one that has died already says so in many ways."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(CLOSE_WAIT):
+            await end()
+
+
+def playwright_message(error: Exception) -> str:
+    """What Playwright says, without its log of every attempt."""
+    return str(error).partition("\nCall log")[0].strip()[:MAX_ERROR]
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what Playwright says of a start, and the last ones of what Chromium said itself."""
+    first, *log = str(error).strip().splitlines() or [""]
+    own = [line.partition("[err] ")[2] for line in log if "[err] " in line][-5:]
+    return " | ".join([first, *own])[:MAX_ERROR]
+
+
+async def open_browser(settings: Settings) -> OpenBrowser:
+    """A new browser. Raises ToolRefused if there is none or it does not start."""
+    scratch = Scratch("browser")
+    try:
+        profile = BrowserProfile(Path(settings.profile) if settings.profile else scratch.path / "profile")
+    except BaseException:
+        scratch.remove()
+        raise
+    browser = OpenBrowser(settings, scratch, profile, Proxy(settings.address_rules, settings.url_rules))
+    try:
+        await browser.start()
+    except BaseException:
+        await browser.close()
+        raise
+    return browser
+
+
+NAVIGATION: Final = 30.0
+"""Seconds a page has to load."""
+ACTION: Final = 10.0
+"""Seconds for anything else."""
+GRACE: Final = 5.0
+"""Seconds a tool may take beyond its deadline to say what it came to."""
+TURN_WAIT: Final = 90.0
+"""Seconds a call waits for the one before it: no tool takes longer."""
+HUNG: Final = 1.0
+"""Seconds in which a page that is not hung answers."""
+READS: Final = {"readOnlyHint": True, "openWorldHint": True}
+ACTS: Final = {"readOnlyHint": False, "openWorldHint": True}
+MAX_SHOWN: Final = 10
+"""Lost tabs that are named."""
+
+BrowserWork = Callable[[OpenBrowser], Awaitable[ToolResult]]
+
+
+class CurrentBrowser:
+    """One call at a time; each has a deadline, and none waits for a browser that is not there any more."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._open: OpenBrowser | None = None
+        self._urls: list[str] = []
+        self._lost = ""
+        self._turn = asyncio.Lock()
+
+    def bounded(self, seconds: float) -> float:
+        """These seconds, but never more than the setting `web.timeout` has."""
+        return min(seconds, self.settings.timeout)
+
+    async def run(self, work: BrowserWork, seconds: float = ACTION, grace: float = GRACE) -> ToolResult:
+        """What `work` makes with an open browser. Raises ToolRefused; says first what a crash has lost.
+
+        `grace` is for work that keeps to `seconds` by itself.
+        """
+        async with self._in_turn():
+            browser = await self._ready()
+            try:
+                result = await self._within(work(browser), browser, self.bounded(seconds) + grace)
+            except ToolRefused as refusal:
+                raise ToolRefused(refusal.code, self._told() + refusal.message) from None
+            finally:
+                if not browser.gone.is_set():
+                    self._urls = browser.tabs.urls
+            if told := self._told():
+                return ToolResult([{"type": "text", "text": told.strip()}, *result.content], result.structured)
+            return result
+
+    async def close(self) -> str:
+        """Close the browser, if there is one; the next call opens a new one."""
+        async with self._in_turn():
+            browser, self._open, self._lost, self._urls = self._open, None, "", []
+            if browser is None:
+                return "No browser was open."
+            await browser.close()
+            return "The browser is closed."
+
+    async def end(self) -> None:
+        """Close the browser at the end of the process, whatever still runs."""
+        browser, self._open = self._open, None
+        if browser is not None:
+            await browser.close()
+
+    @contextlib.asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(TURN_WAIT):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise ToolRefused("timeout", "The browser is still busy with another call.") from None
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    async def _ready(self) -> OpenBrowser:
+        if self._open is not None and self._open.gone.is_set():
+            dead, self._open = self._open, None
+            self._lost = self._loss(dead)
+            await dead.close()
+        if self._open is None:
+            self._open = await open_browser(self.settings)
+        return self._open
+
+    def _loss(self, browser: OpenBrowser) -> str:
+        shown = [url[:500] for url in self._urls[:MAX_SHOWN]]
+        if len(self._urls) > MAX_SHOWN:
+            shown.append(f"and {len(self._urls) - MAX_SHOWN} more")
+        what = f"its tabs ({', '.join(shown)})" if shown else "its tabs"
+        rest = "Cookies are kept in the profile" if browser.keeps_profile else "Its cookies and logins are lost as well"
+        return f"The browser had ended unexpectedly; a new one was opened. Lost are {what}. {rest}.\n\n"
+
+    def _told(self) -> str:
+        lost, self._lost = self._lost, ""
+        return lost
+
+    async def _within(self, work: Awaitable[ToolResult], browser: OpenBrowser, seconds: float) -> ToolResult:
+        from playwright.async_api import Error
+        from playwright.async_api import TimeoutError as Late
+
+        working = asyncio.ensure_future(work)
+        ending = asyncio.ensure_future(browser.gone.wait())
+        try:
+            await asyncio.wait({working, ending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                if browser.gone.is_set():
+                    raise _ended_meanwhile()
+                raise ToolRefused("timeout", f"It took longer than {seconds:g} s.{await self._unhang(browser)}")
+            return working.result()
+        except (Late, TimeoutError) as error:
+            what = playwright_message(error) or "A deadline within the call passed."
+            raise ToolRefused("timeout", f"{what}{await self._unhang(browser)}") from None
+        except Error as error:
+            if not await browser.alive():
+                raise _ended_meanwhile() from None
+            raise ToolRefused("tool_error", playwright_message(error)) from None
+        finally:
+            for task in (working, ending):
+                task.cancel()
+            await asyncio.wait({working, ending}, timeout=HUNG)
+            if working.done() and not working.cancelled():
+                working.exception()  # seen: it is not news any more
+
+    async def _unhang(self, browser: OpenBrowser) -> str:
+        """Close the current tab if its page answers nothing any more, such as one in an endless loop."""
+        from playwright.async_api import Error
+
+        page = await browser.tabs.current()
+        try:
+            async with asyncio.timeout(HUNG):
+                await page.evaluate("1")
+                return ""
+        except TimeoutError:
+            pass
+        except Error:
+            return ""
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(HUNG):
+                await browser.tabs.close(None)
+        return " The page did not react to anything any more, so its tab was closed."
+
+
+def _ended_meanwhile() -> ToolRefused:
+    what = (
+        "The browser ended during this call; what it was doing may have happened or not. The next call opens a new one."
+    )
+    return ToolRefused("server_unavailable", what)

@@ -1,0 +1,231 @@
+"""Documents to Markdown in processes of their own, killed at the deadline of the call.
+
+At most two at a time; they stay for the next conversion and are ended after a while without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mcp_hub.servers.local.tool_results import ToolRefused
+
+WORKERS: Final = 2
+IDLE: Final = 120.0
+"""Seconds a process that has nothing to do is kept."""
+CONVERSIONS: Final = 100
+"""After so many a process is replaced: what its libraries keep does not grow for ever."""
+MEMORY: Final = 2 * 1024**3
+"""Bytes a process may take, where the system can enforce that. A PDF of 30 MB takes 215 MB, a Word document with 28 MB
+of pictures 340 MB, 7 MB of HTML full of tags one GiB."""
+_HEADER: Final = 64 * 1024
+_END_WAIT: Final = 5.0
+_KEPT: Final = frozenset({
+    "PATH", "LANG", "TZ", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH",
+    "MCP_HUB_RUN",  # the mark by which the hub finds what it has started
+})  # fmt: skip
+"""Variables a process gets to see: what it needs to start, and no secret."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SourceDocument:
+    """What is to be converted, and what is known of it."""
+
+    body: bytes
+    content_type: str = ""
+    """The media type without parameters, in lower case; empty if unknown."""
+    charset: str | None = None
+    extension: str | None = None
+    """With its dot."""
+    url: str | None = None
+    """Where it came from; some converters know some sites. Nothing is fetched from there."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The Markdown of a document."""
+
+    markdown: str
+    title: str | None
+    scripts: bool
+    """Whether it is a page with scripts in it."""
+
+
+class WorkerDied(Exception):
+    """A process ended in the middle of a conversion."""
+
+
+class _Worker:
+    """One process; it does one thing at a time."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.conversions = 0
+        self.expiry: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(cls, endpoint: str | None, memory: int) -> _Worker:
+        """A process that is ready. Raises WorkerDied, and ToolRefused if MarkItDown cannot be set up as configured."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "mcp_hub.servers.builtin.markdown",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_HEADER, env=_environment(endpoint),
+        )  # fmt: skip
+        worker = cls(process)
+        try:
+            setup = {"docintel_endpoint": endpoint, "memory": memory}
+            hello, _ = await worker._exchange(json.dumps(setup).encode() + b"\n")
+            if "error" in hello:
+                raise ToolRefused("tool_error", _setup_failed(endpoint, hello["message"]))
+        except BaseException:
+            await worker.kill()
+            raise
+        return worker
+
+    async def convert(self, document: SourceDocument, seconds: float) -> tuple[Json, bytes]:
+        """The answer and the Markdown. Raises WorkerDied."""
+        self.conversions += 1
+        request = {
+            "content_type": document.content_type,
+            "charset": document.charset,
+            "extension": document.extension,
+            "url": document.url,
+            "seconds": seconds,
+            "length": len(document.body),
+        }
+        return await self._exchange(json.dumps(request).encode() + b"\n", document.body)
+
+    async def _exchange(self, *data: bytes) -> tuple[Json, bytes]:
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.writelines(data)
+            await stdin.drain()
+            header = json.loads(await stdout.readline())
+            return header, await stdout.readexactly(header["length"])
+        except (OSError, ValueError, asyncio.IncompleteReadError) as error:
+            raise WorkerDied(f"{type(error).__name__}: {error}") from None
+
+    @property
+    def usable(self) -> bool:
+        return self.process.returncode is None and self.conversions < CONVERSIONS
+
+    async def kill(self) -> None:
+        """End it now, whatever it does."""
+        if self.expiry is not None:
+            self.expiry.cancel()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_WAIT):
+                await self.process.wait()
+        self.process._transport.close()  # type: ignore[attr-defined]  # its pipes, at once
+
+
+class Converter:
+    """Converts on the loop it is used on, and never blocks it."""
+
+    def __init__(self, docintel_endpoint: str | None = None, *, memory: int = MEMORY) -> None:
+        self._endpoint = docintel_endpoint
+        self._memory = memory
+        self._slots = asyncio.Semaphore(WORKERS)
+        self._idle: list[_Worker] = []
+        self._busy: set[_Worker] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def convert(self, document: SourceDocument, seconds: float) -> Converted:
+        """The Markdown of a document, waiting for a free process included, or after `seconds` none.
+
+        Raises ToolRefused: `timeout`, or `tool_error` for what cannot be converted.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        try:
+            async with asyncio.timeout(seconds), self._slots:
+                header, body = await self._convert(document, deadline - loop.time())
+        except TimeoutError:
+            raise ToolRefused("timeout", f"converting it to Markdown took longer than {seconds:.3g} s") from None
+        except WorkerDied:
+            text = (
+                f"the converter died of it: the document is broken, or takes more memory than {_allowed(self._memory)}"
+            )
+            raise ToolRefused("tool_error", text) from None
+        if header.get("error") == "memory":
+            text = f"converting it to Markdown takes more memory than {_allowed(self._memory)}"
+            raise ToolRefused("tool_error", text)
+        if "error" in header:
+            raise ToolRefused("tool_error", f"it cannot be converted to Markdown: {header['message']}")
+        markdown = body.decode("utf-8", "replace")
+        if header["cut"]:
+            markdown += "\n\n[The rest is left out: the Markdown of this document is too long.]"
+        return Converted(markdown, header["title"], header["scripts"])
+
+    async def _convert(self, document: SourceDocument, seconds: float) -> tuple[Json, bytes]:
+        worker = await self._worker()
+        self._busy.add(worker)
+        try:
+            header, body = await worker.convert(document, seconds)
+        except BaseException:  # given up as well: the process is in the middle of it
+            await worker.kill()
+            raise
+        finally:
+            self._busy.discard(worker)
+        if self._closed or not worker.usable or header.get("error") == "memory":
+            await worker.kill()
+        else:
+            worker.expiry = asyncio.get_running_loop().call_later(IDLE, self._expire, worker)
+            self._idle.append(worker)
+        return header, body
+
+    async def _worker(self) -> _Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.expiry is not None:
+                worker.expiry.cancel()
+            if worker.usable:
+                return worker
+            await worker.kill()
+        return await _Worker.start(self._endpoint, self._memory)
+
+    def _expire(self, worker: _Worker) -> None:
+        if worker in self._idle:
+            self._idle.remove(worker)
+            task = asyncio.get_running_loop().create_task(worker.kill())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """End all processes, those that convert too."""
+        self._closed = True
+        workers = [*self._idle, *self._busy]
+        self._idle.clear()
+        await asyncio.gather(*(worker.kill() for worker in workers), *self._ending, return_exceptions=True)
+
+
+def _allowed(memory: int) -> str:
+    return f"the {memory // 1024**2:,} MiB a conversion may take (web.max_memory)"
+
+
+def _environment(endpoint: str | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    def kept(name: str) -> bool:
+        return name.upper() in _KEPT or name.startswith("LC_") or (endpoint is not None and name.startswith("AZURE_"))
+
+    return {name: value for name, value in environ.items() if kept(name)}
+
+
+def _setup_failed(endpoint: str | None, message: str) -> str:
+    if endpoint is None:
+        return f"MarkItDown cannot be used: {message}"
+    return (
+        f"MarkItDown cannot use web.docintel_endpoint: {message}. "
+        "Install what it needs (pip install 'markitdown[az-doc-intel]'), or remove the setting."
+    )

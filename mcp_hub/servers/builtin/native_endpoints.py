@@ -1,0 +1,245 @@
+"""The built-in upstream `native`: REST endpoints as tools, each one request by the rules of its file."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.config.native_tools import (
+    InvalidArgument,
+    NativeRequest,
+    NativeToolDefinition,
+    PointerNotFound,
+    resolve_pointer,
+)
+from mcp_hub.security.redaction import Redactor
+from mcp_hub.servers.builtin.settings import Settings, native_from_environ
+from mcp_hub.servers.local.local_tool import LocalTool
+from mcp_hub.servers.local.registry import Mark
+from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
+from mcp_hub.text import printable
+from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+    from yarl import URL
+
+MAX_REDIRECTS: Final = 5
+CONNECT_WAIT: Final = 15.0
+EXCERPT: Final = 2000
+"""Characters of an answer that says no."""
+ERROR_BODY: Final = 64 * 1024
+POOL: Final = 64
+_TRY_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_KEEP_METHOD: Final = frozenset({307, 308})
+
+_clients: list[Client] = []
+
+
+def tools(settings: Settings) -> list[LocalTool]:
+    """The tools this upstream offers, in the order of their files."""
+    client = Client()
+    _clients.append(client)
+    return [Endpoint(tool, client) for tool in native_from_environ(os.environ)]
+
+
+async def close() -> None:
+    """End the connections of all that `tools` made."""
+    await asyncio.gather(*(client.close() for client in _clients), return_exceptions=True)
+
+
+class Endpoint(LocalTool):
+    """One native tool, as a function whose schema is written and not derived."""
+
+    def __init__(self, tool: NativeToolDefinition, client: Client) -> None:
+        schema = tool.definition["inputSchema"]
+        mark = Mark(
+            name=tool.name,
+            description=tool.description,
+            title=tool.title,
+            tags=tool.tags,
+            annotations=tool.definition["annotations"],
+            json_schema=schema,
+        )
+        super().__init__(self._called, mark)
+        self._tool = tool
+        self._client = client
+        self._redaction = Redactor(tool.secrets)
+
+    async def _called(self, /, **arguments: Any) -> ToolResult:
+        """The answer as a result; an error of the endpoint is a result with `is_error`. Raises ToolRefused."""
+        try:
+            request = self._tool.request(arguments)
+        except InvalidArgument as error:
+            text = f"The arguments of {self.name!r} do not fit, nothing was called. {error}"
+            raise ToolRefused("invalid_parameters", text) from None
+        status, kind, charset, body = await self._client.send(self._tool, request)
+        if not 200 <= status < 300:
+            return self._refused(status, _excerpt(body, charset))
+        return self._result(status, kind, charset, body)
+
+    def _refused(self, status: int, said: str) -> ToolResult:
+        denied = status in (401, 403)
+        text = f"{_shown(self._tool.url)} answered with HTTP status {status}"
+        text += ": it does not accept the credentials of this tool." if denied else "."
+        if said:
+            text += f" It says:\n\n{self._redaction.text(said)}"
+        code = "permission_denied" if denied else "tool_error"
+        facts = {"code": code, "server": None, "tool": self.name, "retryable": status in _TRY_LATER}
+        meta = {"mcp-hub/error": facts, "mcp-hub/status": status}
+        return ToolResult([{"type": "text", "text": text}], meta=meta, is_error=True)
+
+    def _result(self, status: int, kind: str, charset: str | None, body: bytes) -> ToolResult:
+        media = kind.partition("/")[0]
+        if media in ("image", "audio") and self._tool.result is None and kind != "image/svg+xml":
+            data = base64.b64encode(body).decode()
+            return ToolResult([{"type": media, "data": data, "mimeType": kind}])
+        try:
+            text = body.decode(charset or "utf-8-sig")
+        except (UnicodeDecodeError, LookupError):
+            raise ToolRefused("tool_error", f"{_shown(self._tool.url)} answered with {kind}, not a text") from None
+        if self._tool.result is None and not kind.endswith(("/json", "+json")):
+            return _text(text if text.strip() else f"(HTTP {status}, without content)")
+        try:
+            value = json.loads(text, parse_constant=_refuse)
+            chosen = value if self._tool.result is None else resolve_pointer(value, self._tool.result)
+        except PointerNotFound as error:
+            raise ToolRefused(
+                "tool_error", f"the answer of {_shown(self._tool.url)} is not as expected: {error}"
+            ) from None
+        except (ValueError, RecursionError):
+            if self._tool.result is None:
+                return _text(text if text.strip() else f"(HTTP {status}, without content)")
+            raise ToolRefused("tool_error", f"the answer of {_shown(self._tool.url)} is not JSON") from None
+        if isinstance(chosen, str):
+            return _text(chosen)
+        # As it was written, where all of it is the result: no number is read and written again.
+        written = text if chosen is value else json.dumps(chosen, ensure_ascii=False)
+        structured = chosen if isinstance(chosen, dict) else None
+        return ToolResult([{"type": "text", "text": written}], structured=structured)
+
+
+class Client:
+    """Sends requests; one pool, no cookies, nothing kept of one call for another."""
+
+    def __init__(self) -> None:
+        self._session: ClientSession | None = None
+
+    async def send(self, tool: NativeToolDefinition, request: NativeRequest) -> tuple[int, str, str | None, bytes]:
+        """(status, type, charset, body) of the answer. Raises ToolRefused."""
+        aiohttp = await asyncio.to_thread(import_module, "aiohttp")  # nothing that a list waits for
+        try:
+            return await self._followed(tool, request)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # The type of the failure and the origin: the words of a library quote what was sent.
+            raise ToolRefused("server_unavailable", f"{_shown(request.url)} {_in_words(error)}") from None
+
+    async def _followed(self, tool: NativeToolDefinition, request: NativeRequest) -> tuple[int, str, str | None, bytes]:
+        from yarl import URL
+
+        url, method, body = URL(request.url, encoded=True), tool.method, request.body
+        origin = url.origin()
+        for _ in range(MAX_REDIRECTS + 1):
+            async with self._opened().request(
+                method, url, headers=request.headers, data=body, allow_redirects=False
+            ) as response:
+                location = response.headers.get("Location") if response.status in _REDIRECTS else None
+                if location is None:
+                    limit = tool.max_bytes if 200 <= response.status < 300 else ERROR_BODY
+                    content = await _read(response, limit, tool)
+                    return response.status, response.content_type.lower(), response.charset, content
+                status = response.status
+            url = _target(url, location)
+            # Another origin is not what the credentials, or the arguments, were meant for.
+            if url.origin() != origin or (method not in ("GET", "HEAD") and status not in _KEEP_METHOD):
+                text = (
+                    f"{_shown(tool.url)} redirects to {_shown(str(url))}, which is not followed: write that as api_url"
+                )
+                raise ToolRefused("tool_error", text)
+        raise ToolRefused("tool_error", f"{_shown(tool.url)}: more than {MAX_REDIRECTS} redirects, it was given up")
+
+    def _opened(self) -> ClientSession:
+        if self._session is None:
+            import aiohttp
+
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=POOL),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": f"mcp-hub/{VERSION}", "Accept": "application/json, text/*;q=0.9, */*;q=0.5"},
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_WAIT),  # the hub bounds the call
+                trust_env=False,  # it would also take credentials out of a .netrc
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """End the pool."""
+        if self._session is not None:
+            await self._session.close()
+
+
+async def _read(response: ClientResponse, limit: int, tool: NativeToolDefinition) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():  # decompressed, in pieces of bounded size
+        body += chunk
+        if len(body) > limit:
+            if response.status >= 300:
+                return bytes(body[:limit])
+            text = f"{_shown(tool.url)} answered with more than {limit:,} bytes; max_bytes of the tool allows more"
+            raise ToolRefused("result_too_large", text)
+    return bytes(body)
+
+
+def _target(url: URL, location: str) -> URL:
+    from yarl import URL
+
+    try:
+        target = url.join(URL(location.strip(), encoded=True))
+        if target.scheme in ("http", "https") and target.raw_host:
+            return target
+    except ValueError:
+        pass
+    raise ToolRefused("tool_error", f"{_shown(str(url))} redirects to something that is not an http(s) address")
+
+
+def _shown(url: str) -> str:
+    """An address for an error: its origin alone, as paths have tokens in them too."""
+    scheme, _, rest = url.partition("://")
+    return printable(f"{scheme}://{re.split('[/?#]', rest)[0]}", 300)
+
+
+def _excerpt(body: bytes, charset: str | None) -> str:
+    try:
+        text = body.decode(charset or "utf-8", "replace").strip()
+    except LookupError:
+        text = body.decode("utf-8", "replace").strip()
+    shown = "\n".join(printable(line, EXCERPT) for line in text[:EXCERPT].splitlines())
+    return shown + ("…" if len(text) > EXCERPT else "")
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _text(text: str) -> ToolResult:
+    return ToolResult([{"type": "text", "text": text}])
+
+
+def _in_words(error: Exception) -> str:
+    import aiohttp
+
+    words: dict[type[Exception], str] = {
+        aiohttp.ClientConnectorCertificateError: "has a certificate that is not valid here",
+        aiohttp.ServerDisconnectedError: "closed the connection without an answer; it may work later",
+        TimeoutError: "cannot be reached: no answer to the connection attempt; is the server up?",
+        aiohttp.ClientConnectorError: "cannot be reached: is the address right, is the server up?",
+        aiohttp.ClientPayloadError: "broke off in the middle of its answer; it may work later",
+        aiohttp.ClientResponseError: "does not answer with valid HTTP",
+    }
+    found = next((text for kind, text in words.items() if isinstance(error, kind)), None)
+    return found or f"cannot be asked: {type(error).__name__}"

@@ -1,0 +1,328 @@
+"""The built-in upstreams `code` and `shell`: programs run for a caller under a time limit, with bounded output.
+
+No sandbox: a program has the rights of whoever runs the hub. What it starts is found by its process group and, on
+Linux, by a mark in the environment, and ended with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
+
+from pydantic import Field
+
+from mcp_hub.servers.builtin.scratch import Scratch, remove_tree
+from mcp_hub.servers.builtin.settings import VARIABLE, Settings
+from mcp_hub.servers.local.registry import tool
+from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
+from mcp_hub.transport import reaper
+
+KEPT: Final = 512 * 1024
+"""Bytes of the beginning and of the end of each output that are returned; what is between is counted."""
+LINGER: Final = 1.0
+"""Seconds in which what a program has left running may still write."""
+TERM_GRACE: Final = 0.5
+"""Seconds between SIGTERM and SIGKILL."""
+START_WAIT: Final = 10.0
+"""Seconds a program that nobody wants any more has to be started, so that it can be ended."""
+KILL_WAIT: Final = 2.0
+"""Seconds until whoever got SIGKILL is gone; longer only inside of the system."""
+MAX_SECONDS: Final = 86_400
+_DRAIN: Final = 0.5
+"""Seconds for what is still in the pipes of ended programs."""
+_POLL: Final = 0.02
+_HAS_MARKS: Final = Path("/proc/self/environ").exists()
+
+
+@dataclass(frozen=True)
+class ProgramOutcome:
+    """How a program ended. The return code is -1 if its time was up, -N if signal N ended it."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+    def result(self) -> ToolResult:
+        """The outcome as callers know it: three elements, one after the other, nothing in them escaped."""
+        text = f"<returncode>{self.returncode}</returncode><stdout>{self.stdout}</stdout><stderr>{self.stderr}</stderr>"
+        return ToolResult([{"type": "text", "text": text}])
+
+
+class Captured:
+    """The beginning and the end of an output, and how much was between."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._size = 0
+
+    def feed(self, data: bytes) -> None:
+        """More of the output."""
+        self._size += len(data)
+        room = self._kept - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        if len(self._tail) > 2 * self._kept:
+            del self._tail[: -self._kept]
+
+    def text(self) -> str:
+        """The output; where it was too long it says so."""
+        tail = self._tail[-self._kept :]
+        left_out = self._size - len(self._head) - len(tail)
+        if not left_out:
+            return (self._head + tail).decode("utf-8", "replace")
+        cut = f"\n[... {left_out:,} bytes are left out here: write long output to a file ...]\n"
+        return self._head.decode("utf-8", "replace") + cut + tail.decode("utf-8", "replace")
+
+
+class _Program(asyncio.SubprocessProtocol):
+    """What one program writes, and its end."""
+
+    def __init__(self) -> None:
+        self.outputs = {1: Captured(), 2: Captured()}
+        self.exited = asyncio.Event()
+        self.heard = asyncio.Event()
+        """Both outputs are at their end."""
+        self.transport: asyncio.SubprocessTransport | None = None
+        self._open = {1, 2}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.outputs[fd].feed(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open.discard(fd)
+        if not self._open:
+            self.heard.set()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+
+class Executions:
+    """Runs programs on the loop it is used on, as many at a time as are asked for. Raises OSError on Windows."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        if os.name != "posix":
+            raise OSError("it needs process groups to end what a program has started, which Windows does not have")
+        self._mark = environ.get(reaper.MARK) or f"{secrets.token_hex(8)}:"
+        self._environ = {name: value for name, value in environ.items() if name != VARIABLE}
+        self._numbers = itertools.count(1)
+        self._groups: set[int] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def run(self, argv: Sequence[str], seconds: float, what: str) -> ProgramOutcome:
+        """Run it and end everything it has started: when it ends, after `seconds`, or when this is cancelled.
+
+        `what` is run, for the text of the time limit. Raises ToolRefused if it cannot be started.
+        """
+        mark = f"{self._mark}{next(self._numbers)}:"
+        program = _Program()
+        # Not cancelled halfway: the loop would end the program alone, and its group would not be known.
+        starting = asyncio.ensure_future(self._start(argv, program, mark, what))
+        try:
+            transport = await asyncio.shield(starting)
+            timed_out = not await _within(seconds, program.exited)
+            if not timed_out:
+                await _within(LINGER, program.heard)
+        finally:
+            ending = asyncio.get_running_loop().create_task(self._end(starting, program, mark))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            await asyncio.shield(ending)
+        stdout, stderr = (program.outputs[fd].text() for fd in (1, 2))
+        code = transport.get_returncode()
+        if not timed_out and code is not None:
+            return ProgramOutcome(code, stdout, stderr)
+        sentence = f"TimeoutError: The {what} execution exceeded the timeout of {_plain(seconds)} seconds."
+        return ProgramOutcome(-1, stdout, f"{stderr}\n{sentence}" if stderr else sentence)
+
+    async def _start(self, argv: Sequence[str], program: _Program, mark: str, what: str) -> asyncio.SubprocessTransport:
+        try:
+            made, _ = await asyncio.get_running_loop().subprocess_exec(
+                lambda: program,
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**self._environ, reaper.MARK: mark},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ToolRefused("tool_error", f"The {what} cannot be started: {error.strerror}.") from None
+        self._groups.add(made.get_pid())
+        return made
+
+    async def _end(self, starting: asyncio.Future[asyncio.SubprocessTransport], program: _Program, mark: str) -> None:
+        """Everything that is left of it: SIGTERM, then SIGKILL; then its outputs are closed, whoever holds them."""
+        await asyncio.wait({starting}, timeout=START_WAIT)
+        if not starting.cancelled() and starting.done():
+            starting.exception()  # seen, also where nobody waits for it any more
+        transport = program.transport
+        groups = {transport.get_pid()} if transport is not None else set()
+        if reaper.signal_all(groups, mark, signal.SIGTERM):
+            await _gone(groups, mark, TERM_GRACE)
+            await _killed(groups, mark)
+        if transport is not None:
+            self._groups -= groups
+            await _within(_DRAIN, program.heard)
+            transport.close()
+
+    async def close(self) -> None:
+        """End all programs at once."""
+        await _killed(set(self._groups), self._mark)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+
+async def _killed(groups: set[int], mark: str) -> None:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + KILL_WAIT
+    while reaper.signal_all(groups, mark, signal.SIGKILL) and loop.time() < end:
+        if await _gone(groups, mark, _POLL):  # or something was started meanwhile
+            return
+
+
+async def _gone(groups: set[int], mark: str, seconds: float) -> bool:
+    """Whether none of them is left after so many seconds at most."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while _any_left(groups, mark):
+        if loop.time() >= end:
+            return False
+        await asyncio.sleep(_POLL)
+    return True
+
+
+def _any_left(groups: set[int], mark: str) -> bool:
+    """What is dead and waits to be collected counts as a member of its group, but carries no mark any more."""
+    if _HAS_MARKS:
+        return bool(reaper.marked(mark))
+    return any(map(reaper.group_alive, groups))
+
+
+async def _within(seconds: float, event: asyncio.Event) -> bool:
+    """Whether it is set before the time is up."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
+def _plain(seconds: float) -> float:
+    return int(seconds) if seconds == int(seconds) else seconds
+
+
+DEFAULT_SECONDS: Final = 300
+_UTF8: Final = {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
+
+_open_code: list[tuple[Executions, Scratch]] = []
+
+
+def code_tools(settings: Settings) -> list[Callable[..., Any]]:
+    """The functions this upstream offers. Raises OSError on Windows."""
+    executions, scratch = Executions({**os.environ, **_UTF8}), Scratch("code")
+    _open_code.append((executions, scratch))
+
+    @tool(
+        title="Run Python code",
+        annotations={"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True},
+    )
+    async def execute_python_code(
+        code: Annotated[str, "The Python code to be executed"],
+        timeout: Annotated[
+            float, Field(ge=0, le=MAX_SECONDS), "The maximum time (in seconds) allowed for the code to run"
+        ] = DEFAULT_SECONDS,
+    ) -> ToolResult:
+        """Execute the given Python code in a temporary file and capture the return code, standard output and error.
+
+        Note you must `print` the output to get the result. The file is removed right after the execution, and
+        everything the code has started is ended.
+        """
+        place = scratch.path / secrets.token_hex(8)
+        try:
+            file = await asyncio.to_thread(_written, place, code)
+            outcome = await executions.run([sys.executable, "-u", str(file)], timeout, "code")
+        finally:
+            await asyncio.shield(asyncio.to_thread(remove_tree, place))
+        return outcome.result()
+
+    return [execute_python_code]
+
+
+async def close_code() -> None:
+    """End what runs, and take away what it has left."""
+    for executions, scratch in _open_code:
+        await executions.close()
+        await asyncio.to_thread(scratch.remove)
+
+
+def _written(place: Path, code: str) -> Path:
+    file = place / "code.py"
+    try:
+        source = code.encode()
+    except UnicodeEncodeError:
+        raise ToolRefused("invalid_parameters", "'code' holds half of a surrogate pair, which no file can.") from None
+    try:
+        place.mkdir(mode=0o700)
+        file.write_bytes(source)
+    except OSError as error:
+        text = f"The code cannot be written to {place.parent}: {error.strerror}. Nothing was executed."
+        raise ToolRefused("tool_error", text) from None
+    return file
+
+
+SHELL: Final = "/bin/sh"
+
+_open_shells: list[Executions] = []
+
+
+def shell_tools(settings: Settings) -> list[Callable[..., Any]]:
+    """The functions this upstream offers. Raises OSError on Windows."""
+    executions = Executions(os.environ)
+    _open_shells.append(executions)
+
+    @tool(
+        title="Run a shell command",
+        annotations={"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True},
+    )
+    async def execute_shell_command(
+        command: Annotated[str, "The shell command to execute"],
+        timeout: Annotated[
+            float, Field(ge=0, le=MAX_SECONDS), "The maximum time (in seconds) allowed for the command to run"
+        ] = DEFAULT_SECONDS,
+    ) -> ToolResult:
+        """Execute the given command and return its return code, standard output and standard error.
+
+        They are within <returncode></returncode>, <stdout></stdout> and <stderr></stderr> tags. Everything the
+        command has started is ended with it.
+        """
+        try:
+            usable = b"\0" not in command.encode()
+        except UnicodeEncodeError:
+            usable = False
+        if not usable:
+            text = "'command' holds a NUL character or half of a surrogate pair, which no shell can be given."
+            raise ToolRefused("invalid_parameters", text)
+        return (await executions.run([SHELL, "-c", command], timeout, "command")).result()
+
+    return [execute_shell_command]
+
+
+async def close_shell() -> None:
+    """End what runs."""
+    for executions in _open_shells:
+        await executions.close()

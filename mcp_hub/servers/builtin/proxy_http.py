@@ -1,0 +1,180 @@
+"""HTTP/1.1 as the browser's proxy needs it: heads, bodies of certain length, and bytes copied both ways."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+MAX_HEAD: Final = 256 * 1024
+MAX_LINE: Final = 64 * 1024
+_CHUNK: Final = 64 * 1024
+_HOP_BY_HOP: Final = frozenset({"connection", "proxy-connection", "keep-alive"})
+
+
+@dataclass(frozen=True, slots=True)
+class MessageHead:
+    """The first line, its first two words, and the header lines as they came."""
+
+    first: str
+    method: str
+    target: str
+    lines: tuple[str, ...]
+
+    def value(self, name: str) -> str:
+        """The first value of a header, `""` if it is not there."""
+        return next(iter(self.values(name)), "")
+
+    def values(self, name: str) -> list[str]:
+        """Every value of a header."""
+        pairs = (line.partition(":") for line in self.lines)
+        return [value.strip() for key, _, value in pairs if key.strip().lower() == name]
+
+    def rewritten(self, first: str, drop: tuple[str, ...] = ()) -> bytes:
+        """The head with another first line, without `drop`, of a connection that ends with this message."""
+        dropped = {*_HOP_BY_HOP, *drop}
+        kept = [line for line in self.lines if line.partition(":")[0].strip().lower() not in dropped]
+        return "\r\n".join([first, *kept, "Connection: close", "", ""]).encode("latin-1")
+
+
+async def read_head(reader: asyncio.StreamReader) -> MessageHead | None:
+    """The next head, None at the end of the stream. Raises ValueError for what is no HTTP or too long."""
+    lines: list[str] = []
+    size = 0
+    while True:
+        line = await reader.readline()
+        if not line.endswith(b"\n"):
+            if line or lines:
+                raise ValueError("the stream ended within a head")
+            return None
+        size += len(line)
+        if size > MAX_HEAD:
+            raise ValueError("the head is too long")
+        text = line.decode("latin-1").rstrip("\r\n")
+        if not text and lines:
+            break
+        if text:
+            lines.append(text)
+    words = lines[0].split(" ", 2)
+    if len(words) < 2:
+        raise ValueError("not an HTTP message")
+    return MessageHead(lines[0], words[0], words[1], tuple(lines[1:]))
+
+
+async def body_of(head: MessageHead, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """The body of a request in pieces, exactly as it came, never a byte more.
+
+    Raises ValueError where its length is not certain: two readers of such a message may disagree where the next begins.
+    """
+    codings, lengths = head.values("transfer-encoding"), set(head.values("content-length"))
+    if codings:
+        if [coding.lower() for coding in codings] != ["chunked"] or lengths:
+            raise ValueError("the length of the body is not certain")
+        async for piece in _chunked_body(reader):
+            yield piece
+        return
+    if len(lengths) > 1 or not all(length.isascii() and length.isdigit() for length in lengths):
+        raise ValueError("the length of the body is not certain")
+    rest = int(lengths.pop()) if lengths else 0
+    while rest:
+        piece = await reader.read(min(rest, _CHUNK))
+        if not piece:
+            raise EOFError
+        rest -= len(piece)
+        yield piece
+
+
+async def _chunked_body(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    while True:
+        line = await reader.readline()
+        size = int(line.partition(b";")[0].strip(), 16)
+        yield line
+        rest = size + 2
+        while rest and size:
+            piece = await reader.read(min(rest, _CHUNK))
+            if not piece:
+                raise EOFError
+            rest -= len(piece)
+            yield piece
+        if not size:
+            while (line := await reader.readline()).strip():
+                yield line
+            yield line
+            return
+
+
+RESPONSE_WAIT: Final = 300.0
+"""Seconds a server may take to begin its answer; the deadlines of the tools end before."""
+CHUNK: Final = 64 * 1024
+
+
+class HostUnreachable(Exception):
+    """A host that the rules allow cannot be reached; `str()` says why."""
+
+
+async def send_body(head: MessageHead, reader: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
+    """Pass on the body of a request; ends `out` when the browser goes away, or sends what does not belong to it."""
+    try:
+        async for piece in body_of(head, reader):
+            out.write(piece)
+            await out.drain()
+        # The browser was told that this connection ends with the answer: whatever comes now means that it has gone.
+        await reader.read(1)
+    finally:
+        out.transport.abort()
+
+
+async def relay_response(upstream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass on an answer until its connection ends. Raises Unreachable if there is none."""
+    while True:
+        async with asyncio.timeout(RESPONSE_WAIT):
+            head = await read_head(upstream)
+        if head is None:
+            raise HostUnreachable("the server closed the connection without an answer")
+        writer.write(head.rewritten(head.first))
+        await writer.drain()
+        if not head.target.startswith("1"):  # for an answer, the second word is its status
+            break
+    while piece := await upstream.read(CHUNK):
+        writer.write(piece)
+        await writer.drain()
+
+
+async def both_ways(
+    reader: asyncio.StreamReader,
+    out: asyncio.StreamWriter,
+    upstream: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """Copy until one side has ended."""
+    ways = [asyncio.ensure_future(_copy(reader, out)), asyncio.ensure_future(_copy(upstream, writer))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while piece := await source.read(CHUNK):
+        sink.write(piece)
+        await sink.drain()
+
+
+async def answer(writer: asyncio.StreamWriter, status: str, text: str, more: str = "", *, keep: bool = False) -> None:
+    """An answer of the proxy's own, with a page that has `text`; `more` are lines of the head."""
+    page = refusal_page(text) if text else ""
+    connection = "keep-alive" if keep else "close"
+    writer.write(
+        f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n{more}Cache-Control: no-store\r\n"
+        f"Content-Length: {len(page.encode())}\r\nConnection: {connection}\r\n\r\n{page}".encode()
+    )
+    await writer.drain()
+
+
+def refusal_page(text: str) -> str:
+    """Returns an HTML page with the text."""
+    return f"<!doctype html><title>Refused</title><link rel=icon href=data:,><p>{html.escape(text)}</p>"

@@ -1,0 +1,130 @@
+"""Runs anything callable as a stream of chunks: functions, coroutines and generators, sync and async.
+
+Sync code runs in a thread, and a generator in one thread from its beginning to its end, so that it may keep there
+what belongs to a thread. Async code runs on the loop it is started on. Nothing here knows what a chunk is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import inspect
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from concurrent.futures import CancelledError
+from contextlib import aclosing, closing
+from typing import Any, Final
+
+Start = Callable[[], Any]
+"""Calls the function."""
+
+AHEAD: Final = 2
+"""Chunks of a sync generator that may wait for being taken."""
+_END: Final = object()
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call of it belongs on a loop."""
+    called = _called(function)
+    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+
+
+def is_stream(function: Callable[..., Any]) -> bool:
+    """Whether it is a generator, which may yield nothing at all."""
+    called = _called(function)
+    return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def in_thread(start: Start, emit: Callable[[Any, bool], None]) -> Any:
+    """Run a sync function in this thread; `emit(chunk, more)` for each chunk, `more` if others may follow.
+
+    What `emit` raises ends a generator. Returned is None, or what has to go on on a loop, for `on_loop`.
+    """
+    value = start()
+    if inspect.isawaitable(value) or isinstance(value, AsyncIterator):
+        return value
+    if isinstance(value, Generator):
+        with closing(value):
+            for chunk in value:
+                emit(chunk, True)
+    else:
+        emit(value, False)
+    return None
+
+
+async def on_loop(value: Any) -> AsyncGenerator[tuple[Any, bool]]:
+    """(chunk, whether others may follow) of what an async function returned."""
+    while inspect.isawaitable(value):
+        value = await value
+    if isinstance(value, AsyncGenerator):
+        async with aclosing(value):
+            async for chunk in value:
+                yield chunk, True
+    elif isinstance(value, AsyncIterator):
+        async for chunk in value:
+            yield chunk, True
+    elif isinstance(value, Generator):
+        async with aclosing(_from_thread(lambda: value)) as stream:
+            async for chunk in stream:
+                yield chunk
+    else:
+        yield value, False
+
+
+async def chunks(start: Start, *, asynchronous: bool) -> AsyncGenerator[tuple[Any, bool]]:
+    """(chunk, whether others may follow) of a call, on the running loop, which nothing sync ever blocks."""
+    async with aclosing(on_loop(start()) if asynchronous else _from_thread(start)) as stream:
+        async for chunk in stream:
+            yield chunk
+
+
+async def _from_thread(start: Start) -> AsyncGenerator[tuple[Any, bool]]:
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
+    places = threading.Semaphore(AHEAD)
+    stopped = threading.Event()
+
+    def put(one: Any, more: Any) -> None:
+        places.acquire()
+        if stopped.is_set():
+            raise CancelledError
+        try:
+            loop.call_soon_threadsafe(arrived.put_nowait, (one, more))
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            raise CancelledError from None
+
+    def work() -> None:
+        error = rest = None
+        try:
+            rest = in_thread(start, put)
+        except CancelledError:
+            return
+        except BaseException as raised:  # also sys.exit, which ends the call and not the thread alone
+            error = raised
+        with contextlib.suppress(CancelledError):
+            put(_END, (error, rest))
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), name="tool", daemon=True).start()
+    try:
+        while (one := await arrived.get())[0] is not _END:
+            places.release()
+            yield one
+        error, rest = one[1]
+        if error is not None:
+            raise error if isinstance(error, Exception) else RuntimeError(str(error) or type(error).__name__)
+        if rest is not None:
+            async with aclosing(on_loop(rest)) as stream:
+                async for chunk in stream:
+                    yield chunk
+    finally:
+        stopped.set()
+        places.release(AHEAD)  # a thread that waits to hand something over is free to go

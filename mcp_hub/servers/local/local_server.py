@@ -1,0 +1,343 @@
+"""A small MCP server of both eras for local tools.
+
+Three kinds of threads: the main one reads and answers the protocol, a pool runs sync functions, one runs the event
+loop of the async ones. So nothing a function does but ending the process can keep the others from being answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from mcp_hub.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, ProtocolError
+from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.frames import FrameError, Message, decode, encode
+from mcp_hub.protocol.kinds import DUPLICATES_KEY, LEFT_OUT_KEY, PRESETS
+from mcp_hub.security.redaction import MAX_HELD, Redactor
+from mcp_hub.servers.local import call_stream
+from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
+from mcp_hub.servers.local.signature import WrongArguments
+from mcp_hub.servers.local.tool_results import ToolResponse, failed, failure_of, result_of
+from mcp_hub.transport.lines import LineReader, Oversized
+from mcp_hub.transport.link import RequestId
+from mcp_hub.version import VERSION
+
+CHUNK_KEY: Final = "mcp-hub/chunk"
+"""In `_meta` of a progress notification: the chunk as a result, where it is more than its text."""
+MAX_CHUNK: Final = 256 * 1024
+"""Bytes of a chunk that are told as progress; of a longer one only that it came: the result will have it all."""
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class RunningCall:
+    """Chunks go out as progress as they come, the last one is the result.
+
+    A chunk that says of itself that it is the last one is told only if another follows.
+    """
+
+    def __init__(self, tool: LocalTool, call: BoundCall, params: dict[str, Any], tell: Tell) -> None:
+        meta = params.get("_meta")
+        self._token = meta.get(eras.PROGRESS_TOKEN) if isinstance(meta, dict) else None
+        self._tell = tell
+        self._told = 0
+        self._held: Any = None
+        self._work: Future[None] | None = None
+        self.tool = tool
+        self.call = call
+        self.last: Any = None
+        self.cancelled = False
+
+    def heard(self, chunk: Any, more: bool) -> None:
+        """Take in a chunk; `more`: others may follow."""
+        self.last = chunk
+        if not more or self._token is None:
+            return
+        held, self._held = self._held, None
+        if held is not None:
+            self._progress(held)
+        if isinstance(chunk, ToolResponse) and chunk.is_last:
+            self._held = chunk
+        else:
+            self._progress(chunk)
+
+    def works(self, work: Future[None]) -> None:
+        """This is what a cancellation ends."""
+        self._work = work
+        if self.cancelled:
+            work.cancel()
+
+    def cancel(self) -> None:
+        """End it: a coroutine at once, a sync generator at its next chunk. Any other sync function goes on unheard."""
+        self.cancelled = True
+        if self._work is not None:
+            self._work.cancel()
+
+    def _progress(self, chunk: Any) -> None:
+        self._told += 1
+        params: dict[str, Any] = {"progressToken": self._token, "progress": self._told}
+        result = result_of(self.tool.name, chunk)
+        texts = [block["text"] for block in result["content"] if block.get("type") == "text"]
+        if len(encode(result)) <= MAX_CHUNK:
+            if texts:
+                params["message"] = "\n".join(texts)
+            if len(texts) != 1 or set(result) != {"content"} or len(result["content"]) != 1:
+                params["_meta"] = {CHUNK_KEY: result}
+        self._tell({"method": eras.PROGRESS, "params": params})
+
+
+THREADS: Final = 32
+MAX_LINE: Final = 64 * 1024 * 1024
+_CHUNK: Final = 256 * 1024
+_CAPABILITIES: Final[dict[str, Any]] = {"tools": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Which request is to be answered, and how."""
+
+    id: RequestId
+    modern: bool
+
+
+class LocalServer:
+    """Serves `tools` on two descriptors until the input ends. `redaction` takes secrets out of errors."""
+
+    def __init__(
+        self,
+        tools: dict[str, LocalTool],
+        left_out: list[str],
+        stdin: int,
+        stdout: int,
+        *,
+        name: str = "mcp-hub local tools",
+        duplicates: list[dict[str, str]] | None = None,
+        redaction: Redactor | None = None,
+    ) -> None:
+        self._info = {"name": name, "version": VERSION}
+        self._tools = tools
+        said = {LEFT_OUT_KEY: left_out, DUPLICATES_KEY: duplicates}
+        self._redaction = redaction
+        self._meta = {key: found for key, found in said.items() if found}
+        self._stdin = stdin
+        self._stdout = stdout
+        self._writing = threading.Lock()
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
+        self._running: dict[RequestId, RunningCall] = {}
+        self._methods: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "initialize": self._initialize,
+            "ping": lambda params: {},
+            eras.DISCOVER: self._discover,
+            "tools/list": self._list,
+        }
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """That of the async functions."""
+        return asyncio.new_event_loop()
+
+    def serve(self) -> None:
+        """Read until the end of the input. Functions that still run are the process's to abandon."""
+        threading.Thread(target=self._loop.run_forever, name="async tools", daemon=True).start()
+        reader = LineReader(MAX_LINE)
+        while data := os.read(self._stdin, _CHUNK):
+            for line in reader.feed(data):
+                self._take(line)
+
+    def tell_presets(self, values: list[str]) -> None:
+        """Tell the hub which texts are presets of functions, so that it can keep them out of what it writes."""
+        if values:
+            self._send({"method": PRESETS, "params": {"values": values[-MAX_HELD:]}})
+
+    def finish(self, closing: Coroutine[Any, Any, None], seconds: float) -> None:
+        """After `serve`: run `closing` on the loop of the async functions, for so long. What it raises is printed."""
+        try:
+            asyncio.run_coroutine_threadsafe(closing, self._loop).result(seconds)
+        except Exception as error:
+            print(f"closing: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+    def _take(self, line: bytes | Oversized) -> None:
+        try:
+            message = decode(line) if isinstance(line, bytes) else None
+        except FrameError:
+            self._refuse(None, ProtocolError(PARSE_ERROR, "Parse error"))
+            return
+        if not isinstance(message, dict):
+            self._refuse(None, ProtocolError(INVALID_REQUEST, "A message is one JSON-RPC object."))
+        elif "id" not in message:
+            self._note(message)
+        elif "method" in message:
+            self._request(message)
+
+    def _note(self, message: Message) -> None:
+        params = message.get("params")
+        if message.get("method") == eras.CANCELLED and isinstance(params, dict):
+            running = self._running.pop(params.get("requestId", ""), None)
+            if running is not None:
+                running.cancel()
+
+    def _request(self, message: Message) -> None:
+        request_id, method = message["id"], message.get("method")
+        params = message.get("params") or {}
+        modern = eras.era_of(message) == "modern"
+        try:
+            if not isinstance(params, dict):
+                raise ProtocolError(INVALID_PARAMS, "params must be an object.")
+            if modern:
+                eras.read_envelope(params)
+            if method == "tools/call":
+                self._call(request_id, params, modern)
+                return
+            if method == eras.LISTEN:
+                self._acknowledge(request_id, params)
+                return
+            handler = self._methods.get(method) if isinstance(method, str) else None
+            if handler is None or (modern and method in eras.HANDSHAKE_ONLY):
+                raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}")
+            self._answer(request_id, str(method), handler(params), modern)
+        except ProtocolError as error:
+            self._refuse(request_id, error)
+
+    def _initialize(self, params: dict[str, Any]) -> dict[str, Any]:
+        version = eras.negotiated_revision(params.get("protocolVersion"))
+        return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": self._info}
+
+    def _discover(self, params: dict[str, Any]) -> dict[str, Any]:
+        versions = [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)]
+        return {"supportedVersions": versions, "capabilities": _CAPABILITIES}
+
+    def _list(self, params: dict[str, Any]) -> dict[str, Any]:
+        listed: dict[str, Any] = {"tools": [tool.listed for tool in self._tools.values()]}
+        if self._meta:
+            listed["_meta"] = self._meta
+        return listed
+
+    def _acknowledge(self, request_id: RequestId, params: dict[str, Any]) -> None:
+        """The tools of one process never change: there is nothing to tell on a subscription but its beginning."""
+        tag = {eras.SUBSCRIPTION_KEY: request_id}
+        self._send({"method": eras.ACKNOWLEDGED, "params": {"notifications": {}, "_meta": tag}})
+
+    def _call(self, request_id: RequestId, params: dict[str, Any], modern: bool) -> None:
+        name, arguments = params.get("name"), params.get("arguments", {})
+        tool = self._tools.get(name) if isinstance(name, str) else None
+        if tool is None:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}")
+        if not isinstance(arguments, dict):
+            raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
+        try:
+            bound = tool.bind(arguments, id=str(request_id))
+        except WrongArguments as error:
+            bound = BoundCall(
+                str(request_id), arguments, [], {}, refused=failed("invalid_parameters", tool.name, str(error))
+            )
+        running = self._running[request_id] = RunningCall(tool, bound, params, self._send)
+        self._begin(running, Answer(request_id, modern), params)
+
+    def _begin(self, running: RunningCall, answer: Answer, params: dict[str, Any]) -> None:
+        """Start a call. `params` are those of the request."""
+        tool, bound = running.tool, running.call
+        if bound.refused is not None:
+            self._go_on(running, answer, no_chunks())
+        elif tool.is_async:
+            self._go_on(running, answer, call_stream.chunks(lambda: tool.start(bound), asynchronous=True))
+        else:
+            self._pool.submit(contextvars.copy_context().run, self._in_thread, running, answer)
+
+    def _in_thread(self, running: RunningCall, answer: Answer) -> None:
+        """A sync function in a thread of the pool; what it returns may have to go on on the loop."""
+        tool, call = running.tool, running.call
+
+        def emit(chunk: Any, more: bool) -> None:
+            if running.cancelled:
+                raise CancelledError
+            running.heard(chunk if tool.mark.postprocess is None else asyncio.run(tool.finished(call, chunk)), more)
+
+        try:
+            rest = call_stream.in_thread(lambda: tool.start(call), emit)
+        except BaseException as error:  # also sys.exit, which ends the call and not the thread alone
+            whole = tool.mark.postprocess is None
+            failure = failure_of(tool.name, error) if whole else asyncio.run(self._failure(running, error))
+            self._finished(running, answer, error, failure)
+            return
+        if rest is None:
+            self._finished(running, answer)
+        else:
+            self._go_on(running, answer, call_stream.on_loop(rest))
+
+    def _go_on(self, running: RunningCall, answer: Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
+        running.works(asyncio.run_coroutine_threadsafe(self._on_loop(running, answer, stream), self._loop))
+
+    async def _on_loop(self, running: RunningCall, answer: Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
+        try:
+            async with aclosing(stream):
+                async for chunk, more in stream:
+                    running.heard(await running.tool.finished(running.call, chunk), more)
+        except BaseException as error:  # also sys.exit, which would end the loop of all async functions
+            self._finished(running, answer, error, await self._failure(running, error))
+        else:
+            self._finished(running, answer, None, await self._refusal(running))
+
+    async def _failure(self, running: RunningCall, error: BaseException) -> dict[str, Any]:
+        """The error result of what a function raised."""
+        if running.cancelled:
+            return failure_of(running.tool.name, error)  # which nobody will see
+        return await running.tool.failed(running.call, error)
+
+    async def _refusal(self, running: RunningCall) -> dict[str, Any] | None:
+        """The error result of arguments that do not fit, None where they do."""
+        refused = running.call.refused
+        return None if refused is None else await running.tool.failed(running.call, refused)
+
+    def _finished(
+        self,
+        running: RunningCall,
+        answer: Answer,
+        error: BaseException | None = None,
+        failure: dict[str, Any] | None = None,
+    ) -> None:
+        """Answer a call: with `failure`, the error result that `error` has become, or with what was heard last."""
+        if self._running.get(answer.id) is not running or self._running.pop(answer.id, None) is None:
+            return  # cancelled: nobody waits for it
+        if failure is not None and self._redaction is not None:
+            failure = self._redaction.known(failure)
+        self._answer(answer.id, "tools/call", self._outcome(running, error, failure), answer.modern)
+
+    def _outcome(
+        self, running: RunningCall, error: BaseException | None, failure: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """What a call has come to, as a result."""
+        return result_of(running.tool.name, running.last) if failure is None else failure
+
+    def _answer(self, request_id: RequestId, method: str, result: dict[str, Any], modern: bool) -> None:
+        shaped = eras.result_for("modern" if modern else "handshake", "handshake", method, result)
+        self._send({"id": request_id, "result": shaped})
+
+    def _refuse(self, request_id: RequestId | None, error: ProtocolError) -> None:
+        fields = {"code": error.code, "message": error.message}
+        if error.data is not None:
+            fields["data"] = error.data
+        self._send({"id": request_id, "error": fields})
+
+    def _send(self, message: Message) -> None:
+        rest = memoryview(encode({"jsonrpc": "2.0", **message}) + b"\n")
+        with self._writing:
+            while rest:
+                try:
+                    rest = rest[os.write(self._stdout, rest) :]
+                except OSError:
+                    return  # the hub is gone; the end of the input follows
+
+
+async def no_chunks() -> AsyncGenerator[tuple[Any, bool]]:
+    """The chunks of a call that is not carried out."""
+    return
+    yield

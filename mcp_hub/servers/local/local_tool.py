@@ -1,0 +1,297 @@
+"""A function as a tool: its definition, its arguments, and a call of it as a stream of chunks.
+
+The child process of `tools_dir`, the built-in servers and the library all use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import traceback
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import docstring_parser
+from pydantic import BaseModel
+
+from mcp_hub.schema.schema_edits import drop_titles
+from mcp_hub.servers.local import call_stream
+from mcp_hub.servers.local.registry import Mark
+from mcp_hub.servers.local.signature import Arguments, Extension, hints_of, output_schema, parameters_of
+from mcp_hub.servers.local.tool_results import (
+    ERROR_KEY,
+    ToolRefused,
+    ToolResponse,
+    ToolResult,
+    as_response,
+    failure_of,
+    response_of,
+    result_of,
+)
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+tool_call: ContextVar[Mapping[str, Any] | None] = ContextVar("tool_call", default=None)
+"""The `tool_use` block a call was made with, where it was made with one; post-processors get it as it is."""
+
+
+@dataclass(frozen=True)
+class BoundCall:
+    """One call that can be made: the arguments as they came, and as the function gets them."""
+
+    id: str
+    arguments: Mapping[str, Any]
+    positional: list[Any]
+    keywords: dict[str, Any]
+    refused: Json | None = None
+    """The error result of arguments that do not fit: nothing is called."""
+
+
+class LocalTool:
+    """One function as a tool. Raises TypeError if no schema can be made of it, or the one it was given is none."""
+
+    def __init__(self, function: Callable[..., Any], mark: Mark | None = None) -> None:
+        self.mark = mark = mark or Mark()
+        self.original = function
+        self.function, bound = _unbound(function)
+        self.preset: Mapping[str, Any] = {**bound, **mark.preset}
+        """Callers neither see these arguments nor set them."""
+        written = by_hand(mark.json_schema)
+        self.name: str = mark.name or (written or {}).get("name") or name_of(self.function)
+        self.is_async = call_stream.is_async(self.function)
+        self.is_stream = call_stream.is_stream(self.function)
+        documented = docstring_parser.parse(inspect.getdoc(self.function) or "")
+        self._arguments: Arguments | None = None
+        if written is None:
+            self._arguments = Arguments(
+                self.function,
+                {parameter.arg_name: parameter.description or "" for parameter in documented.params},
+                self.preset.keys(),
+                var_positional=mark.include_var_positional,
+                var_keyword=mark.include_var_keyword,
+            )
+            schema = self._arguments.schema
+        else:
+            schema = without_properties(drop_titles(written["parameters"]), self.preset)
+        long = documented.long_description if mark.include_long_description else None
+        texts = [text for text in (documented.short_description, long) if text]
+        self.documented = mark.before_long_description.join(texts)
+        """What its docstring says of it."""
+        self.definition = self._define(schema, written or {})
+        """Of `tools/list`, without an extended model."""
+        self._extension: Extension | None = None
+        if mark.extended_model is not None:
+            self.extend(mark.extended_model)
+
+    def _define(self, schema: Json, written: Json) -> Json:
+        mark = self.mark
+        description = mark.description or written.get("description") or self.documented or self.name
+        definition: Json = {"name": self.name, "description": description, "inputSchema": schema}
+        if mark.title:
+            definition["title"] = mark.title
+        output = None if mark.json_schema is not None else output_schema(hints_of(self.function, ()).get("return"))
+        if output is not None:
+            definition["outputSchema"] = output
+        if mark.annotations:
+            definition["annotations"] = dict(mark.annotations)
+        if mark.tags:
+            definition["_meta"] = {"mcp-hub/tags": list(mark.tags)}
+        return definition
+
+    @property
+    def listed(self) -> Json:
+        """The definition as it is now. Raises ValueError if the extended model does not fit to it."""
+        if self._extension is None:
+            return self.definition
+        return {**self.definition, "inputSchema": self._extension.merged(self.definition["inputSchema"], self.name)}
+
+    @property
+    def extended_model(self) -> type[BaseModel] | None:
+        """What `extend` was given last."""
+        return None if self._extension is None else self._extension.model
+
+    def extend(self, model: type[BaseModel] | None) -> None:
+        """Take the fields of a model as arguments too; None: no longer.
+
+        Raises TypeError for what is no model, ValueError if the tool has a field of its name.
+        """
+        extension = None if model is None else Extension(model)
+        if extension is not None:
+            extension.merged(self.definition["inputSchema"], self.name)
+        self._extension = extension
+
+    def renamed(self, name: str) -> None:
+        """Be listed and told of under another name."""
+        self.name = name
+        self.definition = {**self.definition, "name": name}
+
+    def bind(self, arguments: Mapping[str, Any], *, id: str = "", check: bool = True) -> BoundCall:
+        """A call with these arguments, presets above all. Raises WrongArguments.
+
+        Without `check` the function gets what there is, as it is.
+        """
+        given = {name: value for name, value in arguments.items() if name not in self.preset}
+        if len(given) != len(arguments):
+            log.warning("%s: %d arguments sent are dropped: they are preset", self.name, len(arguments) - len(given))
+        added: Json = {}
+        if self._extension is not None:
+            added = self._extension.checked(self.name, given) if check else {}
+            given = {name: value for name, value in given.items() if name not in added}
+            if self._arguments is not None and not self._arguments.takes_keywords:
+                added = {}  # checked for whoever called, and nothing to the function
+        if self._arguments is None:
+            return BoundCall(id, arguments, [], {**given, **added, **self.preset})
+        checked = self._arguments.checked(self.name, given) if check else given
+        values = checked if self.mark.convert else given
+        positional, keywords = self._arguments.bound({**values, **added, **self.preset})
+        return BoundCall(id, arguments, positional, keywords)
+
+    def start(self, call: BoundCall) -> Any:
+        """Call the function."""
+        return self.function(*call.positional, **call.keywords)
+
+    async def chunks(self, call: BoundCall) -> AsyncGenerator[tuple[Any, bool]]:
+        """(chunk, whether others may follow), post-processed, on the running loop. Raises what the function raises."""
+        stream = call_stream.chunks(lambda: self.start(call), asynchronous=self.is_async)
+        async with aclosing(stream):
+            async for chunk, more in stream:
+                yield await self.finished(call, chunk), more
+
+    async def finished(self, call: BoundCall, chunk: Any) -> Any:
+        """What the post-processor makes of a chunk. Raises ToolRefused where it fails: the chunk is withheld."""
+        process = self.mark.postprocess
+        if process is None:
+            return chunk
+        if isinstance(chunk, ToolResult) and chunk.is_error:
+            made = await postprocessed_result(process, self._block(call), chunk.to_wire())
+            return ToolResult(made["content"], made.get("structuredContent"), made.get("_meta"), is_error=True)
+        changed = await postprocessed(process, self._block(call), as_response(chunk))
+        return chunk if changed is None else changed
+
+    async def failed(self, call: BoundCall, error: BaseException | Json) -> Json:
+        """The error result of a call that raised or was refused, as the post-processor leaves its text."""
+        result = failure_of(self.name, error) if isinstance(error, BaseException) else error
+        if self.mark.postprocess is None or isinstance(error, Withheld):
+            return result
+        try:
+            return await postprocessed_result(self.mark.postprocess, self._block(call), result)
+        except Withheld as withheld:
+            return failure_of(self.name, withheld)
+
+    def _block(self, call: BoundCall) -> Mapping[str, Any]:
+        block = tool_call.get()
+        if block is not None and block.get("name") == self.name:
+            return block
+        return {"type": "tool_use", "id": call.id, "name": self.name, "input": dict(call.arguments)}
+
+
+class Withheld(ToolRefused):
+    """A post-processor failed. Nothing of what it was given is said, and so not what it raised either."""
+
+    def __init__(self, tool: str, process: Callable[..., Any], error: BaseException) -> None:
+        *_, (frame, line) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
+        where = f" at {Path(frame.f_code.co_filename).name}:{line}" if frame is not None else ""
+        said = f"its post-processing by {name_of(process)!r} failed: {type(error).__name__}{where}"
+        super().__init__("tool_error", f"The result of {tool!r} is withheld: {said}")
+
+
+async def postprocessed(process: Callable[..., Any], block: Mapping[str, Any], chunk: ToolResponse) -> Any:
+    """What a post-processor returns, a ToolResponse or None for no change. Raises Withheld if it fails."""
+    try:
+        changed = process(block, chunk)
+        if inspect.isawaitable(changed):
+            changed = await changed
+        if changed is not None and not isinstance(changed, ToolResponse):
+            raise TypeError(f"it returned {type(changed).__name__}, not a ToolResponse or None")
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # also sys.exit, which must not end more than the call
+        raise Withheld(str(block["name"]), process, error) from None
+    return changed
+
+
+async def postprocessed_result(process: Callable[..., Any], block: Mapping[str, Any], result: Json) -> Json:
+    """What a post-processor makes of a result of the wire: an error stays one, with its code. Raises Withheld.
+
+    Of a result that it leaves as it is, what it was not shown is left out: structured content, links.
+    """
+    seen = response_of(result)
+    changed = await postprocessed(process, block, seen)
+    made: Json = result_of(str(block["name"]), seen if changed is None else changed)
+    if result.get("isError") is True:
+        facts = (result.get("_meta") or {}).get(ERROR_KEY)
+        made = {**made, "isError": True}
+        if facts is not None:
+            made["_meta"] = {**made.get("_meta", {}), ERROR_KEY: facts}
+    return made
+
+
+def without_properties(schema: Mapping[str, Any], names: Mapping[str, Any]) -> Json:
+    """A copy of an input schema that does not know these properties; an empty `required` is left out."""
+    changed = dict(schema)
+    changed["properties"] = {name: one for name, one in schema.get("properties", {}).items() if name not in names}
+    if "required" in schema:
+        changed["required"] = [name for name in schema["required"] if name not in names]
+        if not changed["required"]:
+            del changed["required"]
+    return changed
+
+
+def _unbound(function: Callable[..., Any]) -> tuple[Callable[..., Any], Json]:
+    """(the function below a partial, what the partial has bound, by name)."""
+    if not isinstance(function, functools.partial):
+        return function, {}
+    below, bound = _unbound(function.func)
+    left = [(name, one) for name, one in parameters_of(below).items() if name not in bound]
+    presets: Json = {}
+    for index, value in enumerate(function.args):
+        name, parameter = left[index] if index < len(left) else left[-1]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            presets[name] = list(function.args[index:])
+            break
+        presets[name] = value
+    return below, {**bound, **presets, **function.keywords}
+
+
+def by_hand(schema: Mapping[str, Any] | None) -> Json | None:
+    """{"parameters", "name"?, "description"?} of a schema that was written by hand. Raises TypeError if it is none."""
+    if schema is None:
+        return None
+    if not isinstance(schema, Mapping):
+        raise TypeError(f"the json_schema must be a mapping, not {type(schema).__name__}")
+    if schema.get("type") == "object":
+        return {"parameters": _parameters(schema)}
+    function = schema.get("function")
+    if schema.get("type") != "function" or not isinstance(function, Mapping):
+        raise TypeError('the json_schema must be {"type": "function", "function": {"name": ..., "parameters": ...}}')
+    for key in ("name", "description"):
+        if not isinstance(function.get(key, ""), str):
+            raise TypeError(f"function.{key} of the json_schema must be a text")
+    parameters = function.get("parameters", {"type": "object", "properties": {}})
+    return {**function, "parameters": _parameters(parameters)}
+
+
+def _parameters(schema: Any) -> Json:
+    if not isinstance(schema, Mapping) or schema.get("type") != "object":
+        raise TypeError('the parameters of the json_schema must be a schema of the type "object"')
+    if not isinstance(schema.get("properties", {}), Mapping):
+        raise TypeError("the properties of the json_schema must be a mapping")
+    required = schema.get("required", [])
+    if not isinstance(required, list | tuple) or not all(isinstance(name, str) for name in required):
+        raise TypeError("what the json_schema requires must be a list of names")
+    return {**schema, "properties": dict(schema.get("properties", {}))}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Returns the name of a callable."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", None) or type(function).__name__

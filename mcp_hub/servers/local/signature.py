@@ -1,0 +1,262 @@
+"""The schemas of a function: of its arguments, of those that an extend_schema model adds, and of what it returns.
+
+pydantic makes the schemas and checks the arguments, strictly: `"3"` is no integer.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import is_dataclass
+from typing import Annotated, Any, Final, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError, to_json
+from typing_extensions import is_typeddict
+
+from mcp_hub.protocol.frames import encode
+from mcp_hub.schema.schema_edits import drop_titles, extend_schema
+from mcp_hub.servers.local.tool_results import ToolResponse, ToolResult
+
+_ANY_POSITION: Final = inspect.Parameter.VAR_POSITIONAL
+_ANY_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
+_NO_DEFAULT: Final = inspect.Parameter.empty
+
+
+class WrongArguments(Exception):
+    """The arguments do not fit; `str()` says which, what was expected and what came, for the caller to repair."""
+
+
+class Arguments:
+    """The parameters of one function, but those in `hidden`. Raises TypeError where no schema can be made of them."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        documented: Mapping[str, str],
+        hidden: Collection[str] = (),
+        *,
+        var_positional: bool = False,
+        var_keyword: bool = False,
+    ) -> None:
+        self._parameters = parameters_of(function)
+        self.takes_keywords = any(parameter.kind is _ANY_KEYWORD for parameter in self._parameters.values())
+        unknown = [name for name in hidden if name not in self._parameters]
+        if unknown and not self.takes_keywords:
+            raise TypeError(f"it has no parameter {unknown[0]!r} that could be preset")
+        shown = {
+            name: parameter
+            for name, parameter in self._parameters.items()
+            if name not in hidden
+            and (parameter.kind is not _ANY_POSITION or var_positional)
+            and (parameter.kind is not _ANY_KEYWORD or var_keyword)
+        }
+        hints = hints_of(function, shown)
+        # The fields have neutral names, so that a parameter may be called `schema`, `copy` or `_x`.
+        fields: dict[str, Any] = {
+            f"argument{number}": _field(parameter, hints.get(name, Any), documented)
+            for number, (name, parameter) in enumerate(shown.items())
+        }
+        extra: Any = "allow" if self.takes_keywords else "forbid"
+        config = ConfigDict(extra=extra, strict=True, arbitrary_types_allowed=False)
+        try:
+            self._model: type[BaseModel] = create_model("Arguments", __config__=config, **fields)
+            schema = self._model.model_json_schema(by_alias=True)
+        except Exception as error:
+            raise TypeError(f"no schema can be made of the signature: {error}") from None
+        self.schema: dict[str, Any] = drop_titles(schema)
+        self.schema.pop("description", None)
+        self.schema.setdefault("properties", {})
+        self.schema["additionalProperties"] = False  # what else a `**kwargs` takes is not for callers to guess
+
+    def checked(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the types the function asks for, defaults included. Raises WrongArguments."""
+        try:
+            # As JSON: strict there still lets a text be an enum's value or a date, for which JSON has no type.
+            model = self._model.model_validate_json(encode(arguments))
+        except ValidationError as error:
+            raise WrongArguments(validation_message(tool, error)) from None
+        values = dict(model.model_extra or {})
+        for name, info in type(model).model_fields.items():
+            values[info.alias or name] = getattr(model, name)
+        return values
+
+    def bound(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments for the function, of values by name."""
+        given = dict(values)
+        many = next((name for name, parameter in self._parameters.items() if parameter.kind is _ANY_POSITION), None)
+        by_position = many is not None and bool(given.get(many))
+        positional: list[Any] = []
+        keywords: dict[str, Any] = {}
+        for name, parameter in self._parameters.items():
+            if parameter.kind is parameter.KEYWORD_ONLY or parameter.kind is _ANY_KEYWORD or name not in given:
+                continue
+            if parameter.kind is _ANY_POSITION:
+                rest = given.pop(name)
+                positional += rest if isinstance(rest, list | tuple) else [rest]
+            elif parameter.kind is parameter.POSITIONAL_ONLY or by_position:
+                positional.append(given.pop(name))
+        for name, parameter in self._parameters.items():
+            if parameter.kind is _ANY_KEYWORD and isinstance(given.get(name), dict):
+                keywords |= given.pop(name)
+        return positional, keywords | given
+
+
+def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters of a function by name, without `self` or `cls` at their beginning. Raises TypeError."""
+    try:
+        found = dict(inspect.signature(function).parameters)
+    except ValueError as error:
+        raise TypeError(f"it has no signature: {error}") from None
+    first = next(iter(found), None)
+    if first in ("self", "cls"):
+        del found[first]
+    return found
+
+
+def hints_of(function: Callable[..., Any], names: Collection[str]) -> dict[str, Any]:
+    """The annotations of these parameters, and that of what is returned, resolved. Raises TypeError."""
+    called = function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
+    called = inspect.unwrap(called)
+    written = getattr(called, "__annotations__", {})
+    wanted = types.SimpleNamespace(
+        __annotations__={name: one for name, one in written.items() if name in names or name == "return"}
+    )
+    try:
+        return typing.get_type_hints(wanted, getattr(called, "__globals__", None), include_extras=True)
+    except NameError as error:
+        name = getattr(function, "__name__", repr(function))
+        raise TypeError(f"an annotation of {name} cannot be resolved: {error}") from None
+
+
+def annotated(hint: Any, default: Any = _NO_DEFAULT) -> tuple[Any, str, list[Any]]:
+    """(type, texts joined by `;`, what else stands in it) of `Annotated[T, "a", "b"]`; the default is a text too."""
+    base, texts, rest = hint, [], []
+    if get_origin(hint) is Annotated:
+        base, *extras = get_args(hint)
+        texts = [extra for extra in extras if isinstance(extra, str)]
+        rest = [extra for extra in extras if not isinstance(extra, str)]
+    if default is not _NO_DEFAULT:
+        texts.append(f"Default: {default}")
+    return base, ";".join(texts), rest
+
+
+def _field(parameter: inspect.Parameter, hint: Any, documented: Mapping[str, str]) -> tuple[Any, FieldInfo]:
+    name, default = parameter.name, parameter.default
+    base, text, rest = annotated(hint)
+    if text:
+        text = annotated(hint, default)[1]
+    options: dict[str, Any] = {"alias": name}
+    if parameter.kind is _ANY_POSITION:
+        base, default = types.GenericAlias(list, (base,)), []
+        text = text or documented.get(f"*{name}", "")
+    elif parameter.kind is _ANY_KEYWORD:
+        base, default = types.GenericAlias(dict, (str, base)), {}
+        text = text or documented.get(f"**{name}", "")
+    described = any(isinstance(extra, FieldInfo) and extra.description for extra in rest)
+    text = text or ("" if described else documented.get(name, ""))
+    if text:
+        options["description"] = text
+    annotation = Annotated[(base, *rest)] if rest else base
+    if default is _NO_DEFAULT:
+        return annotation, Field(..., **options)
+    if not _is_json(default):
+        return annotation, Field(default_factory=lambda: default, **options)
+    return annotation, Field(default, **options)
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        to_json(value)
+    except (PydanticSerializationError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def validation_message(tool: str, error: ValidationError) -> str:
+    """What does not fit, in words."""
+    lines = []
+    for finding in error.errors(include_url=False):
+        where = ".".join(str(part) for part in finding["loc"])
+        if finding["type"] == "missing":
+            lines.append(f"{where}: is missing")
+        elif finding["type"] == "extra_forbidden":
+            lines.append(f"{where}: is not an argument of this tool")
+        else:
+            lines.append(f"{where}: {finding['msg'][0].lower()}{finding['msg'][1:]}, got {_shown(finding['input'])}")
+    return f"The arguments of {tool!r} do not fit, nothing was called. " + "; ".join(lines)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:80] + '…'}"
+
+
+class Extension:
+    """A model whose fields a tool takes besides its own. Raises TypeError for what is no model."""
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        if not isinstance(model, type) or not issubclass(model, BaseModel):
+            raise TypeError(f"The extend_schema model must be a child class of pydantic BaseModel, but got {model!r}.")
+        self.model = model
+        self._schema: dict[str, Any] = drop_titles(model.model_json_schema(by_alias=True))
+        self.names = frozenset(self._schema.get("properties", {}))
+
+    def merged(self, schema: Mapping[str, Any], tool: str) -> dict[str, Any]:
+        """The tool's schema with the fields. Raises ValueError where it has one of them itself."""
+        return extend_schema(schema, self._schema, tool)
+
+    def checked(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Its fields of the arguments, as they came. Raises WrongArguments."""
+        given = {name: value for name, value in arguments.items() if name in self.names}
+        try:
+            self.model.model_validate_json(encode(given))
+        except ValidationError as error:
+            raise WrongArguments(validation_message(tool, error)) from None
+        return given
+
+
+_OF_CHUNKS: Final = (
+    abc.Generator,
+    abc.AsyncGenerator,
+    abc.Iterator,
+    abc.AsyncIterator,
+    abc.Iterable,
+    abc.AsyncIterable,
+)
+"""Their first argument is what the last chunk is, too."""
+_OF_A_RESULT: Final = (abc.Awaitable, abc.Coroutine)
+"""Their last argument is what they come to."""
+
+
+def output_schema(hint: Any) -> dict[str, Any] | None:
+    """The schema of what a function returns, where that is always an object; None for anything else."""
+    hint = _inner_hint(hint)
+    if hint in (ToolResult, ToolResponse) or (get_origin(hint) is dict and get_args(hint)[:1] != (str,)):
+        return None
+    is_object = (
+        is_dataclass(hint)
+        or is_typeddict(hint)
+        or get_origin(hint) is dict
+        or (isinstance(hint, type) and not isinstance(hint, types.GenericAlias) and issubclass(hint, BaseModel))
+    )
+    if not is_object:
+        return None
+    try:
+        schema: dict[str, Any] = drop_titles(TypeAdapter(hint).json_schema(mode="serialization"))
+    except PydanticUserError:
+        return None  # such as a typing.TypedDict before Python 3.12
+    return schema if schema.get("type") == "object" else None
+
+
+def _inner_hint(hint: Any) -> Any:
+    """The hint below `Annotated`, generators and coroutines."""
+    while True:
+        origin, inner = get_origin(hint), get_args(hint)
+        if not inner or (origin is not Annotated and origin not in (*_OF_CHUNKS, *_OF_A_RESULT)):
+            return hint
+        hint = inner[-1] if origin in _OF_A_RESULT else inner[0]

@@ -1,0 +1,255 @@
+"""What a tool returns: blocks, ToolResponse and ToolResult; a value or an exception as the result of a call."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from datetime import datetime
+from typing import Any, Final, Literal, Required
+
+from pydantic import BaseModel, TypeAdapter
+from typing_extensions import TypedDict
+
+from mcp_hub.errors import CallError
+from mcp_hub.protocol.frames import encode
+
+
+class TextBlock(TypedDict, total=False):
+    """A text."""
+
+    type: Required[Literal["text"]]
+    text: str
+
+
+class Base64Source(TypedDict, total=False):
+    """Data as such."""
+
+    type: Required[Literal["base64"]]
+    media_type: Required[str]
+    data: Required[str]
+
+
+class URLSource(TypedDict, total=False):
+    """Where data is."""
+
+    type: Required[Literal["url"]]
+    url: Required[str]
+
+
+class ImageBlock(TypedDict, total=False):
+    """A picture."""
+
+    type: Required[Literal["image"]]
+    source: Required[Base64Source | URLSource]
+
+
+class AudioBlock(TypedDict, total=False):
+    """Sound."""
+
+    type: Required[Literal["audio"]]
+    source: Required[Base64Source | URLSource]
+
+
+class VideoBlock(TypedDict, total=False):
+    """Pictures that move."""
+
+    type: Required[Literal["video"]]
+    source: Required[Base64Source | URLSource]
+
+
+class ToolUseBlock(TypedDict, total=False):
+    """A call: which tool, with which arguments."""
+
+    type: Required[Literal["tool_use"]]
+    id: Required[str]
+    name: Required[str]
+    input: Required[dict[str, Any]]
+
+
+Block = Any
+"""`{"type": "text", "text": ...}`, or `image`, `audio`, `video` with a `source` that is base64 or a URL: blocks.py."""
+
+INTERRUPTED: Final = "<system-info>The tool call has been interrupted by the user.</system-info>"
+INTERRUPTED_KEY: Final = "mcp-hub/interrupted"
+"""In a result's `_meta`: the call ended before the tool did."""
+
+log = logging.getLogger(__name__)
+
+
+def _stamp() -> str:
+    return f"{datetime.now():%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"_{os.urandom(3).hex()}"
+
+
+@dataclass
+class ToolResponse:
+    """A result, or one chunk of a stream; chunks accumulate, so that the last one is complete."""
+
+    content: list[Block]
+    metadata: dict[str, Any] | None = None
+    """For programs, not for the model; on the wire it is `_meta`."""
+    stream: bool = False
+    is_last: bool = True
+    is_interrupted: bool = False
+    id: str = field(default_factory=_stamp)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The result of a call: blocks as those of MCP, metadata as `_meta`."""
+        result: dict[str, Any] = {"content": [_wire_block(block) for block in self.content]}
+        meta = dict(self.metadata or {}) | ({INTERRUPTED_KEY: True} if self.is_interrupted else {})
+        if meta:
+            result["_meta"] = meta
+        return result
+
+
+def interrupted(last: ToolResponse | None = None) -> ToolResponse:
+    """What a call ends with that was cancelled: its last chunk with the note, or the note alone."""
+    note: Block = {"type": "text", "text": INTERRUPTED}
+    if last is None:
+        return ToolResponse([note], stream=True, is_interrupted=True)
+    last.content.append(note)
+    last.is_interrupted = last.is_last = True
+    return last
+
+
+def response_of(result: Mapping[str, Any]) -> ToolResponse:
+    """A result of the wire as a ToolResponse.
+
+    Blocks are text, image and audio; an embedded text is its JSON. What a model cannot take in, links and embedded
+    files, is left out and logged.
+    """
+    meta = dict(result.get("_meta") or {})
+    was_interrupted = meta.pop(INTERRUPTED_KEY, False) is True
+    return ToolResponse(blocks(result.get("content") or ()), metadata=meta or None, is_interrupted=was_interrupted)
+
+
+def blocks(content: Iterable[Mapping[str, Any]]) -> list[Block]:
+    """The content blocks of MCP as those of a ToolResponse."""
+    found: list[Block] = []
+    for one in content:
+        kind = one.get("type")
+        resource = one.get("resource")
+        if kind == "text":
+            found.append({"type": "text", "text": one.get("text", "")})
+        elif kind in ("image", "audio"):
+            source = {"type": "base64", "media_type": one.get("mimeType"), "data": one.get("data")}
+            found.append({"type": kind, "source": source})
+        elif kind == "resource" and isinstance(resource, Mapping) and "text" in resource:
+            found.append({"type": "text", "text": json.dumps(resource, ensure_ascii=False, indent=2)})
+        else:
+            log.warning("a %s block is left out of a response: a model cannot take it in", kind)
+    return found
+
+
+def _wire_block(block: Mapping[str, Any]) -> dict[str, Any]:
+    source = block.get("source")
+    if not isinstance(source, Mapping):
+        return dict(block)  # a text, or a block of MCP already
+    kind, media_type = block["type"], source.get("media_type")
+    typed = {"mimeType": media_type} if media_type is not None else {}
+    if source.get("type") == "url":
+        return {"type": "resource_link", "uri": source["url"], "name": str(block.get("name") or source["url"]), **typed}
+    if kind in ("image", "audio"):
+        return {"type": kind, "data": source["data"], "mimeType": media_type or "application/octet-stream"}
+    return {"type": "resource", "resource": {"uri": f"mcp-hub://{kind}", "blob": source["data"], **typed}}
+
+
+ERROR_KEY: Final = "mcp-hub/error"
+"""In `_meta` of an error result: its code and what else errors.py says."""
+_AS_JSON: Final[TypeAdapter[Any]] = TypeAdapter(Any)
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """Returned by a function that says its result exactly: content blocks, `structuredContent`, `_meta`, `isError`."""
+
+    content: list[dict[str, Any]]
+    structured: dict[str, Any] | None = None
+    meta: dict[str, Any] | None = None
+    is_error: bool = False
+
+    def to_wire(self) -> dict[str, Any]:
+        """The result as it is sent."""
+        result: dict[str, Any] = {"content": self.content}
+        if self.structured is not None:
+            result["structuredContent"] = self.structured
+        if self.is_error:
+            result["isError"] = True
+        if self.meta is not None:
+            result["_meta"] = self.meta
+        return result
+
+
+class ToolRefused(Exception):
+    """Raised by a function that knows which of the hub's error codes says what happened, such as `guard_blocked`."""
+
+    def __init__(self, code: str, message: str, *, rule: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.rule = rule
+        """Which of several rules it was, for a program that has to know."""
+
+
+def result_of(tool: str, value: Any) -> dict[str, Any]:
+    """The result of a call that came to `value`.
+
+    A text is a text block, None no block, anything else JSON in a text block, an object in `structuredContent` too.
+    """
+    if value is None:
+        return {"content": []}
+    if isinstance(value, str):
+        return {"content": [_text(value)]}
+    try:
+        if isinstance(value, ToolResult | ToolResponse):
+            exact = value.to_wire()
+            if isinstance(value, ToolResponse):  # whose metadata may be anything
+                exact = _AS_JSON.dump_python(exact, mode="json")
+            encode(exact)
+            return exact
+        plain = _plain(value)
+        text = encode(plain).decode()
+    except Exception as problem:  # objects of the user's may raise anything when they are looked at
+        what = f"Error: {tool!r} returned {type(value).__name__}, which is not JSON: {problem}"
+        return failed("tool_error", tool, what)
+    result: dict[str, Any] = {"content": [_text(text)]}
+    if isinstance(plain, dict):
+        result["structuredContent"] = plain
+    return result
+
+
+def failure_of(tool: str, error: BaseException) -> dict[str, Any]:
+    """The error result of a call that raised: with the code `tool_error`, or its own if it is a ToolRefused."""
+    if isinstance(error, ToolRefused):
+        return failed(error.code, tool, error.message, error.rule)
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    return failed("tool_error", tool, f"Error: {said or type(error).__name__}")
+
+
+def as_response(value: Any) -> ToolResponse:
+    """What a function returned as a ToolResponse; one that is one already stays itself."""
+    return value if isinstance(value, ToolResponse) else response_of(result_of("the tool", value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if is_dataclass(value) or isinstance(value, dict | list | tuple | set):
+        return _AS_JSON.dump_python(value, mode="json")
+    return value
+
+
+def failed(code: str, tool: str, text: str, rule: str | None = None) -> dict[str, Any]:
+    """An error result with a code, in the shape of errors.py."""
+    retryable = any(kind.code == code and kind.retryable for kind in CallError.__subclasses__())
+    facts = {"code": code, "server": None, "tool": tool, "retryable": retryable} | ({"rule": rule} if rule else {})
+    return {"content": [_text(text)], "isError": True, "_meta": {ERROR_KEY: facts}}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}

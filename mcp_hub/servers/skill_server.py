@@ -1,0 +1,201 @@
+"""The user's skills as a server of resources without a process: plain files, read when they are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import mimetypes
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from mcp_hub.config.skill import SKILL_FILE, Skill
+from mcp_hub.errors import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    RESOURCE_NOT_FOUND,
+    ConfigError,
+    ProtocolError,
+)
+from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.frames import Message
+from mcp_hub.security.ownership import refuse_foreign
+from mcp_hub.transport.link import Link, LinkLost, Receiver, RequestId
+from mcp_hub.version import VERSION
+
+MAX_FILE: Final = 8 * 1024 * 1024
+"""Bytes of a file that is passed on."""
+_DIRECTORY_FLAGS: Final = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_FILE_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def read_file(directory: Path, file: str) -> bytes:
+    """The contents. Raises OSError for what is not there or no regular file, ValueError for what is too large."""
+    descriptor = _opened(directory, file.split("/"))
+    with os.fdopen(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise OSError(f"{file} is not a file")
+        try:
+            refuse_foreign(directory.joinpath(*file.split("/")), opened.fileno(), "what models are told")
+        except ConfigError as error:
+            raise OSError(str(error)) from None
+        content = opened.read(MAX_FILE + 1)
+    if len(content) > MAX_FILE:
+        raise ValueError(f"{file} is larger than {MAX_FILE:,} bytes")
+    return content
+
+
+def _opened(directory: Path, parts: list[str]) -> int:
+    if os.open not in os.supports_dir_fd:
+        path = directory.joinpath(*parts)
+        if path.resolve() != directory.resolve().joinpath(*parts):
+            raise OSError("a link leads elsewhere")
+        return os.open(path, os.O_RDONLY | _FILE_FLAGS)
+    folder = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | _DIRECTORY_FLAGS, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(parts[-1], os.O_RDONLY | _FILE_FLAGS, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+MAX_DESCRIPTION: Final = 1000
+"""Characters of one that are told at the start; the resource has all of it."""
+_ABOUT: Final = (
+    "Skills are instructions for particular tasks. Before a task that one is for, read its resource with "
+    "resources/read; the other files it names lie beside it."
+)
+
+
+def uri_of(skill: Skill, file: str = SKILL_FILE) -> str:
+    """`skill://NAME/FILE`, percent-encoded."""
+    return f"skill://{quote(skill.name, safe='')}/{quote(file)}"
+
+
+def skill_notes(skills: Iterable[Skill], exposed: Callable[[str], str | None]) -> str | None:
+    """What a client is told of them at the start. `exposed(uri)` is the URI it knows a resource by, None for none."""
+    lines = []
+    for skill in skills:
+        if (uri := exposed(uri_of(skill))) is not None:
+            text = " ".join(skill.description.split())
+            lines.append(
+                f"- {skill.name}: {text[:MAX_DESCRIPTION]}{'…' if len(text) > MAX_DESCRIPTION else ''} ({uri})"
+            )
+    return "\n".join([_ABOUT, *lines]) if lines else None
+
+
+Json = dict[str, Any]
+
+_CAPABILITIES: Final[Json] = {"resources": {}}
+
+
+class SkillLink(Link):
+    """A `Link`. The skills are those it was made with: with others there is another one."""
+
+    is_local = True
+
+    def __init__(self, skills: Sequence[Skill]) -> None:
+        self._files = {uri_of(skill, file): (skill, file) for skill in skills for file in skill.files}
+        self._receiver: Receiver | None = None
+        self._reading: dict[RequestId, asyncio.Task[None]] = {}
+
+    async def open(self, receiver: Receiver) -> None:
+        """Nothing to start."""
+        self._receiver = receiver
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Take one message in; its answer comes on a later turn of the loop. Raises LinkLost once it is closed."""
+        if self._receiver is None:
+            raise LinkLost("it was closed", executed=False)
+        if "method" in message and "id" in message:
+            request_id = message["id"]
+            task = self._reading[request_id] = asyncio.get_running_loop().create_task(self._answer(message))
+            task.add_done_callback(lambda _: self._reading.pop(request_id, None))
+
+    async def _answer(self, message: Message) -> None:
+        params = message.get("params") or {}
+        era = eras.era_of(message)
+        try:
+            result = await self._result(str(message["method"]), params)
+            shaped = eras.result_for(era, "handshake", message["method"], result)
+            answer: Message = {"result": shaped}
+        except ProtocolError as error:
+            told = {"code": error.code, "message": error.message}
+            answer = {"error": eras.error_for(era, message["method"], told)}
+        if self._receiver is not None:
+            self._receiver.received({"jsonrpc": "2.0", "id": message["id"], **answer})
+
+    async def _result(self, method: str, params: Json) -> Json:
+        if method == "resources/read":
+            return await self._read(params.get("uri"))
+        if method == "resources/list":
+            return {"resources": await asyncio.to_thread(self._listed)}
+        if method == "resources/templates/list":
+            return {"resourceTemplates": []}
+        if method == "ping":
+            return {}
+        info = {"name": "mcp-hub skills", "version": VERSION}
+        if method == "initialize":
+            version = eras.negotiated_revision(params.get("protocolVersion"))
+            return {"protocolVersion": version, "capabilities": _CAPABILITIES, "serverInfo": info}
+        if method == eras.DISCOVER:
+            versions = [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)]
+            return {"supportedVersions": versions, "capabilities": _CAPABILITIES}
+        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}")
+
+    def _listed(self) -> list[Json]:
+        return [_item(uri, skill, file) for uri, (skill, file) in self._files.items()]
+
+    async def _read(self, uri: Any) -> Json:
+        if not isinstance(uri, str):
+            raise ProtocolError(INVALID_PARAMS, "params.uri must be a text.")
+        if uri not in self._files:
+            raise ProtocolError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}")
+        skill, file = self._files[uri]
+        try:
+            content = await asyncio.to_thread(read_file, skill.directory, file)
+        except OSError:
+            raise ProtocolError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}") from None
+        except ValueError as error:
+            raise ProtocolError(INTERNAL_ERROR, str(error)) from None
+        kind = _type(file)
+        try:
+            return {"contents": [{"uri": uri, "mimeType": kind, "text": content.decode("utf-8")}]}
+        except UnicodeDecodeError:
+            return {"contents": [{"uri": uri, "mimeType": kind, "blob": base64.b64encode(content).decode()}]}
+
+    def abandon(self, request_id: RequestId) -> None:
+        """Nobody waits for it any more."""
+        if (task := self._reading.get(request_id)) is not None:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Nothing more is answered."""
+        self._receiver = None
+        for task in list(self._reading.values()):
+            task.cancel()
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """There is no process."""
+        return ()
+
+
+def _item(uri: str, skill: Skill, file: str) -> Json:
+    item: Json = {"uri": uri, "name": f"{skill.name}/{file}", "mimeType": _type(file)}
+    if file == SKILL_FILE:
+        item["description"] = skill.description
+    return item
+
+
+def _type(file: str) -> str:
+    if file.endswith(".md"):
+        return "text/markdown"
+    return mimetypes.guess_type(file, strict=False)[0] or "text/plain"

@@ -1,0 +1,287 @@
+"""The response that the client gets: its head, its body as it comes, decompression, and what can go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+BUFFER: Final = 256 * 1024
+"""Bytes of a body that may wait for their reader; beyond that, reading from the connection is paused."""
+
+
+class BodySource(Protocol):
+    """The connection that a body is read from."""
+
+    def pause(self) -> None:
+        """Pauses reading from the socket."""
+
+    def resume(self) -> None:
+        """Resumes reading from the socket."""
+
+    def abort(self) -> None:
+        """Closes the connection at once."""
+
+    def done(self) -> None:
+        """Takes note that the whole body has been read."""
+
+
+class HttpResponse:
+    """The response to one request. Its reader must read to the end or `close` it.
+
+    `fields`: header names in lower case and values, in order. `first`: the first value of each name.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_failure",
+        "_fields",
+        "_inflating",
+        "_pieces",
+        "_size",
+        "_source",
+        "_waiter",
+        "first",
+        "status",
+    )
+
+    def __init__(self, status: int, fields: Sequence[tuple[bytes, bytes]], source: BodySource) -> None:
+        self.status = status
+        self._fields = fields
+        self.first = dict(reversed(fields))
+        self._source: BodySource | None = source
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._ended = False
+        self._failure: HttpFailure | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._inflating: Decompressor | None = None
+        if b"content-encoding" in self.first:
+            self._inflating = decompressor_for(", ".join(self.all("content-encoding")))
+
+    def get(self, name: str) -> str | None:
+        """Returns the first header of this name (in lower case), if there is one."""
+        value = self.first.get(name.encode())
+        return None if value is None else _text(value)
+
+    def all(self, name: str) -> list[str]:
+        """Returns all headers of this name (in lower case)."""
+        wanted = name.encode()
+        return [_text(value) for field, value in self._fields if field == wanted]
+
+    # --- told by the connection ----------------------------------------------------------------------------------
+
+    def feed(self, piece: bytes) -> None:
+        """Adds a piece of the body."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > BUFFER and self._source is not None:
+            self._source.pause()
+        self._wake()
+
+    def end(self) -> None:
+        """Marks the body as complete."""
+        self._ended = True
+        self._wake()
+
+    def fail(self, failure: HttpFailure) -> None:
+        """Marks the body as broken off. What has come before can still be read."""
+        self._source = None
+        self._failure = self._failure or failure
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    # --- asked by the reader -------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes that were received and not read yet."""
+        return self._size
+
+    def whole(self) -> bytes | None:
+        """Returns the rest of the body if it is complete and not compressed, else None: then use `chunk`."""
+        if not self._ended or self._inflating is not None:
+            return None
+        pieces = self._pieces
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._pieces, self._size = [], 0
+        self._done()
+        return body
+
+    async def chunk(self) -> bytes:
+        """Waits for the next part of the body, decompressed; `b""` is the end. Raises HttpFailure if it broke off."""
+        if self._inflating is None:
+            return await self._piece()
+        while True:
+            if not self._inflating.busy:
+                piece = await self._piece()
+                if not piece:
+                    self._inflating.end()
+                    return b""
+                self._inflating.put(piece)
+            given = self._inflating.step()
+            if self._inflating.busy:
+                await asyncio.sleep(0)  # a little can inflate to a lot: let other tasks run between the steps
+            if given:
+                return given
+
+    async def _piece(self) -> bytes:
+        while not self._pieces:
+            if self._ended:
+                self._done()
+                return b""
+            if self._failure is not None:
+                raise self._failure
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        pieces, size = self._pieces, self._size
+        self._pieces, self._size = [], 0
+        if size > BUFFER and self._source is not None:
+            self._source.resume()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _done(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            source.done()
+
+    def close(self) -> None:
+        """Stops reading. If the body is not complete, the connection is closed. Idempotent."""
+        if self._ended:
+            self._done()
+        else:
+            self.refuse()
+
+    def refuse(self) -> None:
+        """Stops reading and closes the connection, unless it was returned to its pool already."""
+        source = self._source
+        if source is not None:
+            self._pieces, self._size, self._ended = [], 0, False
+            self.fail(BrokenOff("closed by its reader"))
+            source.abort()
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape").strip(" \t")
+
+
+STEP: Final = 256 * 1024
+"""Bytes that one step of decompression returns at most."""
+ACCEPTED: Final = "gzip, deflate"
+"""The value of `Accept-Encoding`."""
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_ZLIB: Final = zlib.MAX_WBITS
+_RAW: Final = -zlib.MAX_WBITS
+
+
+class Decompressor:
+    """Decompresses one body in bounded steps: `put` a piece, then call `step` while it is `busy`."""
+
+    def __init__(self, coding: str) -> None:
+        self._coding = coding
+        self._gzip = coding in ("gzip", "x-gzip")
+        self._inner = zlib.decompressobj(_GZIP) if self._gzip else None
+        self._rest = b""
+        self._begun = False
+        self.busy = False
+        """Whether another step may return data without another piece."""
+
+    def put(self, piece: bytes) -> None:
+        """Adds a piece, which must not be empty. Raises NotHttp for a coding that was not asked for."""
+        if self._inner is None:  # "deflate" means the zlib format, but some servers send it without the zlib header
+            if self._coding != "deflate":
+                raise NotHttp(f"the content encoding {self._coding[:40]!r} was not asked for")
+            self._inner = zlib.decompressobj(_ZLIB if piece[0] & 15 == 8 else _RAW)
+        self._rest += piece
+        self._begun = self.busy = True
+
+    def step(self) -> bytes:
+        """Returns at most STEP bytes of the body, perhaps none. Raises BrokenOff for invalid data."""
+        inner, rest = self._inner, self._rest
+        if inner is not None and inner.eof:
+            inner = self._next_member()
+        if inner is None:
+            self._rest, self.busy = b"", False
+            return b""
+        try:
+            given = inner.decompress(rest, STEP)
+        except zlib.error as error:
+            raise BrokenOff(str(error)) from None
+        self._rest = inner.unused_data if inner.eof else inner.unconsumed_tail
+        self.busy = bool(self._rest) or (len(given) == STEP and not inner.eof)
+        return given
+
+    def _next_member(self) -> zlib._Decompress | None:
+        if not self._gzip or not self._rest.strip(b"\0"):
+            return None  # padding
+        self._inner = zlib.decompressobj(_GZIP)
+        return self._inner
+
+    def end(self) -> None:
+        """Marks the end of the body. Raises BrokenOff if the compressed data is incomplete."""
+        if self._begun and self._inner is not None and not self._inner.eof:
+            raise BrokenOff("the compressed data is incomplete")
+
+
+def decompressor_for(coding: str) -> Decompressor | None:
+    """Returns the decompressor for a `Content-Encoding`, None for `identity`."""
+    coding = coding.strip().lower()
+    return None if coding in ("", "identity") else Decompressor(coding)
+
+
+class HttpFailure(Exception):
+    """There is no response, or no complete one. The HTTP client turns it into a LinkError with words for users."""
+
+
+class NameUnknown(HttpFailure):
+    """The host name does not resolve."""
+
+
+class CertificateRefused(HttpFailure):
+    """The host's certificate is not valid; `str()` is the reason."""
+
+
+class TlsFailed(HttpFailure):
+    """The TLS handshake failed."""
+
+
+class ConnectFailed(HttpFailure):
+    """No address accepted a connection; `error` is that of the last address."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class ConnectTimeout(HttpFailure):
+    """No connection was available within the deadline."""
+
+
+class NotHttp(HttpFailure):
+    """The server's bytes are not valid HTTP/1; `str()` is the reason."""
+
+
+class ConnectionBroke(HttpFailure):
+    """The connection failed before the head of the response was complete."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Unanswered(HttpFailure):
+    """The server closed the connection before the head of the response was complete."""
+
+
+class BrokenOff(HttpFailure):
+    """The body of the response is incomplete."""
+
+
+class PoolClosed(HttpFailure):
+    """The pool was closed before a connection was available. Nothing was sent."""

@@ -1,0 +1,314 @@
+"""Heads of HTTP messages: requests that the server reads, replies that it writes, requests that the client writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from time import time
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from mcp_hub.transport.http1.client_response import ACCEPTED
+from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from yarl import URL
+
+HeaderLines = list[tuple[bytes, bytes]]
+"""Header lines: names in lower case, values as they came."""
+
+BLANKS: Final = " \t"
+"""White space that HTTP allows around a header's value; `str.strip()` alone would remove more."""
+
+LONG_TARGET: Final = 512
+"""Bytes of a target up to which its parts are cached."""
+
+MAX_HEAD: Final = 64 * 1024
+"""Bytes of request line and headers, each counted with one blank after its colon."""
+MAX_KNOWN: Final = 8 * 1024
+"""Bytes of header lines up to which a connection caches a head."""
+AROUND: Final = len(b"  HTTP/1.1\r\n\r\n")
+"""Bytes of a head besides method, target and header lines."""
+LENGTH: Final = len(b"content-length: \r\n")
+LINE: Final = 4
+"""Bytes of a header line besides its name and value: colon, blank and the end of the line."""
+
+_ABSOLUTE: Final = re.compile(rb"http(s)?://([^/?#@]+)", re.IGNORECASE)
+"""A target in absolute form (a whole URL), up to its path."""
+_UNSOUND_NAME: Final = re.compile(rb'[\x00-\x20\x7f()<>@,;:\\\[\]={}"]')
+_UNSOUND_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class BadHead(ValueError):
+    """A head that is refused and ends its connection. `status`: of the reply. `cause`: for the count of refusals."""
+
+    def __init__(self, text: str, status: int = 400, cause: str = "bad_request") -> None:
+        super().__init__(text)
+        self.status = status
+        self.cause = cause
+
+
+class BadTarget(BadHead):
+    """The target of a request is not valid."""
+
+
+class RequestHead:
+    """The head of a request without Content-Length. Equal requests of a connection may share one object."""
+
+    __slots__ = (
+        *("_accepted", "_by_name", "_text", "_values", "authority", "in_chunks", "lines", "method", "passed", "path"),
+        *("peer", "query", "size", "target"),
+    )
+
+    def __init__(self, method: str, target: bytes, lines: HeaderLines) -> None:
+        """Raises BadHead."""
+        self.method = method
+        self.target = target
+        split = split_target(target) if len(target) <= LONG_TARGET else _split(target)
+        self.path, self.query, self.authority = split
+        self.lines = lines
+        self.size = sum(len(name) + len(value) + LINE for name, value in lines)
+        """Bytes of all header lines."""
+        self.in_chunks = _in_chunks([value for name, value in lines if name == b"transfer-encoding"])
+        """Whether the body is in chunked transfer coding."""
+        self.peer = ""
+        """The sender's address: the peer's, or what a trusted proxy names. Set by the handler."""
+        self.passed: object = None
+        """The gate that has accepted this head, so that equal heads are not checked again. Set by the handler."""
+        self._by_name: dict[bytes, list[bytes]] | None = None
+        self._values: dict[bytes, list[str]] = {}
+        self._text: list[tuple[str, str]] | None = None
+        self._accepted: dict[bytes, bool] = {}
+
+    def raw(self, name: bytes) -> list[bytes]:
+        """Returns every value of one header (name in lower case) as it came, in order."""
+        if self._by_name is None:
+            self._by_name = {}
+            for key, value in self.lines:
+                self._by_name.setdefault(key, []).append(value)
+        return self._by_name.get(name, [])
+
+    def values(self, name: bytes) -> list[str]:
+        """Returns the same as stripped text. The list must not be changed."""
+        found = self._values.get(name)
+        if found is None:
+            found = self._values[name] = [value.decode("latin-1").strip(BLANKS) for value in self.raw(name)]
+        return found
+
+    @property
+    def text(self) -> list[tuple[str, str]]:
+        """Every header line as stripped text. The list must not be changed."""
+        if self._text is None:
+            self._text = [(name.decode("latin-1"), value.decode("latin-1").strip(BLANKS)) for name, value in self.lines]
+        return self._text
+
+    def accepts(self, kind: bytes) -> bool:
+        """Whether the client accepts the media type `kind` (`type/subtype`)."""
+        found = self._accepted.get(kind)
+        if found is None:
+            found = self._accepted[kind] = accepts(self.values(b"accept"), kind=kind)
+        return found
+
+
+class RequestHeadCache:
+    """Caches the last request head of a connection: the next request nearly always has the same."""
+
+    __slots__ = ("_known", "_length_at")
+
+    def __init__(self) -> None:
+        self._known: RequestHead | None = None
+        self._length_at = 0
+
+    def head(self, method: bytes, target: bytes, lines: HeaderLines) -> tuple[RequestHead, int | None]:
+        """Returns the head with these lines, and the Content-Length if there is one. Raises BadHead."""
+        at, length, size = self._length_at, None, 0
+        if at >= len(lines) or lines[at][0] != b"content-length":
+            at = next((n for n, (name, _) in enumerate(lines) if name == b"content-length"), -1)
+        if at >= 0:
+            self._length_at = at
+            said = lines.pop(at)[1]
+            length, size = int(said), len(said)  # the parser has checked that it is a number
+        known = self._known
+        if known is None or known.lines != lines or known.target != target or known.method != method.decode():
+            known = RequestHead(method.decode("ascii"), target, lines)
+            if known.size + len(method) + len(target) + AROUND + size > MAX_HEAD - (at >= 0) * LENGTH:
+                raise BadHead("the head is too long", 431, "head_too_large")
+            self._known = known if known.size <= MAX_KNOWN else None
+        return known, length
+
+
+def _in_chunks(codings: list[bytes]) -> bool:
+    """Whether the only transfer coding is `chunked`. Programs disagree on where a body in any other coding ends.
+
+    Raises BadHead: 501 for another coding inside of `chunked`, 400 where the end of the body is unknown.
+    """
+    if not codings:
+        return False
+    named = [coding.strip(b" \t").lower() for coding in b",".join(codings).split(b",")]
+    if named == [b"chunked"]:
+        return True
+    status = 501 if named[-1] == b"chunked" else 400
+    raise BadHead("the only transfer coding that is taken is `chunked`", status, "transfer_encoding")
+
+
+def _split(target: bytes) -> tuple[str, bytes, frozenset[bytes] | None]:
+    """Returns (path, query, authority) of a request's target. Raises BadTarget.
+
+    `authority` is the set of values that `Host` may have for a target in absolute form, in lower case; None for a path.
+    """
+    import httptools
+
+    try:
+        url = httptools.parse_url(target)
+        path = (url.path or b"\xff").decode("ascii")
+    except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
+        raise BadTarget(repr(target[:100])) from None
+    authority = None
+    if url.schema is not None or url.host is not None:
+        found = _ABSOLUTE.match(target)
+        if found is None or url.userinfo is not None:
+            raise BadTarget(repr(target[:100]))
+        host, default = found[2].lower(), b":443" if found[1] else b":80"
+        bare = host.removesuffix(default)
+        authority = frozenset({bare, bare + default} if bare != host or not url.port else {host})
+    return unquote(path) if "%" in path else path, url.query or b"", authority
+
+
+split_target: Final = lru_cache(maxsize=256)(_split)
+
+
+def accepts(values: list[str], *, kind: bytes) -> bool:
+    """Whether the values of Accept allow the media type `kind` (`type/subtype`). No Accept allows everything."""
+    if not values:
+        return True
+    wanted = kind.decode()
+    ranges = (wanted, wanted.partition("/")[0] + "/*", "*/*")
+    best: tuple[int, bool] | None = None
+    for item in ",".join(values).split(","):
+        name, *parameters = (part.strip().lower() for part in item.split(";"))
+        if name in ranges:
+            refused = any(_is_zero(parameter) for parameter in parameters)
+            found = (ranges.index(name), not refused)
+            best = found if best is None or found[0] < best[0] else best  # the closest range decides
+    return best is not None and best[1]
+
+
+def _is_zero(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    return name.strip() == "q" and value.strip() in ("0", "0.", "0.0", "0.00", "0.000")
+
+
+# --- answers -----------------------------------------------------------------------------------------------------
+
+
+class _StatusLines:
+    """Caches the status line and date of replies, once a second for each status."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._made: dict[int, bytes] = {}
+
+    def __call__(self, status: int) -> bytes:
+        now = int(time())
+        if now != self._second:
+            self._second = now
+            self._made.clear()
+        found = self._made.get(status)
+        if found is None:
+            line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ndate: {formatdate(now, usegmt=True)}\r\n"
+            found = self._made[status] = line.encode("ascii")
+        return found
+
+
+start: Final = _StatusLines()
+"""Returns status line and date for a status, without the empty line."""
+
+
+RETRY: Final = b"retry-after: 1\r\n"
+
+
+def last_answer(status: int, lines: bytes = b"") -> bytes:
+    """Returns a complete reply to invalid HTTP, or to no request at all; the connection is closed after it."""
+    text = b"Invalid HTTP request received." if status == 400 else HTTPStatus(status).phrase.encode()
+    lines += b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(text)
+    return start(status) + lines + text
+
+
+def written(lines: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Returns header lines as bytes. Raises ValueError for names and values that HTTP cannot carry."""
+    text = b""
+    for name, value in lines:
+        if _UNSOUND_NAME.search(name) or _UNSOUND_VALUE.search(value):
+            raise ValueError(f"no header can carry {name!r}: {value!r}")
+        text += name.lower() + b": " + value + b"\r\n"
+    return text
+
+
+def closes(lines: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether these lines have `Connection: close`."""
+    return any(name == b"connection" and b"close" in value.lower() for name, value in lines)
+
+
+KEPT: Final = 64
+"""Heads that are cached; they differ by method, tool name and session."""
+KEPT_SIZE: Final = 4096
+"""Bytes of a head up to which it is cached."""
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TARGET: Final = re.compile(r"[\x21-\x7e]+")
+_NO_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def is_header(name: str, value: str) -> bool:
+    """Whether a header can be sent: its name is a token and its value has no control characters."""
+    return bool(_NAME.fullmatch(name)) and not _NO_VALUE.search(value)
+
+
+class RequestHeadEncoder:
+    """Encodes heads of requests to one origin, once for equal requests.
+
+    Headers of a request win over `common`, and those over the defaults (Host, User-Agent, Accept, Accept-Encoding).
+    """
+
+    def __init__(self, origin: URL, common: Mapping[str, str]) -> None:
+        always = {
+            "Host": origin.host_port_subcomponent or "",
+            "User-Agent": f"mcp-hub/{VERSION}",
+            "Accept": "*/*",
+            "Accept-Encoding": ACCEPTED,
+        }
+        self._common = _joined(always, common)
+        self._kept: dict[tuple[object, ...], bytes] = {}
+
+    def head(self, method: str, target: str, headers: Mapping[str, str], size: int | None) -> bytes:
+        """Returns the head of one request to `target`, a path with its query.
+
+        `size`: bytes of the body; None: there is no body. Raises ValueError for an invalid target or header.
+        """
+        key = (method, target, *headers.items())
+        begun = self._kept.get(key)
+        if begun is None:
+            begun = self._encoded(method, target, headers)
+            if len(self._kept) >= KEPT:
+                self._kept.clear()
+            if len(begun) <= KEPT_SIZE:
+                self._kept[key] = begun
+        return begun + b"\r\n" if size is None else b"%bContent-Length: %d\r\n\r\n" % (begun, size)
+
+    def _encoded(self, method: str, target: str, headers: Mapping[str, str]) -> bytes:
+        fields = _joined(self._common, headers)
+        if not _TARGET.fullmatch(target) or not all(is_header(name, value) for name, value in fields.items()):
+            raise ValueError("a header or the target is not valid")
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+        return ("\r\n".join(lines) + "\r\n").encode()
+
+
+def _joined(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
+    """Returns all headers; the second mapping wins where both have a name, in any case."""
+    names = {name.lower() for name in second}
+    return {**{name: value for name, value in first.items() if name.lower() not in names}, **second}

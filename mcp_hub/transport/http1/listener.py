@@ -1,0 +1,231 @@
+"""What the connections of one listener share: the handler, the slots for connections, and the shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
+
+log = logging.getLogger("mcp_hub.downstream")
+
+ABORT_WITHIN: Final = 0.2
+"""Seconds that `abort` waits for the tasks it has cancelled."""
+
+Handler = Callable[[HttpRequest, HttpReply], Awaitable[None]]
+"""Answers one request. It may run on after its client has gone."""
+
+
+class RefusalSink:
+    """Is told of each refused connection and request. This one ignores them."""
+
+    def note(self, cause: str, peer: str, status: int | None = None, said: str | None = None) -> None:
+        """Takes note of one refusal: `cause`, the client's address, and the HTTP status if there was an answer."""
+
+
+class Listener:
+    """Runs `handler` for the requests of at most `most` connections. Create it in the event loop that it serves in.
+
+    `exempt(peer)` says if an address, such as a trusted proxy's, has no share of its own of the slots.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        most: int,
+        *,
+        refusals: RefusalSink | None = None,
+        exempt: Callable[[str], bool] = lambda peer: False,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.refusals = refusals or RefusalSink()
+        self.slots = ConnectionSlots(most, self.refusals, exempt, self.loop.time)
+        self.open: set[ConnectionSlot] = set()
+        """The slots of connections whose descriptors are open."""
+        self.ending = False
+        """Whether each connection is closed after its current reply."""
+        self._handler = handler
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Tasks that answer a request or do a TLS handshake."""
+        self._empty: asyncio.Future[None] | None = None
+
+    # --- told by connections -----------------------------------------------------------------------------------
+
+    def acquire_slot(self, holder: SlotHolder, peer: str) -> ConnectionSlot | None:
+        """Returns the slot of a connection that was accepted; None if there is none for it."""
+        slot = None if self.ending else self.slots.acquire(holder, peer)
+        if slot is not None:
+            self.open.add(slot)
+        return slot
+
+    def release_slot(self, slot: ConnectionSlot) -> None:
+        """Frees the slot of a connection that is closed."""
+        self.slots.release(slot)
+        self.open.discard(slot)
+        if not self.open and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    def answer(self, request: HttpRequest, reply: HttpReply) -> None:
+        """Starts the task that answers a request."""
+        reply.task = task = self.loop.create_task(self._answered(request, reply))
+        self.tasks.add(task)
+
+    async def _answered(self, request: HttpRequest, reply: HttpReply) -> None:
+        try:
+            await self._handler(request, reply)
+            if not reply.complete and not reply.lost:
+                log.error("a %s request was not answered", request.method)
+        finally:
+            if reply.task is not None:
+                self.tasks.discard(reply.task)
+            if not reply.complete:
+                reply.give_up()
+
+    # --- the end -----------------------------------------------------------------------------------------------
+
+    async def close(self, grace: float) -> None:
+        """Closes each connection once its reply is written and read; waits at most `grace` seconds for that."""
+        self.ending = True
+        for slot in tuple(self.open):
+            slot.holder.close_when_idle()
+        if self.open:
+            self._empty = self.loop.create_future()
+            await asyncio.wait({self._empty}, timeout=grace)
+
+    async def abort(self) -> None:
+        """Drops all connections and cancels the tasks that answer."""
+        self.ending = True
+        for slot in tuple(self.open):
+            slot.holder.abort()
+        tasks = self.tasks.copy()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=ABORT_WITHIN)
+
+
+SHARE: Final = 4
+"""One address may have at most one in so many of the slots for strangers, so that others get some too."""
+NEWCOMER: Final = 1.0
+"""Seconds in which a stranger is not closed for another of its address: many clients may start at the same time."""
+AT_ONCE: Final = 2
+"""Strangers of one address that are closed for one newcomer, so that an address above its share shrinks."""
+
+
+def peer_of(transport: asyncio.BaseTransport) -> str:
+    """Returns the client's address; `""` where it has none."""
+    name = transport.get_extra_info("peername")
+    return str(name[0]) if isinstance(name, tuple) else ""
+
+
+class SlotHolder(Protocol):
+    """A connection, or a TLS handshake, that holds a slot."""
+
+    def close_when_idle(self) -> None:
+        """Closes as soon as nothing is being answered."""
+
+    def abort(self) -> None:
+        """Drops the connection and what is in its buffers."""
+
+
+class ConnectionSlot:
+    """The slot of one connection, from the moment it is accepted until its descriptor is closed."""
+
+    __slots__ = ("holder", "network", "peer", "since", "stranger")
+
+    def __init__(self, holder: SlotHolder, peer: str, since: float) -> None:
+        self.holder = holder
+        self.peer = peer
+        """The client's address; `""` where it has none."""
+        self.network = _network(peer)
+        self.since = since
+        self.stranger = True
+
+
+class ConnectionSlots:
+    """The `most` slots for connections of one listener.
+
+    A stranger is a connection on which no request has been let in yet. Where no slot is free, the oldest stranger is
+    closed for the newcomer. An address that uses up its share of the slots for strangers loses its own oldest ones,
+    unless it is `exempt`. A connection on which a request was let in keeps its slot.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        refusals: RefusalSink,
+        exempt: Callable[[str], bool] = lambda peer: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most = most
+        self._share = max(1, most // SHARE)
+        self._refusals = refusals
+        self._exempt = exempt
+        self._clock = clock
+        self._taken: set[ConnectionSlot] = set()
+        self._strangers: OrderedDict[ConnectionSlot, None] = OrderedDict()
+        """Oldest first."""
+        self._of_network: dict[str, OrderedDict[ConnectionSlot, None]] = {}
+        """The same by network, oldest first."""
+
+    def acquire(self, holder: SlotHolder, peer: str) -> ConnectionSlot | None:
+        """Returns a slot for a connection that was accepted; None if none is free and no stranger can be closed."""
+        now = self._clock()
+        slot = ConnectionSlot(holder, peer, now)
+        same = self._of_network.get(slot.network) or OrderedDict()
+        if len(same) >= self._share and not self._exempt(peer):
+            for _ in range(AT_ONCE):
+                oldest = next(iter(same), None)
+                if oldest is None or len(same) < self._share or now - oldest.since < NEWCOMER:
+                    break
+                self._close(oldest, "crowded")
+        if len(self._taken) >= self._most:
+            stranger = next(iter(self._strangers), None)
+            if stranger is None:
+                self._refusals.note("full", peer, 503)
+                return None
+            self._close(stranger, "crowded")
+        self._taken.add(slot)
+        self._strangers[slot] = None
+        self._of_network.setdefault(slot.network, OrderedDict())[slot] = None
+        return slot
+
+    def _close(self, slot: ConnectionSlot, cause: str) -> None:
+        self.release(slot)
+        self._refusals.note(cause, slot.peer)
+        slot.holder.abort()
+
+    def let_in(self, slot: ConnectionSlot) -> None:
+        """Takes note that a request of the connection was let in: it keeps its slot."""
+        if slot.stranger:
+            slot.stranger = False
+            self._forget(slot)
+
+    def release(self, slot: ConnectionSlot) -> None:
+        """Frees the slot of a connection that is closed or about to be."""
+        self._taken.discard(slot)
+        if slot.stranger:
+            self._forget(slot)
+
+    def _forget(self, slot: ConnectionSlot) -> None:
+        self._strangers.pop(slot, None)
+        same = self._of_network.get(slot.network)
+        if same is not None:
+            same.pop(slot, None)
+            if not same:
+                del self._of_network[slot.network]
+
+
+def _network(peer: str) -> str:
+    """Returns what counts as one address: of IPv6 the first 64 bits, as one customer usually gets them all."""
+    if ":" not in peer:
+        return peer
+    try:
+        return ipaddress.IPv6Address(peer.partition("%")[0]).packed[:8].hex()
+    except ValueError:
+        return peer

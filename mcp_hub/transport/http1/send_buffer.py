@@ -1,0 +1,173 @@
+"""The sending half of a server's connection, and its timers: unread bytes, deadlines, half-closed clients."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final, Protocol
+
+UNREAD_DEADLINE: Final = 120.0
+"""Seconds in which a client may read nothing of what is written for it; then its connection is dropped."""
+
+
+class UnreadAccount(Protocol):
+    """Counts the bytes that one client has not read yet."""
+
+    def watch(self, queue: SendBuffer) -> None:
+        """Counts what is in a send buffer, for as long as something is."""
+
+
+class SendBuffer(asyncio.Protocol):
+    """Writes to the client, and knows whether the write buffer is full. `_transport` is set by `connection_made`."""
+
+    __slots__ = ("__weakref__", "_loop", "_transport", "_unread", "_unwritten", "_writable", "paused", "share")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: asyncio.Transport
+        self.paused = False
+        """Whether the write buffer is full, so that nothing should be added."""
+        self.share: UnreadAccount | None = None
+        """The account of the caller that the current reply is for."""
+        self._writable: asyncio.Future[None] | None = None
+        self._unwritten = 0
+        self._unread: asyncio.TimerHandle | None = None
+
+    def write(self, data: bytes) -> None:
+        """Sends bytes; does nothing if the client is gone."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def writable(self) -> None:
+        """Waits until it is not `paused`, or the client is gone."""
+        while self.paused:
+            self._writable = self._loop.create_future()
+            await self._writable
+
+    def abort(self) -> None:
+        """Drops the connection and what is in its buffers."""
+        self._transport.abort()
+
+    @property
+    def unread(self) -> int:
+        """Bytes that are written and that the client's system has not accepted (ByteQueue)."""
+        return self._transport.get_write_buffer_size()
+
+    def drop_unread(self) -> bool:
+        """Drops the connection and what is in its buffers (ByteQueue)."""
+        self.abort()
+        return True
+
+    # --- callbacks of the event loop ------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """Starts the deadline for unread bytes: without it they would be kept for as long as the client likes."""
+        self.paused = True
+        if self.share is not None:
+            self.share.watch(self)
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """Ends the deadline and wakes the writer; the buffer has drained, or the client is gone."""
+        self.paused = False
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+
+    def _watch(self) -> None:
+        self._unwritten = self._transport.get_write_buffer_size()
+        self._unread = self._loop.call_later(UNREAD_DEADLINE, self._unread_still)
+
+    def _unread_still(self) -> None:
+        if self._transport.get_write_buffer_size() >= self._unwritten:
+            self._transport.abort()
+        else:
+            self._watch()
+
+
+class LazyTimer:
+    """Calls `late()` when the deadline that was last set has passed.
+
+    A deadline is put off often and passes rarely, so the event loop's timer is moved only when it fires.
+    """
+
+    __slots__ = ("_at", "_late", "_loop", "_timer")
+
+    def __init__(self, late: Callable[[], None]) -> None:
+        self._late = late
+        self._loop = asyncio.get_running_loop()
+        self._at: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, seconds: float) -> None:
+        """Sets the deadline to so many seconds from now."""
+        self._at = at = self._loop.time() + seconds
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._look)
+
+    def clear(self) -> None:
+        """Removes the deadline. The event loop's timer may still fire and is then ignored."""
+        self._at = None
+
+    def close(self) -> None:
+        """Removes the deadline and drops the reference to `late`; it must not be set again."""
+        self._at = None
+        self._late = _nothing
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._at is None:
+            return
+        if self._loop.time() < self._at - 0.001:  # event loops count in milliseconds
+            self._timer = self._loop.call_at(self._at, self._look)
+            return
+        self._at = None
+        self._late()
+
+
+def _nothing() -> None:
+    pass
+
+
+FIRST_LOOK: Final = 0.01
+"""Seconds until the first probe; most answers are given by then. Each later interval is twice the one before."""
+LAST_LOOK: Final = 15.0
+"""Seconds between two probes at most. The first probe and those at this interval write a sign of life."""
+_SIGN_OF_LIFE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""Clients ignore it in front of a response; the system of a client that has gone resets the connection."""
+
+
+class HalfCloseProbe:
+    """Finds out whether a client that has ended its half of the connection still reads.
+
+    A half-closed and a closed connection look the same until something is written. `deadline` calls back for the next
+    probe; `transport` is aborted when the system reports that nobody is there.
+    """
+
+    __slots__ = ("_after", "_deadline", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, deadline: LazyTimer) -> None:
+        self._transport = transport
+        self._deadline = deadline
+        self._after = FIRST_LOOK
+        deadline.set(FIRST_LOOK)
+
+    def look(self, *, unanswered: bool) -> None:
+        """Probes once. `unanswered`: no reply has begun, so that a sign of life may be written."""
+        connection: socket.socket | None = self._transport.get_extra_info("socket")
+        if connection is not None and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._transport.abort()
+            return
+        if unanswered and self._after in (FIRST_LOOK, LAST_LOOK) and not self._transport.is_closing():
+            self._transport.write(_SIGN_OF_LIFE)
+        self._deadline.set(self._after)
+        self._after = min(2 * self._after, LAST_LOOK)

@@ -1,0 +1,200 @@
+"""Parses and encodes server-sent events, without I/O.
+
+The parser follows the WHATWG specification, takes linear time and buffers at most one event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Final
+
+import msgspec
+
+COMMENT: Final = b": keep-alive\n\n"
+"""A comment that a server writes to keep an idle stream open; clients ignore it."""
+
+_KEPT: Final = 4096
+"""Bytes kept of each end of an event that is too large; a message's id is usually found there."""
+_FIELD: Final = 64
+"""Bytes by which a line may exceed the limit of the data: field name, colon, blank."""
+_NAME_LIMIT: Final = 1024
+"""Bytes of an event's name that are kept; a longer id is ignored."""
+_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+class SseEvent(msgspec.Struct, frozen=True):
+    """One event. `id`: the stream's last id so far. `retry`: milliseconds, if this event has it."""
+
+    event: str
+    data: bytes
+    id: str | None
+    retry: int | None
+
+
+class EventTooLarge(Exception):
+    """An event is larger than the limit; its middle is discarded as it comes.
+
+    Raised once when the limit is passed (`tail` is None) and once more at the end of that event. `events` are those
+    that came before it in the same chunk. To go on, call `feed` again, for instance with `b""`; nothing else is lost.
+    """
+
+    def __init__(self, events: list[SseEvent], head: bytes, tail: bytes | None) -> None:
+        super().__init__("an event is larger than the limit")
+        self.events = events
+        self.head = head
+        self.tail = tail
+
+
+class SseParser:
+    """Parses one stream. `max_event`: bytes of data in one event."""
+
+    def __init__(self, max_event: int) -> None:
+        self.last_event_id: str | None = None
+        """The value of `Last-Event-ID` for a reconnection; None if the stream had no id, or an empty one."""
+        self.retry: int | None = None
+        """Milliseconds to wait before a reconnection, if the stream gave any."""
+        self._max = max_event
+        self._pieces: deque[bytes] = deque()
+        self._line = bytearray()
+        self._after_cr = False
+        self._first_line = True
+        self._skipping = False
+        self._blank = True
+        self._head = self._tail = b""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._event = ""
+        self._data: bytes | bytearray | None = None
+        self._id: str | None = None
+        self._retry: int | None = None
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """Returns the events that `chunk` completes, in order. Raises EventTooLarge."""
+        pieces = self._pieces
+        pieces.extend(chunk.splitlines(keepends=True))
+        events: list[SseEvent] = []
+        while pieces:
+            piece = pieces.popleft()
+            if self._after_cr:
+                self._after_cr = False
+                if piece == b"\n":
+                    continue  # the second half of a CRLF
+            end = piece[-1]
+            if end == 10:
+                body = piece[:-2] if piece[-2:-1] == b"\r" else piece[:-1]
+            elif end == 13:
+                body = piece[:-1]
+                self._after_cr = True
+            else:
+                self._partial(piece, events)
+                continue
+            if self._skipping:
+                self._skip(body, events)
+            else:
+                self._whole(body, events)
+        return events
+
+    def _partial(self, piece: bytes, events: list[SseEvent]) -> None:
+        if self._skipping:
+            self._tail = (self._tail + piece[-_KEPT:])[-_KEPT:]
+            self._blank = False
+            return
+        self._line += piece
+        self._check_line(self._line, events, blank=False)
+
+    def _check_line(self, line: bytes | bytearray, events: list[SseEvent], *, blank: bool) -> None:
+        before = self._data or b""
+        if len(line) + len(before) > self._max + _FIELD:
+            self._too_large(bytes(before[:_KEPT] or line[:_KEPT]), bytes(line[-_KEPT:]), events, blank=blank)
+
+    def _whole(self, body: bytes, events: list[SseEvent]) -> None:
+        if self._line:
+            self._line += body
+            body = bytes(self._line)
+            self._line = bytearray()
+        if self._first_line:
+            self._first_line = False
+            body = body.removeprefix(_BOM)
+        if body:
+            self._check_line(body, events, blank=True)
+            self._field(body, events)
+        else:
+            self._dispatch(events)
+
+    def _field(self, line: bytes, events: list[SseEvent]) -> None:
+        name, colon, value = line.partition(b":")
+        if not name and colon:
+            return  # a comment
+        if value[:1] == b" ":
+            value = value[1:]
+        if name == b"data":
+            self._add(value, events)
+        elif name == b"event":
+            self._event = value[:_NAME_LIMIT].decode("utf-8", "replace")
+        elif name == b"id":
+            if b"\0" not in value and len(value) <= _NAME_LIMIT:
+                self._id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit() and len(value) < 16:
+            self.retry = self._retry = int(value)
+
+    def _add(self, value: bytes, events: list[SseEvent]) -> None:
+        if self._data is None:
+            self._data = value
+        else:
+            if isinstance(self._data, bytes):
+                self._data = bytearray(self._data)
+            self._data += b"\n"
+            self._data += value
+        if len(self._data) > self._max:
+            self._too_large(bytes(self._data[:_KEPT]), bytes(self._data[-_KEPT:]), events, blank=True)
+
+    def _dispatch(self, events: list[SseEvent]) -> None:
+        self._remember_id()
+        if self._data is not None:
+            events.append(SseEvent(self._event or "message", bytes(self._data), self.last_event_id, self._retry))
+        self._reset()
+
+    def _remember_id(self) -> None:
+        if self._id is not None:
+            self.last_event_id = self._id or None
+
+    def _too_large(self, head: bytes, tail: bytes, events: list[SseEvent], *, blank: bool) -> None:
+        self._head, self._tail = head, tail
+        self._skipping, self._blank, self._first_line = True, blank, False
+        self._line = bytearray()
+        self._data = None
+        raise EventTooLarge(events, head, None)
+
+    def _skip(self, body: bytes, events: list[SseEvent]) -> None:
+        if body or not self._blank:
+            self._tail = (self._tail + body[-_KEPT:])[-_KEPT:]
+            self._blank = True
+            return
+        self._skipping = False
+        self._remember_id()  # otherwise a reconnection would ask for the same event again
+        self._reset()
+        raise EventTooLarge(events, self._head, self._tail)
+
+
+def encode_event(data: bytes, event: str = "message", id: str | None = None) -> bytes:
+    """Returns one event as bytes. Raises ValueError for an `event` or `id` with a line end or NUL in it."""
+    head = b"" if id is None else b"id: " + _one_line(id) + b"\n"
+    if event != "message":
+        head += b"event: " + _one_line(event) + b"\n"
+    if b"\n" in data or b"\r" in data:
+        data = b"\ndata: ".join(_LINE_END.split(data))
+    return head + b"data: " + data + b"\n\n"
+
+
+def prime(id: str, retry: int) -> bytes:
+    """Returns an event with an id and no message; a client can resume the stream from it after `retry` milliseconds."""
+    return b"id: " + _one_line(id) + b"\nretry: %d\ndata: \n\n" % retry
+
+
+def _one_line(text: str) -> bytes:
+    if any(char in text for char in "\r\n\0"):
+        raise ValueError("an event's name and id are one line")
+    return text.encode()

@@ -1,0 +1,200 @@
+"""The link to an upstream over HTTP with server-sent events, the older transport of MCP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from mcp_hub.config.models import Server
+from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
+from mcp_hub.transport.http1.client_response import HttpResponse
+from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_json, where
+from mcp_hub.transport.lines import pieces
+from mcp_hub.transport.link import Authorization, Link, LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.transport.sse_codec import EventTooLarge, SseEvent, SseParser
+
+if TYPE_CHECKING:
+    from yarl import URL
+
+log = logging.getLogger("mcp_hub.transport")
+
+CLOSE: Final = 2.5
+"""Seconds for the stream's task to end before the connections are closed."""
+
+
+class SseLink(Link):
+    """A Link with one event stream for what the upstream sends, and a POST for each message to it.
+
+    The first event of the stream names the URL for the POSTs. The link is lost when the stream ends.
+    """
+
+    sole_era = "handshake"
+
+    def __init__(self, server: Server, authorization: Authorization | None = None) -> None:
+        self._http = HttpClient(server, authorization)
+        self._max_frame = server.max_frame
+        self._write_deadline = server.deadlines.write
+        self._receiver: Receiver | None = None
+        self._endpoint: asyncio.Future[URL] | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._lost: LinkLost | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """Empty: there is no process."""
+        return ()
+
+    async def open(self, receiver: Receiver) -> None:
+        """Opens the stream and waits for its `endpoint`. Bounded in time only while connecting. Raises LinkError."""
+        await self._http.open()
+        response = await self._http.request("GET", self._http.url, {"Accept": EVENTS})
+        try:
+            if response.status != 200:
+                raise (await self._http.refused(response, None))[0]
+            kind = content_type(response)
+            if kind != EVENTS:
+                text = f"HTTP 200 with the content type {kind!r} instead of an event stream"
+                raise LinkError(text, executed=False, status=200)
+        except BaseException:
+            response.close()
+            raise
+        self._receiver = receiver
+        loop = asyncio.get_running_loop()
+        self._endpoint = loop.create_future()
+        self._reader = loop.create_task(self._read(response, self._endpoint))
+        await self._endpoint
+
+    async def _read(self, response: HttpResponse, endpoint: asyncio.Future[URL]) -> None:
+        why = f"the event stream of {where(self._http.url)} ended"
+        parser = SseParser(self._max_frame)
+        unsure = False
+        try:
+            while chunk := await self._http.chunk(response):
+                for piece in pieces(chunk):
+                    unsure = self._feed(parser, piece, endpoint, unsure=unsure)
+                    if piece is not chunk:
+                        await asyncio.sleep(0)
+        except LinkError as error:
+            why = str(error)
+        except Exception as error:
+            log.error("an event stream failed with an unexpected %s", type(error).__name__)
+            why = f"unexpected {type(error).__name__}"
+        finally:
+            response.close()
+        self._lose(LinkLost(why), endpoint)
+
+    def _feed(self, parser: SseParser, piece: bytes, endpoint: asyncio.Future[URL], *, unsure: bool) -> bool:
+        """Takes the events of a piece. `unsure` is what `_too_large` returned last; returns its new value."""
+        while True:
+            too_large: EventTooLarge | None = None
+            try:
+                events = parser.feed(piece)
+            except EventTooLarge as error:
+                events, too_large = error.events, error
+            for event in events:
+                self._event(event, endpoint)
+            if too_large is None:
+                return unsure
+            unsure = self._too_large(too_large, unsure=unsure)
+            piece = b""
+
+    def _lose(self, error: LinkLost, endpoint: asyncio.Future[URL]) -> None:
+        if self._lost is not None or self._closing is not None:
+            return
+        self._lost = error
+        if not endpoint.done():
+            endpoint.set_exception(LinkLost(f"{error} before it named its endpoint", executed=False))
+        elif self._receiver is not None and not endpoint.cancelled() and endpoint.exception() is None:
+            self._receiver.lost(error)
+
+    def _too_large(self, error: EventTooLarge, *, unsure: bool) -> bool:
+        """Fails the request that an oversized event answers; returns True if its id may be found at the event's end."""
+        assert self._receiver is not None
+        about = salvage_id(error.head, error.tail or b"")
+        if error.tail is None and about is None:
+            return True
+        if error.tail is None or unsure:
+            self._receiver.failed(about, self._http.too_large())
+        return False
+
+    def _event(self, event: SseEvent, endpoint: asyncio.Future[URL]) -> None:
+        if event.event == "endpoint":
+            if not endpoint.done():
+                self._name(event.data, endpoint)
+        elif event.event == "message" and is_json(event.data):
+            self._take(event.data)
+
+    def _name(self, data: bytes, endpoint: asyncio.Future[URL]) -> None:
+        from yarl import URL
+
+        base = self._http.url
+        try:
+            url = base.join(URL(data.decode().strip())).with_user(None).with_fragment(None)
+            same = url.origin() == base.origin()
+        except ValueError:
+            endpoint.set_exception(LinkError("the server announced an invalid endpoint URL", executed=False))
+            return
+        if same:
+            endpoint.set_result(url)
+        else:
+            text = f"the server announced the endpoint {where(url)}, which is not of the same origin as {where(base)}"
+            endpoint.set_exception(LinkError(text, executed=False))
+
+    def _take(self, data: bytes) -> None:
+        assert self._receiver is not None
+        try:
+            value = decode(data)
+        except FrameError as error:
+            about = salvage_id(data[:4096], data[-4096:])
+            self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}"))
+            return
+        for message in value if isinstance(value, list) else (value,):
+            if isinstance(message, dict):
+                self._receiver.received(message)
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """POSTs one message; returns once it is accepted, within the write deadline. Raises LinkError."""
+        if self._lost is not None:
+            raise LinkLost(str(self._lost), executed=False)
+        if self._closing is not None or self._endpoint is None:
+            raise LinkLost("the connection is closed", executed=False)
+        try:
+            body = encode(message)
+        except FrameError as error:
+            raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
+        url = self._endpoint.result()
+        said = {**(headers or {}), "Content-Type": JSON}
+        try:
+            response = await self._http.request("POST", url, said, body, self._write_deadline)
+            try:
+                if not 200 <= response.status < 300:
+                    # The session's id is in the endpoint's URL, so a 404 means that the session is gone.
+                    session = max(url.query.values(), key=len, default=url.path)
+                    raise (await self._http.refused(response, session))[0]
+                await self._http.discard(response)
+            finally:
+                response.close()
+        except TimeoutError:
+            raise LinkError(f"it did not take the message within {self._write_deadline:g} s") from None
+
+    def abandon(self, request_id: RequestId) -> None:
+        """Does nothing: the answer, should it come, matches no request."""
+
+    async def close(self) -> None:
+        """Closes the stream and all connections, in at most 3 s. Idempotent; never raises."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(CLOSE):
+                    await asyncio.gather(self._reader, return_exceptions=True)
+        with contextlib.suppress(Exception):
+            await self._http.close()

@@ -1,0 +1,342 @@
+"""The link to an upstream that is a child process and speaks JSON lines over its standard streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast
+
+from mcp_hub.protocol.era import STDERR_WARNING
+from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
+from mcp_hub.text import printable
+from mcp_hub.transport import reaper
+from mcp_hub.transport.children import Children, spawn
+from mcp_hub.transport.lines import FairLineReader, Oversized, WriteBatcher
+from mcp_hub.transport.link import FrameTooLarge, Link, LinkError, LinkLost, Receiver, RequestId
+
+log = logging.getLogger("mcp_hub.upstream")
+
+STDIN_GRACE: Final = 1.5
+"""Seconds a server has to exit after its stdin was closed; real ones need 0.02 to 0.5."""
+TERM_GRACE: Final = 1.0
+"""Seconds between SIGTERM and SIGKILL."""
+LAST_WORDS_GRACE: Final = 0.1
+"""Seconds for the last stderr lines to arrive after an exit; grandchildren may keep the pipe open for ever."""
+STDERR_LINES: Final = 40
+STDERR_LINE: Final = 8192
+NOISE_LOGGED: Final = 10
+"""Lines of stdout noise that are logged for each process; the rest is counted."""
+INVALID_MESSAGES: Final = 20
+INVALID_WITHIN: Final = 60.0
+"""After so many invalid messages within so many seconds the stream counts as broken and the link is lost."""
+_POLL: Final = 0.02
+
+
+class StdioLink(Link):
+    """A Link to a child process: `argv` without a shell, its own process group, `env` as its whole environment.
+
+    `warns`: the child is one of the hub's own servers; lines of its stderr that begin with STDERR_WARNING are logged as
+    warnings. `clean` removes secrets from its output before that is logged.
+    """
+
+    is_local = True
+
+    def __init__(
+        self,
+        upstream: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None,
+        children: Children,
+        max_frame: int,
+        write_deadline: float,
+        warns: bool = False,
+        clean: Callable[[str], str] = str,
+    ) -> None:
+        self._upstream = upstream
+        self._argv = list(argv)
+        self._mark = children.new_mark(upstream)
+        self._env = {**env, reaper.MARK: self._mark}
+        self._cwd = cwd
+        self._children = children
+        self._max_frame = max_frame
+        self._write_deadline = write_deadline
+        self._warns = warns
+        self._clean = clean
+        self._process: _Process | None = None
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """The last stderr lines, escaped for display."""
+        return tuple(self._process.stderr) if self._process is not None else ()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the child, None before `open`."""
+        return self._transport.get_pid() if self._transport is not None else None
+
+    async def open(self, receiver: Receiver) -> None:
+        """Starts the process. Raises LinkError if it cannot be started."""
+        try:
+            transport, process = await spawn(
+                lambda: _Process(self._upstream, receiver, self._max_frame, self._clean, warns=self._warns),
+                self._argv,
+                env=self._env,
+                cwd=self._cwd,
+            )
+        except OSError as error:
+            where = f" in {self._cwd}" if self._cwd is not None else ""
+            raise LinkError(f"cannot start {self._argv[0]!r}{where}: {error.strerror}", executed=False) from None
+        self._transport, self._process = transport, process
+        self._children.added(transport.get_pid(), cast("asyncio.ReadTransport | None", transport.get_pipe_transport(1)))
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Writes one line; waits while the pipe is full, at most for the write deadline. Raises LinkError."""
+        if self._process is None or self._transport is None:
+            raise LinkLost("the process is not running", executed=False)
+        stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
+        gone = stdin is None or stdin.is_closing() or self._process.gone
+        # Checked once in a round of the event loop: the writes of one round are batched.
+        if gone or (not self._process.stdin.gathers and _has_exited(self._transport.get_pid())):
+            await self._process.last_words_heard()
+            raise LinkLost(self._process.why(), executed=False)
+        try:
+            line = encode(message)
+        except FrameError as error:
+            raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
+        if not self._process.writable.is_set():
+            await self._wait_until_writable(self._process)
+        self._process.stdin.put(line + b"\n")
+
+    async def _wait_until_writable(self, process: _Process) -> None:
+        try:
+            async with asyncio.timeout(self._write_deadline):
+                await process.writable.wait()
+        except TimeoutError:
+            process.lose(LinkLost(f"it stopped reading its stdin for {self._write_deadline:g} s"))
+        if process.gone:
+            raise LinkLost(process.why(), executed=False)
+
+    def abandon(self, request_id: RequestId) -> None:
+        """Does nothing: the answer, should it come, matches no request."""
+
+    async def close(self) -> None:
+        """Closes stdin, waits, then ends the process, its group and marked descendants by SIGTERM and SIGKILL."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
+        if self._transport is None or self._process is None:
+            return
+        pgid = self._transport.get_pid()
+        self._process.muted = True
+        with contextlib.suppress(Exception):
+            self._process.stdin.flush()
+            stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
+            if stdin is not None:
+                stdin.abort() if not self._process.writable.is_set() else stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STDIN_GRACE):
+                await self._process.exited.wait()
+        await self._end_group(pgid)
+        self._transport.close()
+        self._children.ended(pgid)
+
+    async def _end_group(self, pgid: int) -> None:
+        if os.name != "posix":
+            with contextlib.suppress(ProcessLookupError):
+                cast("asyncio.SubprocessTransport", self._transport).kill()
+            return
+        # In a thread: it reads the environment of every process of the machine.
+        for number, grace in ((signal.SIGTERM, TERM_GRACE), (signal.SIGKILL, TERM_GRACE)):
+            if not await asyncio.to_thread(reaper.signal_all, {pgid}, self._mark, number):
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    while await asyncio.to_thread(reaper.any_left, pgid, self._mark):  # noqa: ASYNC110 - nobody tells
+                        await asyncio.sleep(_POLL)
+
+
+def _has_exited(pid: int) -> bool:
+    """Whether a child has exited, even if the event loop has not noticed: what is written now is never executed."""
+    if not hasattr(os, "waitid"):
+        return False
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+class _Process(asyncio.SubprocessProtocol):
+    """The asyncio protocol of the child process: splits its output into messages and log lines."""
+
+    def __init__(
+        self, upstream: str, receiver: Receiver, max_frame: int, clean: Callable[[str], str], *, warns: bool
+    ) -> None:
+        self.stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.exited = asyncio.Event()
+        self.gone = False
+        self.stdin = WriteBatcher(self._write)
+        self._over = asyncio.Event()
+        self._ended: set[int] = set()
+        """Descriptors of pipes that are closed."""
+        self.muted = False
+        self._upstream = upstream
+        self._warns = warns
+        self._clean = clean
+        self._receiver = receiver
+        self._lines = {
+            1: FairLineReader(max_frame, self._line, partial(self._hold, 1)),
+            2: FairLineReader(STDERR_LINE, self._stderr_line, partial(self._hold, 2)),
+        }
+        self._max_frame = max_frame
+        self._noise = 0
+        self._invalid: deque[float] = deque(maxlen=INVALID_MESSAGES)
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._error: LinkLost | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def _write(self, data: bytes) -> None:
+        stdin = (
+            cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0)) if self._transport else None
+        )
+        if stdin is not None and not stdin.is_closing():
+            stdin.write(data)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._lines[fd].feed(data)
+
+    def _hold(self, fd: int, held: bool) -> None:
+        pipe = self._transport.get_pipe_transport(fd) if self._transport is not None else None
+        pipe = cast("asyncio.ReadTransport | None", pipe)
+        if pipe is None or pipe.is_closing():
+            return
+        if held and pipe.is_reading():
+            pipe.pause_reading()
+        elif not held and not pipe.is_reading():
+            pipe.resume_reading()
+
+    def _line(self, line: bytes | Oversized) -> None:
+        if self.muted:
+            return
+        if isinstance(line, Oversized):
+            text = f"the answer is {line.size:,} bytes, more than the limit of {self._max_frame:,} (max_frame)"
+            self._receiver.failed(salvage_id(line.head, line.tail), FrameTooLarge(text))
+            return
+        if not line or line.isspace():
+            return
+        try:
+            value = decode(line)
+        except FrameError as error:
+            self._undecodable(line, error)
+            return
+        for message in value if isinstance(value, list) else (value,):
+            if isinstance(message, dict):
+                self._receiver.received(message)
+            else:
+                self._noisy(line)
+
+    def _undecodable(self, line: bytes, error: FrameError) -> None:
+        if line.lstrip()[:1] not in (b"{", b"["):
+            self._noisy(line)
+            return
+        about = salvage_id(line[:4096], line[-4096:])
+        self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}"))
+        if about is None:
+            now = asyncio.get_running_loop().time()
+            self._invalid.append(now)
+            if len(self._invalid) == INVALID_MESSAGES and now - self._invalid[0] < INVALID_WITHIN:
+                self.lose(LinkLost(f"it wrote {INVALID_MESSAGES} invalid messages in less than {INVALID_WITHIN:g} s"))
+
+    def _noisy(self, line: bytes) -> None:
+        self._noise += 1
+        if self._noise <= NOISE_LOGGED:
+            text = printable(line[:1024].decode("utf-8", "replace"), 200)
+            log.warning("%s wrote a line to its stdout that is not a message: %s", self._upstream, self._clean(text))
+
+    def _stderr_line(self, line: bytes | Oversized) -> None:
+        raw = line.head if isinstance(line, Oversized) else line
+        text = printable(raw[:2048].decode("utf-8", "replace").rstrip(), 500)
+        if self._warns and text.startswith(STDERR_WARNING):
+            log.warning("%s: %s", self._upstream, self._clean(text.removeprefix(STDERR_WARNING)))
+        elif text:
+            self.stderr.append(text)
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s: %s", self._upstream, self._clean(text))
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1:
+            self._lines[1].end()
+            # The exit status usually follows at once, and is a better reason than "closed its stdout".
+            asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
+        elif fd == 0:
+            self.writable.set()
+        elif fd == 2:
+            self._lines[2].end()
+        self._ended.add(fd)
+        self._lose_if_all_is_heard()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+        self._lose_if_all_is_heard()
+        asyncio.get_running_loop().call_later(LAST_WORDS_GRACE, self.lose, None)
+
+    def _lose_if_all_is_heard(self) -> None:
+        """Loses the link without a delay if the process has exited and all its output was read."""
+        if self.exited.is_set() and {1, 2} <= self._ended:
+            self.lose(None)
+
+    async def last_words_heard(self) -> None:
+        """Waits for the last output of a process that has exited before the event loop noticed it."""
+        if not self.gone:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(2 * LAST_WORDS_GRACE):
+                    await self._over.wait()
+            self.lose(None)
+
+    def lose(self, error: LinkLost | None) -> None:
+        """Ends the conversation and tells the receiver, once. `error`: None if the process exited or closed stdout."""
+        if self.gone:
+            return
+        if error is None:  # its last answers may still wait in the readers
+            self._lines[1].flush_waiting()
+            self._lines[2].flush_waiting()
+        self.gone = True
+        self._over.set()
+        self._error = error
+        self.writable.set()
+        if not self.muted:
+            self._receiver.lost(LinkLost(self.why()))
+
+    def why(self) -> str:
+        """Returns the reason why it ended, for the user."""
+        if self._error is not None:
+            return str(self._error)
+        code: Any = self._transport.get_returncode() if self._transport is not None else None
+        if code is None:
+            return "it closed its stdout"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return f"the process was killed by {signal.Signals(-code).name}"
+        return f"the process exited with status {code}"

@@ -1,0 +1,292 @@
+"""Call attribution: which client caused what a server asks or logs. An uncertain message is refused, never guessed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from mcp_hub.catalog import resource_uris
+from mcp_hub.catalog.exposed_ids import UnchangedUris, UriTranslator
+from mcp_hub.config.models import Server
+from mcp_hub.errors import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    URL_ELICITATION_REQUIRED,
+    ProtocolError,
+    UpstreamAnswered,
+)
+from mcp_hub.protocol.era import Era
+from mcp_hub.protocol.server_requests import (
+    CAPABILITY,
+    ELICITATION_COMPLETE,
+    ELICITATION_ID,
+    Asker,
+    Json,
+    forwarded_capabilities,
+    missing_capability,
+)
+
+CARRIER_WAIT: Final = 5.0
+"""Seconds a question waits for all but one of its caller's open requests to end."""
+CLIENT_WAIT: Final = 1.0
+"""Seconds a connection waits for the only client to introduce itself with its era and capabilities."""
+MAX_ELICITATIONS: Final = 1000
+"""URL elicitations remembered for one session until they complete; the oldest are forgotten."""
+
+OnLog = Callable[[Json], None]
+"""Takes the params of a log message."""
+
+
+class ClientRegistry:
+    """The clients that servers may ask. A client is known by the key its calls carry; None is the only one, on stdio.
+
+    `expected` says whether there will be such an only client, so that waiting for it is worthwhile. `uris` translates
+    URIs between clients and servers; `sees(key, server)` says whether anything of a server is visible to a client.
+    """
+
+    def __init__(
+        self,
+        *,
+        expected: bool,
+        uris: UriTranslator | None = None,
+        sees: Callable[[Hashable | None, str], bool] = lambda key, server: True,
+    ) -> None:
+        self.expected = expected
+        self.uris: UriTranslator = uris or UnchangedUris()
+        self._sees = sees
+        self._known: dict[Hashable | None, Asker] = {}
+        self._introduced = asyncio.Event()
+        self._sole_era: Era | None = None
+
+    def introduce(self, key: Hashable | None, asker: Asker | None, era: Era) -> None:
+        """Registers a client and the way to ask it. None: it has come, and cannot be asked outside of a call."""
+        if asker is not None:
+            self._known[key] = asker
+        if key is None:
+            self._sole_era = era
+            self._introduced.set()
+
+    def forget(self, key: Hashable | None) -> None:
+        """Removes a client that is gone."""
+        self._known.pop(key, None)
+
+    def hear(self, message: Json, server: str, key: Hashable | None) -> None:
+        """Passes a server's log message to a client outside of any call, if the client sees the server."""
+        asker = self._known.get(key)
+        if asker is not None and self._sees(key, server):
+            asker.hear(message)
+
+    def of(self, key: Hashable | None) -> Asker | None:
+        """Returns the way to ask a client; None if it cannot be asked."""
+        return self._known.get(key)
+
+    async def shared_capabilities(self, server: Server) -> Json:
+        """The capabilities declared on a shared session: the only client's, else what the server's entry allows."""
+        if not self.expected:
+            return {} if server.session == "client" else {name: {} for name in server.allow}
+        await self._sole_introduced()
+        return self._declared(None)
+
+    async def own_capabilities(self, server: Server, key: Hashable | None) -> Json:
+        """The capabilities declared on a session that belongs to one client alone."""
+        return await self.shared_capabilities(server) if key is None else self._declared(key)
+
+    def _declared(self, key: Hashable | None) -> Json:
+        asker = self._known.get(key)
+        return forwarded_capabilities(asker.capabilities, "handshake") if asker is not None else {}
+
+    async def sole_era(self) -> Era | None:
+        """Waits for the only client and returns its era; None: it has not come, or there may be several clients."""
+        if self.expected:
+            await self._sole_introduced()
+        return self._sole_era
+
+    async def _sole_introduced(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLIENT_WAIT):
+                await self._introduced.wait()
+
+
+class UrlElicitations:
+    """The URL elicitations of one session: only the client that was sent to a URL hears that it is complete.
+
+    Clients see an id with the server's id in front, as two servers may choose the same one.
+    """
+
+    def __init__(self, upstream: str) -> None:
+        self._prefix = quote(upstream, safe="")
+        self._known: OrderedDict[str, Asker] = OrderedDict()
+
+    def asked(self, params: Json, asker: Asker) -> Json:
+        """Returns the params of an elicitation as `asker` is to see them, and remembers whom it was for."""
+        original = params.get(ELICITATION_ID)
+        if not isinstance(original, str):
+            return params
+        self._known[original] = asker
+        self._known.move_to_end(original)
+        while len(self._known) > MAX_ELICITATIONS:
+            self._known.popitem(last=False)
+        return {**params, ELICITATION_ID: self._exposed(original)}
+
+    def required(self, error: UpstreamAnswered, asker: Asker | None) -> UpstreamAnswered:
+        """Returns an error as its caller is to see it: it may list URLs that have to be visited first."""
+        data = error.error.get("data")
+        data = data if isinstance(data, dict) else {}
+        listed = data.get("elicitations")
+        if error.code != URL_ELICITATION_REQUIRED or asker is None or not isinstance(listed, list):
+            return error
+        seen = [self.asked(one, asker) if isinstance(one, dict) else one for one in listed]
+        return UpstreamAnswered({**error.error, "data": {**data, "elicitations": seen}})
+
+    def completed(self, params: dict[str, Any]) -> None:
+        """Passes on to its client that an elicitation is complete."""
+        original = params.get(ELICITATION_ID)
+        asker = self._known.pop(original, None) if isinstance(original, str) else None
+        if asker is not None:
+            asker.tell(ELICITATION_COMPLETE, {**params, ELICITATION_ID: self._exposed(str(original))})
+
+    def _exposed(self, original: str) -> str:
+        return f"{self._prefix}/{original}"
+
+
+_NOBODY: Final = object()
+_SEVERAL: Final = object()
+
+
+class AttributedCall(msgspec.Struct, eq=False):
+    """A call that runs on a session while its block runs."""
+
+    key: Hashable | None
+    asker: Asker | None
+    on_log: OnLog | None
+    running: list[AttributedCall]
+    ended: asyncio.Event
+
+    def __enter__(self) -> AttributedCall:
+        self.running.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.running.remove(self)
+        self.ended.set()
+
+
+class CallAttribution:
+    """Attributes what a server sends on one session to the calls that run on it.
+
+    `key` is the session's client; None where there is only one client anyway, or several. `shared` says whether
+    other clients may cause something on this session too.
+    """
+
+    def __init__(self, server: Server, key: Hashable | None, clients: ClientRegistry, *, shared: bool) -> None:
+        self._server = server
+        self._key = key
+        self._clients = clients
+        self._shared = shared
+        self._running: list[AttributedCall] = []
+        self._only: Hashable | None = _NOBODY if shared else key
+        """The one caller this session has ever worked for. A message may be late by any time, so from the second
+        caller on nothing is certain but what comes on the stream of a call."""
+        self.elicitations = UrlElicitations(server.id)
+        self._moved = asyncio.Event()
+        """Set when a call has ended or is parked: another one may then be the only one that can carry a question."""
+
+    def call(self, key: Hashable | None, asker: Asker | None, on_log: OnLog | None = None) -> AttributedCall:
+        """Returns the context in which a call of this client runs; `on_log` takes the log messages it causes."""
+        if key != self._only:
+            self.joined(key)
+        return AttributedCall(key, asker, on_log, self._running, self._moved)
+
+    def joined(self, key: Hashable | None) -> None:
+        """Notes that the session works for this client from now on."""
+        if self._shared:
+            self._only = key if self._only in (_NOBODY, key) else _SEVERAL
+
+    def heard(self, message: Json, cause: object) -> None:
+        """Passes a log message to the client that certainly caused it, else drops it.
+
+        Args:
+            cause: the call on whose stream it came; NO_CAUSE if the stream is that of no call; None if the transport
+                does not tell streams apart.
+        """
+        if isinstance(cause, AttributedCall):
+            if cause.on_log is not None:
+                cause.on_log(message)
+            return
+        if self._only in (_NOBODY, _SEVERAL) or (cause is not None and self._shared):
+            return
+        takers = [one.on_log for one in self._running if one.on_log is not None]
+        if takers and (len(self._running) == 1 or self._only is None):
+            takers[-1](message)
+        else:
+            self._clients.hear(message, self._server.id, self._only)
+
+    async def answer(self, method: str, params: Json, cause: object = None) -> Json:
+        """Puts a server's request to the client that caused it and returns the client's result.
+
+        Args:
+            cause: as in `heard`.
+
+        Raises:
+            ProtocolError: nobody can be asked; this is the server's answer.
+        """
+        if method == "ping":
+            return {}
+        if method not in CAPABILITY:
+            raise ProtocolError(METHOD_NOT_FOUND, f"The hub does not offer {method!r} to this server.")
+        if cause is None or not self._shared:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CARRIER_WAIT):
+                    while self._too_many_carriers():
+                        self._moved.clear()
+                        await self._moved.wait()
+        key, asker = self._asker(method, cause)
+        missing = missing_capability(asker.capabilities, method, params)
+        if missing is not None:
+            raise ProtocolError(METHOD_NOT_FOUND, f"The client does not offer {missing}.")
+        asyncio.get_running_loop().call_soon(self._moved.set)  # by then the call is parked, if it can be
+        exposed = partial(self._clients.uris.exposed, key, self._server.id)
+        params = resource_uris.in_question(method, self.elicitations.asked(params, asker), exposed)
+        return resource_uris.in_answer(
+            await asker.ask(method, params), partial(self._clients.uris.original, key, self._server.id)
+        )
+
+    def _too_many_carriers(self) -> bool:
+        """Whether several requests of one modern caller are open; which one gets the question as its answer matters."""
+        askers = [one.asker for one in self._running if one.asker is not None]
+        return len({one.key for one in self._running}) == 1 and sum(asker.parked is False for asker in askers) > 1
+
+    def _asker(self, method: str, cause: object) -> tuple[Hashable | None, Asker]:
+        """The key of the client to ask, and the way to ask it. Raises ProtocolError if that is not certain."""
+        standing = self._clients.of(self._key)
+        if self._shared and standing is None and CAPABILITY[method] not in self._server.allow:
+            text = f"This server may not ask for {CAPABILITY[method]} (setting: servers.{self._server.id}.allow)."
+            raise ProtocolError(METHOD_NOT_FOUND, text)
+        unknown = ProtocolError(INVALID_REQUEST, f"No client certainly caused this {method}: nobody is asked.")
+        if self._shared and cause is not None:
+            if isinstance(cause, AttributedCall) and cause.asker is not None:
+                return cause.key, cause.asker
+            raise unknown
+        keys = {one.key for one in self._running}
+        if len(keys) == 1:
+            (key,) = keys
+            askers = [one.asker for one in self._running]
+            open_ones = [asker for asker in askers if asker is None or not asker.parked]
+            if len(open_ones) == 1 and open_ones[0] is not None:
+                return key, open_ones[0]  # on the stream of the call that caused it
+            parked = next((asker for asker in reversed(askers) if asker is not None and asker.parked), None)
+            if parked is not None and not open_ones:
+                return key, parked  # its next request brings the answer to the first question and takes this one
+            known = standing or next((asker for asker in askers if asker is not None), None)
+            if known is not None:
+                return key, known
+        if not keys and standing is not None:
+            return self._key, standing
+        raise unknown

@@ -1,0 +1,168 @@
+"""The catalog cache: the last lists of each upstream on disk, so that a hub that starts again lists them at once.
+
+Lists are cached as the server sent them; policies run on them as on live answers. A damaged file is ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import secrets
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.config.models import RULES_OF_LISTS, Server
+from mcp_hub.protocol.frames import FrameError, decode, encode
+from mcp_hub.protocol.kinds import KINDS
+from mcp_hub.security.private_files import PendingWrites, PrivateDirectory
+from mcp_hub.text import printable
+
+log = logging.getLogger("mcp_hub.upstream")
+
+FORMAT: Final = 2
+"""Part of the name of every file, so that a file of another format is not found."""
+MAX_SIZE: Final = 64 * 1024 * 1024
+_KEY_FILE: Final = "key"
+_KEY_SIZE: Final = 32
+
+
+class CachedCatalog(msgspec.Struct, frozen=True):
+    """What is cached of one upstream. `lists` holds the raw items by `Kind.name`."""
+
+    era: str
+    protocol_version: str
+    capabilities: dict[str, Any]
+    instructions: str | None
+    server_info: dict[str, Any]
+    lists: dict[str, list[Any]]
+    only: bool = False
+    """Whether the server is known to speak this era only."""
+
+
+def default_directory() -> Path:
+    """The directory of the cache unless the configuration names another one."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("mcp-hub", appauthor=False)) / "catalogs"
+
+
+class CatalogCache:
+    """Loads and saves catalogs. No method raises. The directory is made with mode 0700 on demand, files with 0600."""
+
+    def __init__(self, directory: Path) -> None:
+        self._files = PrivateDirectory(directory)
+        self._secret: bytes | None = None
+        self._writes = PendingWrites()
+
+    def load(self, server: Server) -> CachedCatalog | None:
+        """Returns what is cached for exactly this entry; None if there is nothing usable."""
+        if not server.keep_catalog:
+            return None
+        try:
+            data = self._files.read(self._name(server), MAX_SIZE)
+        except (OSError, ValueError) as error:
+            # No file yet is the usual case; anything else in its place is worth a look.
+            level = logging.DEBUG if isinstance(error, FileNotFoundError) else logging.WARNING
+            log.log(level, "the cached catalog of %s is not used: %s", server.id, error)
+            return None
+        cached = _checked(data)
+        if cached is None:
+            log.warning("the cached catalog of %s is damaged and is ignored", server.id)
+        return cached
+
+    def size(self, server: Server) -> int:
+        """Returns the size in bytes of what is cached for an entry; 0 if there is nothing."""
+        try:
+            return self._files.size(self._name(server)) if server.keep_catalog else 0
+        except (OSError, ValueError):
+            return 0
+
+    def save(self, server: Server, cached: CachedCatalog) -> None:
+        """Saves a catalog. If the disk is full or read-only, the newest catalog of each server is tried again later."""
+        if not server.keep_catalog:
+            return
+        what = f"keeping the catalog of {printable(server.id)}"
+        if what not in self._writes:
+            try:
+                self._write(server, cached)
+                return
+            except (OSError, ValueError) as error:
+                log.debug("%s: %s", what, error)
+        self._writes.put(what, partial(asyncio.to_thread, self._write, server, cached))
+
+    async def close(self) -> None:
+        """Tries once more, for a bounded time, to save what could not be saved."""
+        await self._writes.close()
+
+    def _write(self, server: Server, cached: CachedCatalog) -> None:
+        try:
+            data = encode({"format": FORMAT, **{field: getattr(cached, field) for field in cached.__struct_fields__}})
+        except FrameError as error:
+            log.warning("the catalog of %s cannot be cached: %s", server.id, error)
+            return
+        if len(data) > MAX_SIZE:
+            log.warning("the catalog of %s is larger than %d bytes and is not cached", server.id, MAX_SIZE)
+            return
+        self._files.write(self._name(server), data)
+
+    def forget(self, server: Server) -> None:
+        """Deletes what is cached for exactly this entry."""
+        try:
+            self._files.delete(self._name(server))
+        except (OSError, ValueError) as error:
+            log.debug("the cached catalog of %s cannot be deleted: %s", server.id, error)
+
+    def secret(self, purpose: str) -> bytes | None:
+        """Derives a secret of this user for another purpose; None if the cache directory cannot be used."""
+        try:
+            return hmac.digest(self._key(), purpose.encode(), hashlib.sha256)
+        except (OSError, ValueError) as error:
+            log.warning("no key for %s can be derived: %s", purpose, error)
+            return None
+
+    def _name(self, server: Server) -> str:
+        entry = server.described(set(RULES_OF_LISTS)).encode()
+        digest = hmac.new(self._key(), b"%d\0" % FORMAT + entry, hashlib.sha256).hexdigest()
+        return f"{digest}.json"
+
+    def _key(self) -> bytes:
+        """The random key of this user: without it a file's name says nothing about the entry or its secrets."""
+        if self._secret is None:
+            # Read before anything is written: what is cached still counts on a disk that is full or read-only.
+            self._files.make()
+            try:
+                secret = self._files.read(_KEY_FILE, _KEY_SIZE)
+            except FileNotFoundError:
+                self._files.write_first(_KEY_FILE, secrets.token_bytes(_KEY_SIZE))
+                secret = self._files.read(_KEY_FILE, _KEY_SIZE)
+            if len(secret) != _KEY_SIZE:
+                raise ValueError(f"{self._files.directory / _KEY_FILE} is not a key; delete it")
+            self._secret = secret
+        return self._secret
+
+
+def _checked(data: bytes) -> CachedCatalog | None:
+    try:
+        value = decode(data)
+    except FrameError:
+        return None
+    if not isinstance(value, dict) or value.pop("format", None) != FORMAT:
+        return None
+    lists = value.get("lists")
+    sound = (
+        value.keys() == set(CachedCatalog.__struct_fields__)
+        and value["era"] in ("handshake", "modern")
+        and isinstance(value["protocol_version"], str)
+        and isinstance(value["capabilities"], dict)
+        and isinstance(value["instructions"], str | None)
+        and isinstance(value["server_info"], dict)
+        and isinstance(value["only"], bool)
+        and isinstance(lists, dict)
+        and all(isinstance(lists.get(kind.name), list) for kind in KINDS)
+    )
+    return CachedCatalog(**value) if sound else None

@@ -1,0 +1,87 @@
+"""The error messages about one upstream, for the user and the model, with its secrets redacted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mcp_hub.config.models import Server
+from mcp_hub.config.secret_values import secrets_of_server
+from mcp_hub.errors import (
+    CallError,
+    NotConnected,
+    PermissionDenied,
+    ResultTooLarge,
+    ServerUnavailable,
+    SignInMissing,
+    StateLost,
+    UpstreamAnswered,
+)
+from mcp_hub.security.redaction import Redactor
+from mcp_hub.text import printable
+from mcp_hub.transport.link import FrameTooLarge, LinkError, SignInNeeded, Unauthorized
+
+SHOWN_LAST_WORDS: Final = 5
+"""Lines of stderr that an error message quotes."""
+
+
+class ErrorMessages:
+    """Makes the errors that callers get about one server."""
+
+    def __init__(self, server: Server) -> None:
+        self._id = server.id
+        self._secrets = frozenset(secrets_of_server(server))
+        self._redaction = Redactor(self._secrets)
+
+    def renew(self, server: Server) -> None:
+        """Redacts the secrets of this entry from now on, besides those of the entry before."""
+        self._redaction = Redactor({*self._secrets, *secrets_of_server(server)})
+
+    def explain(self, error: BaseException, last_words: Sequence[str] = ()) -> str:
+        """Returns one line: what happened, and the last stderr lines of the server's process."""
+        text = str(error) or type(error).__name__
+        if isinstance(error, UpstreamAnswered):
+            text = f"it refused the handshake: {printable(error.message)} ({error.code})"
+        last_words = last_words or getattr(error, "last_words", ())
+        if last_words:
+            text += "; its last words: " + " | ".join(last_words[-SHOWN_LAST_WORDS:])
+        return self._redaction.text(text)
+
+    def clean(self, text: str) -> str:
+        """Returns a text from the server with the secrets of its entry redacted."""
+        return self._redaction.text(text)
+
+    def clean_message(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Returns a message from the server as its clients may see it."""
+        return self._redaction.notification(message)
+
+    def unavailable(self, reason: str | None) -> NotConnected:
+        """Makes the error of a call that finds no connection."""
+        text = f"The server {self._id!r} is not available: {reason or 'it is not running'}"
+        return NotConnected(text, server=self._id, executed=False)
+
+    def not_connected(self, error: BaseException, reason: str | None) -> CallError:
+        """Makes the error of a call whose connection attempt failed; a missing sign-in is told apart."""
+        if isinstance(error, SignInNeeded):
+            return SignInMissing(f"The server {self._id!r} is {reason}", server=self._id, executed=False)
+        return self.unavailable(reason)
+
+    def state_lost(self, loss: LinkError | None, last_words: Sequence[str]) -> StateLost:
+        """Makes the error of the first call after a stateful session has ended between two calls."""
+        reason = "it was not used for a long time" if loss is None else self.explain(loss, last_words)
+        text = (
+            f"The session with {self._id!r} had ended ({reason}). A new one has begun: pages, tabs and logins of "
+            "before are gone. This call was not carried out; begin again."
+        )
+        return StateLost(text, server=self._id, executed=False)
+
+    def call_error(self, error: LinkError) -> CallError:
+        """Makes the error of a call that failed in the transport."""
+        text = f"The server {self._id!r} failed: {self.explain(error)}"
+        if isinstance(error, FrameTooLarge):
+            return ResultTooLarge(text, server=self._id)
+        if isinstance(error, SignInNeeded):
+            return SignInMissing(f"The server {self._id!r} is {self.explain(error)}", server=self._id, executed=False)
+        if isinstance(error, Unauthorized):
+            return PermissionDenied(text, server=self._id)
+        return ServerUnavailable(text, server=self._id, retry_after=error.retry_after, executed=error.executed)

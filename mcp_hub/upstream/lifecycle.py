@@ -1,0 +1,311 @@
+"""The parts of an upstream's supervised life: its states, its connection attempts and what keeps them in bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from enum import StrEnum
+from typing import Final
+
+from mcp_hub.config.entry_rules import HealthSettings
+from mcp_hub.errors import CallError, ProtocolError
+from mcp_hub.protocol import era as eras
+from mcp_hub.transport.link import LinkError, LinkLost
+from mcp_hub.upstream.session import UpstreamSession
+
+# --- states ----------------------------------------------------------------------------------------------------
+
+
+class UpstreamState(StrEnum):
+    """The state of one upstream."""
+
+    IDLE = "idle"
+    """Not started: the server is lazy, or its cached catalog serves until the server is needed."""
+    CONNECTING = "connecting"
+    READY = "ready"
+    FAILING = "failing"
+    """Connected, but the last ping was not answered."""
+    BACKING_OFF = "backing off"
+    STOPPED = "stopped"
+    DISABLED = "disabled"
+
+
+class UpstreamEvent(StrEnum):
+    """An event that may move an upstream to another state."""
+
+    WAKE = "wake"
+    CONNECTED = "connected"
+    FAILED = "failed"
+    LOST = "lost"
+    LEFT_OUT = "left out"
+    SICK = "sick"
+    WELL = "well"
+    STOP = "stop"
+
+
+CONNECTED_STATES: Final = frozenset({UpstreamState.READY, UpstreamState.FAILING})
+
+TRANSITIONS: Final[dict[tuple[UpstreamState, UpstreamEvent], UpstreamState]] = {
+    (UpstreamState.IDLE, UpstreamEvent.WAKE): UpstreamState.CONNECTING,
+    (UpstreamState.BACKING_OFF, UpstreamEvent.WAKE): UpstreamState.CONNECTING,
+    (UpstreamState.CONNECTING, UpstreamEvent.CONNECTED): UpstreamState.READY,
+    (UpstreamState.CONNECTING, UpstreamEvent.FAILED): UpstreamState.BACKING_OFF,
+    (UpstreamState.CONNECTING, UpstreamEvent.LEFT_OUT): UpstreamState.DISABLED,
+    (UpstreamState.READY, UpstreamEvent.LEFT_OUT): UpstreamState.DISABLED,
+    (UpstreamState.FAILING, UpstreamEvent.LEFT_OUT): UpstreamState.DISABLED,
+    (UpstreamState.READY, UpstreamEvent.LOST): UpstreamState.BACKING_OFF,
+    (UpstreamState.READY, UpstreamEvent.SICK): UpstreamState.FAILING,
+    (UpstreamState.FAILING, UpstreamEvent.WELL): UpstreamState.READY,
+    (UpstreamState.FAILING, UpstreamEvent.LOST): UpstreamState.BACKING_OFF,
+    (UpstreamState.FAILING, UpstreamEvent.STOP): UpstreamState.STOPPED,
+    (UpstreamState.IDLE, UpstreamEvent.STOP): UpstreamState.STOPPED,
+    (UpstreamState.CONNECTING, UpstreamEvent.STOP): UpstreamState.STOPPED,
+    (UpstreamState.READY, UpstreamEvent.STOP): UpstreamState.STOPPED,
+    (UpstreamState.BACKING_OFF, UpstreamEvent.STOP): UpstreamState.STOPPED,
+    (UpstreamState.STOPPED, UpstreamEvent.STOP): UpstreamState.STOPPED,
+    (UpstreamState.DISABLED, UpstreamEvent.STOP): UpstreamState.DISABLED,
+}
+"""The next state by state and event. An event that is not listed for a state leaves it as it is."""
+
+# --- connecting ------------------------------------------------------------------------------------------------
+
+FIRST_DELAY: Final = 0.5
+"""Upper end in seconds of the wait after the first failure; it doubles with each further one."""
+LONGEST_DELAY: Final = 30.0
+SHORT_LIFE: Final = 10.0
+"""Seconds; a connection that lived shorter counts as one more failure, not as a recovery."""
+STARTS_AT_ONCE: Final = 4
+SLOT_HELD: Final = 3.0
+"""Seconds a starting upstream holds its slot; a hanging one must not hold up the others."""
+
+
+class ConnectAttempt:
+    """The connection attempt that calls wait for. While none is running, calls wait for the next one."""
+
+    def __init__(self) -> None:
+        self._pending: asyncio.Future[UpstreamSession] | None = None
+        self._refusal: CallError | None = None
+
+    def begin(self) -> asyncio.Future[UpstreamSession]:
+        """Returns the future of the attempt that is running or comes next."""
+        if self._pending is None or self._pending.done():
+            self._pending = asyncio.get_running_loop().create_future()
+        return self._pending
+
+    async def outcome(self) -> UpstreamSession:
+        """Waits for the session that the attempt opens. Cancelling one waiter does not disturb the others.
+
+        Raises:
+            CallError: the attempt failed.
+        """
+        return await asyncio.shield(self.begin())
+
+    def succeeded(self, session: UpstreamSession) -> None:
+        """Hands the session to every waiting call."""
+        self.begin().set_result(session)
+
+    def failed(self, refusal: CallError) -> None:
+        """Fails every waiting call with `refusal`."""
+        self._refusal = refusal
+        pending = self.begin()
+        pending.set_exception(refusal)
+        pending.exception()  # seen, even if no call waits for it
+
+    @property
+    def refusal(self) -> CallError | None:
+        """A copy of the last attempt's error, to be raised again; None before the first failure."""
+        return copy.copy(self._refusal)
+
+
+class Backoff:
+    """Exponential backoff with full jitter. `failures` counts the connections in a row that failed or did not last."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.next_attempt: float | None = None
+        """`time.monotonic()` of the next attempt; None while not waiting for one."""
+
+    def ended(self, seconds: float, *, connected: bool) -> None:
+        """Counts an attempt, with the connection that came of it, that has ended after so many seconds."""
+        self.failures = 0 if connected and seconds > SHORT_LIFE else self.failures + 1
+
+    async def wait(self, woken: asyncio.Event, *, at_once: bool) -> None:
+        """Waits until the next attempt is due or `woken` is set; does not wait if it is to be made `at_once`."""
+        most = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self.failures - 1, 16))
+        delay = 0.0 if at_once else random.uniform(0, most)
+        self.next_attempt = time.monotonic() + delay
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await woken.wait()
+        self.next_attempt = None
+
+
+class StartLimiter:
+    """Lets at most `STARTS_AT_ONCE` upstreams start at once; one that takes longer gives its slot away and goes on."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(STARTS_AT_ONCE)
+
+    @contextlib.asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Waits for a slot and holds it for the block, at most `SLOT_HELD` seconds."""
+        await self._slots.acquire()
+        held = True
+
+        def release() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._slots.release()
+
+        timer = asyncio.get_running_loop().call_later(SLOT_HELD, release)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            release()
+
+
+# --- connected, and away ---------------------------------------------------------------------------------------
+
+
+class Visibility:
+    """Whether an upstream's items are listed. `changed()` is called when they disappear and when they are back."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._timer: asyncio.TimerHandle | None = None
+        self.listed = True
+
+    def hide_after(self, seconds: float | None) -> None:
+        """Stops listing the upstream after so many seconds, unless `show` is called before; None: keeps listing it."""
+        if seconds is not None and self._timer is None and self.listed:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._hide)
+
+    def _hide(self) -> None:
+        self._timer = None
+        self.listed = False
+        self._changed()
+
+    def show(self) -> None:
+        """Lists the upstream again, and stops waiting to hide it."""
+        self.close()
+        if not self.listed:
+            self.listed = True
+            self._changed()
+
+    def close(self) -> None:
+        """Stops waiting to hide the upstream."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class ReferenceCount:
+    """Counts the calls that need something. Each call enters it; nested and concurrent entries add up."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __enter__(self) -> None:
+        self.count += 1
+        self._idle.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
+        if not self.count:
+            self._idle.set()
+
+    async def ended(self, seconds: float) -> bool:
+        """Waits at most so many seconds for all calls to end; returns whether they have."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        return not self.count
+
+
+# --- health ----------------------------------------------------------------------------------------------------
+
+MISSED_PINGS: Final = 2
+"""Pings in a row without an answer after which a connection counts as dead."""
+JITTER: Final = 0.1
+"""Share by which intervals vary, so that many upstreams are not asked at the same moment."""
+
+
+class HealthMonitor:
+    """Pings one session at a time where nothing is heard, and lists again where changes may go unannounced.
+
+    `well(False)` is called at the first missed ping, `well(True)` when the server answers again; `list_again()` asks
+    for the lists once more.
+    """
+
+    def __init__(self, well: Callable[[bool], None], list_again: Callable[[], None]) -> None:
+        self._well = well
+        self._list_again = list_again
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def follow(self, session: UpstreamSession, rules: HealthSettings) -> None:
+        """Monitors this session from now on, by these rules, instead of the one before."""
+        self.stop()
+        loop = asyncio.get_running_loop()
+        if rules.ping is not None and (method := _ping_method(session)) is not None:
+            self._tasks.append(loop.create_task(self._ping(session, method, rules.ping)))
+        if rules.relist is not None:
+            self._tasks.append(loop.create_task(self._relist(session, rules.relist)))
+
+    def stop(self) -> None:
+        """Stops monitoring."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+
+    async def _ping(self, session: UpstreamSession, method: str, every: float) -> None:
+        peer, missed = session.peer, 0
+        while not session.lost.is_set():
+            heard = peer.heard
+            await asyncio.sleep(_spread(every))
+            quiet = peer.heard == heard and (peer.owes or not session.busy)
+            if not quiet or await _answers(session, method, every):
+                if missed:
+                    self._well(True)
+                missed = 0
+                continue
+            missed += 1
+            self._well(False)
+            if missed >= MISSED_PINGS:
+                session.end(LinkLost(f"it did not answer {MISSED_PINGS} pings in a row, {every:g} s each"))
+
+    async def _relist(self, session: UpstreamSession, every: float) -> None:
+        while not session.lost.is_set():
+            await asyncio.sleep(_spread(every))
+            if not session.announces_changes:
+                self._list_again()
+
+
+def _ping_method(session: UpstreamSession) -> str | None:
+    """The request that shows whether a server is alive; None: a modern server over a network has no connection."""
+    if session.era == "handshake":
+        return "ping"
+    return eras.DISCOVER if session.peer.link.is_local else None
+
+
+async def _answers(session: UpstreamSession, method: str, within: float) -> bool:
+    """Whether anything comes back: an error is an answer too, and a failed link reports itself."""
+    try:
+        async with asyncio.timeout(within):
+            await session.request(method, {})
+    except TimeoutError:
+        return False
+    except (ProtocolError, LinkError):
+        pass
+    return True
+
+
+def _spread(seconds: float) -> float:
+    return seconds * random.uniform(1 - JITTER, 1 + JITTER)

@@ -1,0 +1,138 @@
+"""Makes the link to a configured server: a process, an HTTP connection, or functions of this program."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from mcp_hub.config.ancestry import VARIABLE as ANCESTRY_VARIABLE
+from mcp_hub.config.ancestry import Ancestry
+from mcp_hub.config.commands import child_environment, find_command
+from mcp_hub.config.models import Server
+from mcp_hub.oauth.tokens import UpstreamTokens
+from mcp_hub.protocol.kinds import TELL_PRESETS
+from mcp_hub.security import file_access
+from mcp_hub.transport.children import Children
+from mcp_hub.transport.link import Link, LinkError
+
+_BROWSER_VARIABLES: Final = (
+    "MCP_HUB_CHROMIUM", "PLAYWRIGHT_BROWSERS_PATH", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR",
+)  # fmt: skip
+"""Where a browser is found, and where it can show its windows."""
+_CANDIDATES: Final[Mapping[str, Sequence[str]]] = {"auto": ("http", "sse")}
+"""The transports to try, in order, for a configured one that is not a transport itself."""
+
+Functions = Callable[[Server], Link]
+"""Makes a link to functions of the program the hub runs in."""
+
+
+class LinkDialer:
+    """Makes links.
+
+    Args:
+        environ: the hub's own environment; children see only its safe part.
+        settings: returns the environment variables that configure a built-in server's process.
+        sign_ins: returns the tokens of a server that is signed in to.
+        functions: makes links to functions of the program the hub runs in.
+        ancestry: the hub's place among nested hubs; None: the hub serves nobody.
+    """
+
+    def __init__(
+        self,
+        children: Children,
+        environ: Mapping[str, str] | None = None,
+        settings: Callable[[Server], Mapping[str, str]] = lambda server: {},
+        sign_ins: Callable[[Server], UpstreamTokens | None] = lambda server: None,
+        functions: Functions | None = None,
+        ancestry: Ancestry | None = None,
+    ) -> None:
+        self.ancestry = ancestry
+        self._children = children
+        self._sign_ins = sign_ins
+        self._environ = dict(os.environ if environ is None else environ)
+        self._settings = settings
+        self._functions = functions
+        self._makers: Mapping[str, Callable[[Server, Callable[[str], str]], Link]] = {
+            "http": self._http,
+            "sse": self._sse,
+            "stdio": self._process,
+        }
+
+    def transports(self, server: Server) -> Sequence[str]:
+        """Returns the names of the transports to try, in order; each is one for `link`."""
+        return _CANDIDATES.get(server.transport, (server.transport,))
+
+    def link(self, server: Server, transport: str, clean: Callable[[str], str] = str) -> Link:
+        """Returns a new, unopened link. `clean` redacts what the server's process says.
+
+        Raises:
+            CommandNotFound: the server's command does not exist.
+            LinkError: the server's functions are not available here.
+        """
+        if server.functions is not None:
+            if self._functions is None:
+                raise LinkError("its functions are those of a program this hub does not run in")
+            return self._functions(server)
+        if server.builtin == "skills":
+            from mcp_hub.servers.skill_server import SkillLink
+
+            return SkillLink(server.skills)
+        return self._makers[transport](server, clean)
+
+    def argv(self, server: Server) -> list[str]:
+        """Returns the command line of a server with a process. Raises CommandNotFound."""
+        return self._argv(server, child_environment(server, self._environ, Path.home()).get("PATH", ""))
+
+    def _argv(self, server: Server, path: str) -> list[str]:
+        if server.builtin is not None:
+            return [sys.executable, "-P", "-m", "mcp_hub.servers.builtin", server.builtin]
+        if server.tools_dir is not None:
+            return [sys.executable, "-P", "-m", "mcp_hub.servers.local", str(server.tools_dir), TELL_PRESETS]
+        return [find_command(server.command or "", path, server.cwd), *server.args]
+
+    def signed_in_anew(self, server: Server) -> bool:
+        """Returns whether another process has signed in to the server since its tokens were last read."""
+        tokens = self._sign_ins(server)
+        return tokens is not None and tokens.changed
+
+    # Transports are imported where a server needs them: each costs the start some milliseconds.
+
+    def _http(self, server: Server, clean: Callable[[str], str]) -> Link:
+        from mcp_hub.transport.http_link import HttpLink
+
+        return HttpLink(server, self._sign_ins(server))
+
+    def _sse(self, server: Server, clean: Callable[[str], str]) -> Link:
+        from mcp_hub.transport.sse_link import SseLink
+
+        return SseLink(server, self._sign_ins(server))
+
+    def _process(self, server: Server, clean: Callable[[str], str]) -> Link:
+        from mcp_hub.transport.stdio_link import StdioLink
+
+        env = child_environment(server, self._environ, Path.home())
+        argv = self._argv(server, env.get("PATH", ""))
+        if server.builtin in ("web", "browser"):
+            env |= {name: self._environ[name] for name in _BROWSER_VARIABLES if name in self._environ}
+        elif server.builtin == "text_files":
+            said = env.get(file_access.RAW_TEXT_VARIABLE), self._environ.get(file_access.RAW_TEXT_VARIABLE)
+            if said != (None, None):
+                env[file_access.RAW_TEXT_VARIABLE] = file_access.strictest_policy(said)
+        if server.builtin is not None:
+            env |= self._settings(server)
+        if self.ancestry is not None:
+            env[ANCESTRY_VARIABLE] = self.ancestry.for_children
+        return StdioLink(
+            server.id,
+            argv,
+            env=env,
+            cwd=server.cwd,
+            children=self._children,
+            max_frame=server.max_frame,
+            write_deadline=server.deadlines.write,
+            warns=server.builtin is not None,
+            clean=clean,
+        )

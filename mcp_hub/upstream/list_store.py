@@ -1,0 +1,394 @@
+"""The lists of one upstream: fetched page by page within bounds, cached on disk, and fetched again when they change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.config.models import Server
+from mcp_hub.errors import METHOD_NOT_FOUND, HubError, UpstreamAnswered
+from mcp_hub.observability.stalls import in_slices, in_thread
+from mcp_hub.protocol.frames import weighs_more
+from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM, TOOLS, Kind, overlong_name
+from mcp_hub.text import printable
+from mcp_hub.transport.link import LinkError
+from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
+from mcp_hub.upstream.session import UpstreamSession
+
+log = logging.getLogger("mcp_hub.upstream")
+
+MAX_PAGES: Final = 100
+MAX_LEFT_OUT: Final = 1000
+"""Characters shown of a note about a file that is left out: its path, the reason, and the command that mends it."""
+MAX_ITEMS: Final = 10_000
+MAX_NAMES: Final = 1024 * 1024
+"""Characters of all names or URIs of one list, about a hundred for each item: each is compared in many spellings."""
+MAX_TOLD: Final = 20
+"""Items of one list that are named in the log when they are left out; the others are counted."""
+SMALL: Final = 128 * 1024
+"""Weight of lists written, or bytes of a cache file read, without a thread: about a millisecond of work."""
+SETTLE: Final = 0.1
+"""Seconds in which changes are collected before the lists are fetched again."""
+
+Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
+Unusable = Callable[[Kind, Any], str | None]
+"""Why an item must not be offered to anybody; None if it may."""
+
+
+class DrainedList(msgspec.Struct, frozen=True):
+    """The items of one list, and the reason why it is incomplete, if it is."""
+
+    items: list[Any]
+    shortfall: str | None = None
+    duplicates: tuple[dict[str, str], ...] = ()
+
+
+async def drain(ask: Ask, kind: Kind, page_deadline: float) -> DrainedList:
+    """Fetches all pages of one list. `ask(method, params)` sends one request; each page has `page_deadline` seconds.
+
+    Raises:
+        Exception: TimeoutError, or whatever `ask` raises, for the first page. A later page that fails ends the list.
+    """
+    items: list[Any] = []
+    seen: set[str] = set()
+    params: dict[str, Any] = {}
+    for page in range(MAX_PAGES):
+        try:
+            async with asyncio.timeout(page_deadline):
+                answer = await ask(kind.list_method, params)
+        except Exception as error:
+            if page == 0:
+                raise
+            return DrainedList(items, f"page {page + 1} of {kind.list_method} failed: {error or type(error).__name__}")
+        found = answer.get(kind.result_key) if isinstance(answer, dict) else None
+        if not isinstance(found, list):
+            return DrainedList(items, f"page {page + 1} of {kind.list_method} has no list {kind.result_key!r}")
+        items.extend(found)
+        if len(items) > MAX_ITEMS:
+            return DrainedList(items[:MAX_ITEMS], f"{kind.list_method} has more than {MAX_ITEMS:,} items")
+        cursor = answer.get("nextCursor")
+        if not isinstance(cursor, str):
+            return DrainedList(items, _left_out(answer), _duplicates(answer))
+        if cursor in seen:
+            return DrainedList(items, f"{kind.list_method} repeats a cursor")
+        seen.add(cursor)
+        params = {"cursor": cursor}
+    return DrainedList(items, f"{kind.list_method} has more than {MAX_PAGES} pages")
+
+
+def _left_out(answer: dict[str, Any]) -> str | None:
+    meta = answer.get("_meta")
+    texts = meta.get(LEFT_OUT_KEY) if isinstance(meta, dict) else None
+    shown = [printable(str(text), MAX_LEFT_OUT) for text in texts] if isinstance(texts, list) else []
+    return "; ".join(shown) or None
+
+
+def _duplicates(answer: dict[str, Any]) -> tuple[dict[str, str], ...]:
+    meta = answer.get("_meta")
+    found = meta.get(DUPLICATES_KEY) if isinstance(meta, dict) else None
+    named = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return tuple({key: printable(str(one.get(key))) for key in ("name", "kept", "dropped")} for one in named)
+
+
+class RawLists:
+    """The items that one upstream lists, by kind, as it sent them."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.items: dict[Kind, list[Any]] = {}
+        self.shortfalls: dict[Kind, str] = {}
+        """The reason why a list is incomplete, for the user."""
+        self._left_out: dict[Kind, Counter[str]] = {}
+        """How many items of a list are left out, by reason."""
+        self.duplicates: tuple[dict[str, str], ...] = ()
+        """Names of local tools that were found twice: `{"name", "kept", "dropped"}` with the files of both."""
+        self._tools: dict[str, dict[str, Any]] = {}
+
+    @property
+    def incomplete(self) -> list[str]:
+        """What is missing from the lists, one line each, for the user."""
+        left_out = [
+            f"{number:,} of {kind.list_method} left out: {reason}"
+            for kind, reasons in self._left_out.items()
+            for reason, number in reasons.items()
+        ]
+        return [*self.shortfalls.values(), *left_out]
+
+    def adopt(self, items: dict[Kind, list[Any]]) -> None:
+        """Replaces the lists of these kinds."""
+        self.items.update(items)
+        if TOOLS in items:
+            # Of two of one name the first counts, as in the catalog.
+            self._tools = {
+                tool["name"]: tool
+                for tool in reversed(items[TOOLS])
+                if isinstance(tool, dict) and isinstance(tool.get("name"), str)
+            }
+
+    def tool(self, name: str) -> dict[str, Any] | None:
+        """Returns a tool as the server listed it, by its original name."""
+        return self._tools.get(name)
+
+    def schema(self, tool: Any) -> dict[str, Any] | None:
+        """Returns the inputSchema of a tool, by its original name."""
+        listed = self._tools.get(tool) if isinstance(tool, str) else None
+        schema = listed.get("inputSchema") if listed is not None else None
+        return schema if isinstance(schema, dict) else None
+
+    async def fetch(self, ask: Ask, capabilities: dict[str, Any], kinds: Iterable[Kind], unusable: Unusable) -> bool:
+        """Fetches the lists that the server declares, without unusable items; returns whether any has changed.
+
+        Raises:
+            LinkError: the link failed, or a list was not answered within its deadline.
+        """
+        asked = [kind for kind in kinds if kind.capability in capabilities]
+        answers = await asyncio.gather(*(self._drain(ask, kind, unusable) for kind in asked))
+        found = {kind: items for kind, items in zip(asked, answers, strict=True)} | {
+            kind: [] for kind in kinds if kind not in asked
+        }
+        before = {kind: self.items.get(kind) for kind in found}
+        if await in_slices(_same(before, found)):
+            return False
+        self.adopt(found)
+        return True
+
+    async def _drain(self, ask: Ask, kind: Kind, unusable: Unusable) -> list[Any]:
+        limit = self._server.deadlines.list
+        self.shortfalls.pop(kind, None)
+        try:
+            drained = await drain(ask, kind, limit)
+        except UpstreamAnswered as error:
+            if error.code != METHOD_NOT_FOUND:
+                self.shortfalls[kind] = f"{kind.list_method} was answered with an error: {printable(error.message)}"
+            return []
+        except TimeoutError:
+            setting = f"servers.{self._server.id}.deadlines.list"
+            raise LinkError(f"it did not answer {kind.list_method} within {limit:g} s (setting: {setting})") from None
+        if drained.shortfall is not None:
+            self.shortfalls[kind] = drained.shortfall
+            log.warning("%s: %s", self._server.id, drained.shortfall)
+        if kind is TOOLS and self._server.tools_dir is not None:
+            self.duplicates = drained.duplicates
+            for one in drained.duplicates:
+                text = "%s: %s: the tool %s is left out: %s has it already"
+                log.warning(text, self._server.id, one["dropped"], one["name"], one["kept"])
+        return await in_slices(self._usable(kind, drained.items, unusable))
+
+    def _usable(self, kind: Kind, items: list[Any], unusable: Unusable) -> Generator[None, None, list[Any]]:
+        """Returns the items that may be processed further, and counts the others by reason."""
+        usable: list[Any] = []
+        reasons: Counter[str] = Counter()
+        left = MAX_NAMES
+        for item in items:
+            yield
+            reason = _oversized(kind, item) or unusable(kind, item)
+            name = item.get(kind.name_key) if isinstance(item, dict) else None
+            left -= len(name) if reason is None and isinstance(name, str) else 0
+            if left < 0:
+                reason = reason or f"the list has more than {MAX_NAMES:,} characters of names"
+            if reason is None:
+                usable.append(item)
+                continue
+            if reasons.total() < MAX_TOLD:
+                self._tell(kind, item, reason)
+            if reason in reasons or len(reasons) < MAX_TOLD:
+                reasons[printable(reason, 300)] += 1
+        self._left_out[kind] = reasons
+        return usable
+
+    def _tell(self, kind: Kind, item: Any, reason: str) -> None:
+        named = item.get(kind.name_key) if isinstance(item, dict) else None
+        name = printable(named if isinstance(named, str) else type(named).__name__, 100)
+        log.warning("%s: the %s %s is left out: %s", self._server.id, kind.unknown, name, printable(reason, 300))
+
+
+def _oversized(kind: Kind, item: Any) -> str | None:
+    """The reason why an item is too large to be processed in bounded time; None if it is not."""
+    overlong = overlong_name(kind, item)
+    if overlong is not None:
+        return f"its {overlong}"
+    return f"it is larger than {MAX_ITEM:,} bytes" if weighs_more(item, MAX_ITEM) else None
+
+
+def _same(before: dict[Kind, list[Any] | None], now: dict[Kind, list[Any]]) -> Generator[None, None, bool]:
+    for kind, items in now.items():
+        former = before[kind]
+        if former is None or len(former) != len(items):
+            return False
+        for one, other in zip(former, items, strict=True):
+            yield
+            if one != other:
+                return False
+    return True
+
+
+class ListRefresher:
+    """Fetches changed lists again: soon, once for many changes, and once more for changes during a fetch.
+
+    `fetch(session, kinds)` fetches lists; `session()` returns the session to ask, None while none is open. A list
+    that changes while it is being fetched may be incomplete, so it is fetched again.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        session: Callable[[], UpstreamSession | None],
+        fetch: Callable[[UpstreamSession, set[Kind]], Awaitable[None]],
+    ) -> None:
+        self._server = server
+        self._session = session
+        self._fetch = fetch
+        self._stale: set[Kind] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def notified(self, method: str) -> None:
+        """Takes a notification; one that is not about a list is ignored."""
+        self.soon({kind for kind in KINDS if kind.changed == method})
+
+    def soon(self, kinds: set[Kind], after: float = SETTLE) -> None:
+        """Fetches these lists again in so many seconds, once however often this is called until then."""
+        self._stale |= kinds
+        if self._stale and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._run(after))
+
+    def resume(self) -> None:
+        """Resumes the refreshes that were deferred while no session was open."""
+        self.soon(set())
+
+    def forget(self) -> None:
+        """Drops pending refreshes, as all lists are about to be fetched anyway."""
+        self._stale = set()
+
+    async def _run(self, after: float) -> None:
+        while self._stale:
+            await asyncio.sleep(after)
+            session = self._session()
+            if session is None or not self._stale:
+                return  # what is stale stays so until `resume`
+            kinds, self._stale, after = self._stale, set(), SETTLE
+            try:
+                await self._fetch(session, kinds)
+            except (HubError, LinkError, TimeoutError) as error:
+                level = logging.DEBUG if session.lost.is_set() else logging.WARNING
+                log.log(level, "%s: its lists could not be refreshed: %s", self._server, error)
+            except Exception:
+                log.exception("refreshing the lists of %s failed inside the hub", self._server)
+
+    def cancel(self) -> None:
+        """Stops fetching, without waiting for the task to end."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """Stops fetching and waits for the task to end."""
+        self.cancel()
+        if self._task is not None:
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._task
+
+
+class ListStore:
+    """Keeps the lists that all callers share up to date, in memory and in the catalog cache.
+
+    `session()` returns the shared session, None while it is not open; `changed()` is called when the lists differ.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        cache: CatalogCache | None,
+        session: Callable[[], UpstreamSession | None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.server = server
+        self.lists = RawLists(server)
+        self._cache = cache
+        self._session = session
+        self._changed = changed
+        self._refresher = ListRefresher(server.id, session, self._list)
+        self._notes: tuple[str, ...] = ()
+        """The last notes about servers that hubs behind this server have left out."""
+
+    @property
+    def is_cache_large(self) -> bool:
+        """Whether reading the cached catalog would keep the event loop too long."""
+        return self._cache is not None and self._cache.size(self.server) > SMALL
+
+    def load(self) -> CachedCatalog | None:
+        """Loads the cached catalog of an earlier run, and serves its lists from now on."""
+        return self._adopt(self._cache.load(self.server) if self._cache is not None else None)
+
+    async def load_in_thread(self) -> CachedCatalog | None:
+        """Does what `load` does, but reads the file in a thread."""
+        return self._adopt(await in_thread(self._cache.load, self.server) if self._cache is not None else None)
+
+    def _adopt(self, cached: CachedCatalog | None) -> CachedCatalog | None:
+        if cached is not None:
+            self.lists.adopt({kind: cached.lists.get(kind.name, []) for kind in KINDS})
+        return cached
+
+    async def begin(self, session: UpstreamSession) -> None:
+        """Fetches all lists on a new session. What changes meanwhile is fetched again after `resume`.
+
+        Raises what a request raises; the session is closed then.
+        """
+        self._refresher.forget()
+        try:
+            await self._list(session, set(KINDS))
+        except BaseException:
+            await asyncio.shield(session.close())
+            raise
+
+    async def _list(self, session: UpstreamSession, kinds: set[Kind]) -> None:
+        agreed = session.agreement
+        ordered = [kind for kind in KINDS if kind in kinds]
+        behind = session.behind
+        if await self.lists.fetch(session.list_page, agreed.capabilities, ordered, session.unusable) or (
+            behind != session.behind
+        ):
+            self._changed()
+        before, self._notes = self._notes, session.behind.notes
+        for note in self._notes:
+            if note not in before:
+                log.warning("%s: %s", self.server.id, note)
+        if self._cache is not None and not self.lists.shortfalls:
+            lists = {kind.name: self.lists.items.get(kind, []) for kind in KINDS}
+            cached = agreed.to_cache(lists)
+            if weighs_more(lists, SMALL):
+                await in_thread(self._cache.save, self.server, cached)
+            else:
+                self._cache.save(self.server, cached)
+
+    def drop(self) -> None:
+        """Empties the lists, and the cache with them."""
+        self.lists.adopt({kind: [] for kind in KINDS})
+        if self._cache is not None:
+            self._cache.forget(self.server)
+
+    async def refresh_now(self, kinds: set[Kind]) -> None:
+        """Fetches these lists at once; does nothing if no session is open. Raises what a request raises."""
+        session = self._session()
+        if session is not None:
+            await self._list(session, kinds)
+
+    def resume(self) -> None:
+        """Resumes the refreshes that were deferred while no session was open."""
+        self._refresher.resume()
+
+    def notified(self, method: str, params: dict[str, Any]) -> None:
+        """Takes a notification of the shared session."""
+        self._refresher.notified(method)
+
+    def refresh_all(self) -> None:
+        """Fetches all lists again soon: anything may have changed."""
+        self._refresher.soon(set(KINDS))
+
+    async def close(self) -> None:
+        """Stops fetching."""
+        await self._refresher.close()

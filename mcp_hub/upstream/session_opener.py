@@ -1,0 +1,399 @@
+"""Opens sessions with one server: dials a link, negotiates the era, and bounds the time all of that takes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.config.ancestry import HubPath, refusal_in
+from mcp_hub.config.models import EraPin, Server
+from mcp_hub.errors import HubError, UpstreamAnswered
+from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.era import LOG_MESSAGE, Envelope, Era
+from mcp_hub.protocol.kinds import PRESETS
+from mcp_hub.protocol.server_requests import ELICITATION_COMPLETE, Json
+from mcp_hub.security.redaction import LEARNED
+from mcp_hub.transport.link import Link, LinkError, LinkLost, Unauthorized
+from mcp_hub.transport.peer import Peer
+from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
+from mcp_hub.upstream.error_messages import ErrorMessages
+from mcp_hub.upstream.lifecycle import StartLimiter
+from mcp_hub.upstream.link_dialer import LinkDialer
+from mcp_hub.upstream.resource_watchers import UPDATED
+from mcp_hub.upstream.session import VERSION_HEADER, Agreement, UpstreamSession
+
+PROBE_WAIT: Final = 3.0
+"""Seconds a server gets to answer `server/discover` before `initialize` is sent behind it. A server that only knows
+the handshake answers an error at once; one that says nothing would otherwise cost its whole connect deadline."""
+
+Notified = Callable[[str, Json, object], None]
+"""Takes a notification: its method, its params, and the call on whose stream it came."""
+OnUpdated = Callable[[Hashable | None, Json], None]
+OnNotification = Callable[[str, Json], None]
+"""Takes a notification that is about the lists: its method and its params."""
+ClientCapabilities = Callable[[], Awaitable[Json]]
+"""Returns the client capabilities that are declared to the server."""
+ClientEra = Callable[[], Awaitable[Era | None]]
+"""Returns the era of the client the session is for; None if it is for no client in particular."""
+
+
+class NoAgreement(Exception):
+    """The server speaks no revision the hub knows, or answered the handshake with something else. For the user."""
+
+
+CONNECT_ERRORS: Final = (HubError, LinkError, NoAgreement, TimeoutError)
+"""How opening a session may fail without a fault of the hub's."""
+
+
+class HubSide(msgspec.Struct, frozen=True):
+    """The hub's side of a session: its identity, what it declares, and what takes the server's messages."""
+
+    info: Json
+    notified: Notified
+    attribution: CallAttribution
+    capabilities: ClientCapabilities
+    client_era: ClientEra
+    clean: Callable[[str], str] = str
+    """Redacts secrets in a text of the server's, for the log."""
+
+
+class SessionOpener:
+    """Opens the sessions of one upstream.
+
+    `updated(key, params)` takes changes of resources; the key is a caller's if the session is its own. `messages`
+    redacts what the server says.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        dialer: LinkDialer,
+        info: Json,
+        clients: ClientRegistry,
+        starts: StartLimiter,
+        updated: OnUpdated,
+        messages: ErrorMessages,
+    ) -> None:
+        self._server = server
+        self._dialer = dialer
+        self._info = info
+        self._clients = clients
+        self._starts = starts
+        self._updated = updated
+        self._messages = messages
+
+    async def shared(self, known: Agreement | None, notified: OnNotification) -> UpstreamSession:
+        """Opens the session of all callers.
+
+        Args:
+            known: what was negotiated on an earlier session.
+
+        Raises:
+            LinkError, UpstreamAnswered, NoAgreement, CommandNotFound, LeftOut: as for `open_session`.
+        """
+        attribution = CallAttribution(self._server, None, self._clients, shared=not self._clients.expected)
+        capabilities = partial(self._clients.shared_capabilities, self._server)
+        return await self._open(self._server, None, attribution, capabilities, self._clients.sole_era, notified, known)
+
+    async def own(
+        self, known: Agreement | None, caller: Hashable | None, told: Json | None, notified: OnNotification
+    ) -> UpstreamSession:
+        """Opens a session of one caller alone.
+
+        Args:
+            known: what was negotiated on an earlier session.
+            told: the capabilities to declare; None: those that the caller declared when it came.
+
+        Raises:
+            LinkError, UpstreamAnswered, NoAgreement, CommandNotFound, LeftOut: as for `open_session`.
+        """
+
+        async def capabilities() -> Json:
+            return told if told is not None else await self._clients.own_capabilities(self._server, caller)
+
+        async def client_era() -> Era | None:
+            return await self._clients.sole_era() if caller is None else _era_of(caller)
+
+        attribution = CallAttribution(self._server, caller, self._clients, shared=False)
+        entry = _entry_for(self._server, caller)
+        return await self._open(entry, caller, attribution, capabilities, client_era, notified, known)
+
+    async def _open(
+        self,
+        entry: Server,
+        caller: Hashable | None,
+        attribution: CallAttribution,
+        capabilities: ClientCapabilities,
+        client_era: ClientEra,
+        notified: OnNotification,
+        known: Agreement | None,
+    ) -> UpstreamSession:
+        take = self._notification_handler(caller, attribution, notified)
+        side = HubSide(self._info, take, attribution, capabilities, client_era, self._messages.clean)
+        limit = self._server.deadlines.connect
+        async with self._starts.slot():
+            try:
+                async with asyncio.timeout(limit):
+                    return await open_session(entry, self._dialer, side, known)
+            except TimeoutError:
+                setting = f"servers.{self._server.id}.deadlines.connect"
+                raise LinkError(f"it did not answer the handshake within {limit:g} s (setting: {setting})") from None
+
+    def _notification_handler(
+        self, caller: Hashable | None, attribution: CallAttribution, notified: OnNotification
+    ) -> Notified:
+        def take(method: str, params: Json, cause: object) -> None:
+            if method == UPDATED:
+                self._updated(caller, params)
+            elif method == ELICITATION_COMPLETE:
+                attribution.elicitations.completed(params)
+            elif method == LOG_MESSAGE:
+                attribution.heard(self._messages.clean_message(params), cause)
+            elif method == PRESETS and self._server.tools_dir is not None:
+                self._learn_presets(params.get("values"))
+            else:
+                notified(method, params)
+
+        return take
+
+    def _learn_presets(self, values: Any) -> None:
+        """Redacts the presets of local functions from now on: only their own process knows them."""
+        if isinstance(values, list):
+            LEARNED.hold(self, (value for value in values if isinstance(value, str)))
+
+
+def _entry_for(server: Server, caller: Hashable) -> Server:
+    """The server's entry as a session of one caller is opened from it, with a browser profile of its own.
+
+    Only principals get a lasting profile: a session of the handshake era never comes back, and nobody else may see
+    what it left behind.
+    """
+    if server.profile is None:
+        return server
+    own = None
+    if isinstance(caller, str):
+        digest = hashlib.sha256(caller.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        own = server.profile.with_name(f"{server.profile.name}-callers") / digest
+    return server.model_copy(update={"profile": own})
+
+
+def _era_of(caller: Hashable) -> Era:
+    """The era of a caller with a session of its own: a principal (a text) is a caller in the modern era only."""
+    return "modern" if isinstance(caller, str) else "handshake"
+
+
+# --- opening ---------------------------------------------------------------------------------------------------
+
+
+async def open_session(
+    server: Server, dialer: LinkDialer, side: HubSide, known: Agreement | None = None
+) -> UpstreamSession:
+    """Connects to a server and negotiates with it. Not bounded in time.
+
+    Args:
+        known: what was negotiated on an earlier session.
+
+    Raises:
+        LinkError: no transport of the server's works.
+        UpstreamAnswered: the server refused the handshake.
+        NoAgreement: the server speaks no revision that the hub knows.
+        CommandNotFound: the server's command does not exist.
+        LeftOut: the server is this hub itself, or one hub too many in a row.
+    """
+    *preferred, transport = dialer.transports(server)
+    for one in preferred:
+        try:
+            return await _open(dialer.link(server, one, side.clean), one, dialer, side, server.era, known)
+        except LinkError as error:
+            if error.status is None or not 400 <= error.status < 500 or error.status in (401, 403, 429):
+                raise  # no sign that the server speaks another transport
+    link = dialer.link(server, transport, side.clean)
+    try:
+        return await _open(link, transport, dialer, side, server.era, known)
+    except (LinkLost, UpstreamAnswered, NoAgreement) as error:
+        if not link.is_local or server.era != "auto":
+            raise
+        first = await side.client_era() or (known.era if known is not None else "modern")
+        settled = known is not None and (known.only or known.era == first)
+        again = isinstance(error, LinkLost) or first == "handshake"
+        if settled or not again:
+            raise
+        # Its process may have died of the first question, or have settled its era by it: a new one is asked otherwise.
+        pin: EraPin = "modern" if first == "handshake" else "handshake"
+        link = dialer.link(server, transport, side.clean)
+        session = await _open(link, transport, dialer, side, pin, None)
+        session.agreement = msgspec.structs.replace(session.agreement, only=True)
+        return session
+
+
+async def _open(
+    link: Link, transport: str, dialer: LinkDialer, side: HubSide, pin: EraPin, known: Agreement | None
+) -> UpstreamSession:
+    session: UpstreamSession | None = None
+    early: list[LinkLost] = []
+
+    def lost(error: LinkLost) -> None:
+        if session is None:
+            early.append(error)
+        else:
+            session.lose(error)
+
+    peer = Peer(link, notified=side.notified, requested=side.attribution.answer, lost=lost)
+    try:
+        await link.open(peer)
+        agreement = await negotiate(peer, pin, side.info, side.capabilities, side.client_era, known)
+        if dialer.ancestry is not None:
+            dialer.ancestry.admit(agreement.behind)
+        if early:
+            raise early[0]
+    except BaseException as error:
+        if isinstance(error, LinkError):
+            error.last_words = link.last_words
+        await asyncio.shield(peer.close())
+        raise
+    session = UpstreamSession(peer, agreement, transport, side.info, side.attribution, dialer.ancestry)
+    return session
+
+
+# --- negotiation -----------------------------------------------------------------------------------------------
+
+_Attempt = Callable[[], Coroutine[Any, Any, Agreement]]
+
+
+async def no_capabilities() -> Json:
+    """Declares no client capabilities."""
+    return {}
+
+
+async def no_client() -> Era | None:
+    """Negotiates without a client: prefers no era."""
+    return None
+
+
+async def negotiate(
+    peer: Peer,
+    pin: EraPin,
+    info: Json,
+    capabilities: ClientCapabilities = no_capabilities,
+    client_era: ClientEra = no_client,
+    known: Agreement | None = None,
+) -> Agreement:
+    """Finds the era of a fresh connection and completes its handshake. Not bounded in time.
+
+    A server that has both eras is spoken to in that of its client; without a client in the era of before, at first in
+    the modern one.
+
+    Args:
+        pin: the only era to try; `auto`: both.
+        known: what was negotiated on an earlier session.
+
+    Raises:
+        NoAgreement: the server speaks no revision that the hub knows.
+        UpstreamAnswered: the server refused the handshake.
+        LinkError: the transport failed.
+        LeftOut: the server is a hub that refuses this one.
+    """
+    attempts: dict[Era, _Attempt] = {
+        "modern": partial(_discover, peer, info),
+        "handshake": partial(_initialize, peer, info, capabilities),
+    }
+    if pin != "auto":
+        return await attempts[pin]()
+    before: Era = known.era if known is not None else "modern"
+    first = before if known is not None and known.only else peer.link.sole_era or await client_era() or before
+    wait = None if known is not None and first == before else PROBE_WAIT
+    return await _first_of(attempts.pop(first), *attempts.values(), wait=wait, link=peer.link)
+
+
+async def _first_of(first: _Attempt, second: _Attempt, *, wait: float | None, link: Link) -> Agreement:
+    """What the first attempt agrees on. The second one is made when the first fails, or after `wait` seconds.
+
+    While the link is signing in, the server has not been asked yet. Raises what the last of them raised.
+    """
+    attempts = [asyncio.ensure_future(first())]
+    try:
+        done, _ = await asyncio.wait(attempts, timeout=wait)
+        while not done and link.signing_in:
+            done, _ = await asyncio.wait(attempts, timeout=wait)
+        if done and _is_answer(attempts[0]):
+            return attempts[0].result()
+        attempts.append(asyncio.ensure_future(second()))
+        # A slow server of both eras answers the first attempt after all; whichever succeeds first is its era.
+        for finished in asyncio.as_completed([attempt for attempt in reversed(attempts) if not attempt.done()]):
+            with contextlib.suppress(UpstreamAnswered, NoAgreement):
+                agreed = await finished
+                return msgspec.structs.replace(agreed, only=True) if done else agreed
+        return attempts[1].result()
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.wait(attempts)  # unlike awaiting each, it lets a cancellation of this task through
+        for attempt in attempts:
+            if not attempt.cancelled():
+                attempt.exception()  # seen
+
+
+def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:
+    """Whether a finished attempt settles the era; raises what no other attempt could change."""
+    error = attempt.exception()
+    if error is None:
+        return True
+    if isinstance(error, Unauthorized | LinkLost):
+        raise error
+    if isinstance(error, LinkError):
+        if error.status is None:
+            raise error  # the host is not there: no verdict about the era
+        return False
+    if isinstance(error, UpstreamAnswered | NoAgreement):
+        return False
+    raise error
+
+
+async def _discover(peer: Peer, info: Json) -> Agreement:
+    version = eras.LATEST_MODERN
+    params = eras.with_envelope({}, Envelope(version, {}, info))
+    headers = {VERSION_HEADER: version, "Mcp-Method": eras.DISCOVER}
+    answer = await _answered(peer.request(eras.DISCOVER, params, headers=headers))
+    supported = answer.get("supportedVersions")
+    mutual = [v for v in eras.MODERN_REVISIONS if isinstance(supported, list) and v in supported]
+    if not mutual:
+        raise NoAgreement(f"it supports the revisions {supported!r}, the hub {list(eras.MODERN_REVISIONS)!r}")
+    meta = answer.get("_meta")
+    named = meta.get(eras.SERVER_INFO_KEY) if isinstance(meta, dict) else None
+    offered, behind = _object(answer.get("capabilities")), HubPath.read(answer)
+    return Agreement("modern", mutual[-1], offered, _instructions(answer), _object(named), behind=behind)
+
+
+async def _initialize(peer: Peer, info: Json, capabilities: ClientCapabilities) -> Agreement:
+    told = await capabilities()
+    params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": told, "clientInfo": info}
+    answer = await _answered(peer.request("initialize", params, cancellable=False))
+    version = answer.get("protocolVersion")
+    if version not in eras.HANDSHAKE_REVISIONS:
+        raise NoAgreement(f"it answered `initialize` with the revision {version!r}, which the hub does not know")
+    await peer.notify("notifications/initialized", headers={VERSION_HEADER: version})
+    offered, named = _object(answer.get("capabilities")), _object(answer.get("serverInfo"))
+    return Agreement("handshake", version, offered, _instructions(answer), named, told, behind=HubPath.read(answer))
+
+
+async def _answered(request: Coroutine[Any, Any, Any]) -> Json:
+    """The result of the first request to a server. Raises LeftOut if it is a hub that refuses this one."""
+    try:
+        return _object(await request)
+    except UpstreamAnswered as error:
+        raise refusal_in(error) or error from None
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _instructions(answer: Json) -> str | None:
+    instructions = answer.get("instructions")
+    return instructions if isinstance(instructions, str) else None

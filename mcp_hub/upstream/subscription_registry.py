@@ -1,0 +1,107 @@
+"""Subscriptions to the resources of one upstream: made once, ended once, and made again on a new session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from contextlib import AbstractAsyncContextManager
+
+from mcp_hub.config.models import Server
+from mcp_hub.errors import HubError
+from mcp_hub.transport.link import LinkError
+from mcp_hub.upstream.error_messages import ErrorMessages
+from mcp_hub.upstream.resource_watchers import Json, OnUpdate, ResourceWatchers
+from mcp_hub.upstream.session import UpstreamSession
+
+
+class SubscriptionRegistry:
+    """Subscribes to a resource while at least one client watches it.
+
+    `session_for(caller)` lends the session of a caller; `shared()` returns the session of all callers, None while it
+    is not open.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        messages: ErrorMessages,
+        session_for: Callable[[Hashable | None], AbstractAsyncContextManager[UpstreamSession]],
+        shared: Callable[[], UpstreamSession | None],
+    ) -> None:
+        self._server = server
+        self._messages = messages
+        self._session_for = session_for
+        self._shared = shared
+        self._watchers: defaultdict[Hashable | None, ResourceWatchers] = defaultdict(ResourceWatchers)
+        """By caller where callers have sessions of their own, else all under None."""
+        self._restoring: set[asyncio.Task[None]] = set()
+
+    def _key(self, caller: Hashable | None) -> Hashable | None:
+        return caller if self._server.session == "client" else None
+
+    async def watch(self, uri: str, caller: Hashable | None, who: Hashable, on_update: OnUpdate) -> None:
+        """Calls `on_update` whenever the resource changes, until `who` is removed.
+
+        Raises:
+            UpstreamAnswered: the server refused the subscription; nothing is watched then.
+            CallError: the server could not be asked; nothing is watched then.
+        """
+        watchers = self._watchers[self._key(caller)]
+        if watchers.add(uri, who, on_update):
+            try:
+                async with self._session_for(caller) as session:
+                    session.attribution.joined(caller)
+                    await session.watch(watchers.uris, new=uri)
+            except LinkError as error:
+                watchers.remove(uri, who)
+                raise self._messages.call_error(error) from None
+            except BaseException:
+                watchers.remove(uri, who)
+                raise
+
+    async def unwatch(self, uri: str, caller: Hashable | None, who: Hashable) -> None:
+        """Stops notifying `who`. A server that fails to unsubscribe is ignored."""
+        key = self._key(caller)
+        if self._watchers[key].remove(uri, who):
+            await self._unsubscribe(key, uri)
+
+    async def forget(self, who: Hashable) -> None:
+        """Removes a watcher that is gone from every resource."""
+        for key, watchers in list(self._watchers.items()):
+            for uri in watchers.forget(who):
+                await self._unsubscribe(key, uri)
+
+    async def _unsubscribe(self, key: Hashable | None, uri: str) -> None:
+        left = self._watchers[key].uris
+        if not left:
+            del self._watchers[key]
+        session = self._shared() if key is None else None  # a caller's own session ends with it
+        if session is not None and not session.lost.is_set():
+            with contextlib.suppress(LinkError, HubError):
+                await session.watch(left, old=uri)
+
+    def inherit(self, former: SubscriptionRegistry, session: UpstreamSession | None) -> None:
+        """Takes over the watchers of the upstream that was replaced. `session` is the shared one, if it is open."""
+        self._watchers.update(former._watchers)
+        if session is not None:
+            self.restore(session, None)
+
+    def updated(self, key: Hashable | None, params: Json) -> None:
+        """Passes on `notifications/resources/updated`. `key` is the caller whose session it came on, None: shared."""
+        if key in self._watchers:
+            self._watchers[key].updated(params)
+
+    def restore(self, session: UpstreamSession, key: Hashable | None) -> None:
+        """Subscribes on a new session to what was watched on the one before."""
+        if key in self._watchers:
+            for who in self._watchers[key].watchers:
+                session.attribution.joined(who)
+            task = asyncio.get_running_loop().create_task(self._subscribe_again(session, self._watchers[key].uris))
+            self._restoring.add(task)
+            task.add_done_callback(self._restoring.discard)
+
+    async def _subscribe_again(self, session: UpstreamSession, uris: list[str]) -> None:
+        with contextlib.suppress(LinkError, HubError):
+            await session.watch(uris)
