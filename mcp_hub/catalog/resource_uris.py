@@ -17,6 +17,23 @@ UI_RESOURCE: Final = "resourceUri"
 OLD_UI_RESOURCE: Final = "ui/resourceUri"
 
 
+_WITHOUT_URIS: Final = frozenset({"text", "image", "audio"})
+"""Types of blocks that name no resource."""
+
+
+def names_no_uri(method: str, result: Any) -> bool:
+    """Returns whether the result of a tool call certainly names no resource, as nearly all: it needs no rewriting."""
+    if method != "tools/call" or type(result) is not dict or "inputRequests" in result:
+        return False
+    content, meta = result.get("content"), result.get("_meta")
+    if type(content) is not list or (type(meta) is dict and (UI in meta or OLD_UI_RESOURCE in meta)):
+        return False
+    for block in content:  # noqa: SIM110 - a generator would be resumed for each block
+        if type(block) is not dict or block.get("type") not in _WITHOUT_URIS:
+            return False
+    return True
+
+
 def in_result(method: str, result: Json, expose: Expose) -> Json:
     """Rewrites the URIs in a server's result."""
     if not isinstance(result, dict):
@@ -30,20 +47,12 @@ def in_result(method: str, result: Json, expose: Expose) -> Json:
     elif method == "tasks/get":
         changed = _with(result, "result", lambda value: in_result("tools/call", value, expose))
     elif method == "tools/call":
-        if "_meta" not in result and "inputRequests" not in result and _only_texts(result.get("content")):
-            return result
         changed = _with(result, "content", lambda value: _each(value, lambda one: _block(one, expose)))
     else:
         return result
     if "inputRequests" in changed:
         changed = _with(changed, "inputRequests", lambda value: _members(value, lambda one: _request(one, expose)))
     return in_meta(changed, expose)
-
-
-def _only_texts(content: Any) -> bool:
-    if type(content) is not list:
-        return False
-    return all(type(block) is dict and block.get("type") == "text" for block in content)
 
 
 def in_question(method: str, params: Json, expose: Expose) -> Json:

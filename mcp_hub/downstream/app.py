@@ -20,7 +20,7 @@ from mcp_hub.downstream.streamable import StreamableEndpoint
 from mcp_hub.downstream.verifier import MCP, WELL_KNOWN, ProtectedResource
 from mcp_hub.errors import INTERNAL_ERROR, HubError, ProtocolError
 from mcp_hub.observability.call_metrics import CONTENT_TYPE
-from mcp_hub.security.principals import PEER, Principal
+from mcp_hub.security.principals import ANONYMOUS, PEER, Principal
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.listening_sockets import (
@@ -109,7 +109,19 @@ class App:
             if not reply.started:
                 await reply.json(500, error_response(None, ProtocolError(INTERNAL_ERROR, BROKEN)))
 
-    async def _route(self, request: HttpRequest, reply: HttpReply) -> None:
+    def _route(self, request: HttpRequest, reply: HttpReply) -> Awaitable[None]:
+        head, gate = request.head, self._gate
+        if head.route is not None and head.passed is gate and not self._draining:
+            found = gate.admit(head.lines) if gate.authenticates else ANONYMOUS
+            if isinstance(found, Principal):
+                PEER.set(head.peer)
+                request.let_in()
+                serving: Awaitable[None] = head.route(request, reply, found)
+                return serving
+        return self._check(request, reply)
+
+    async def _check(self, request: HttpRequest, reply: HttpReply) -> None:
+        """Serves a request whose head has not been accepted yet, or whose sender the gate alone does not know."""
         head = request.head
         if head.passed is not self._gate:
             head.peer = self._gate.peer(request.peer, request.headers)
@@ -137,6 +149,7 @@ class App:
                 await self._turn_away(request, reply, principal)
                 return
             request.let_in()
+            head.route = self._routes[path] if reply.extra is None else None
             if self._draining:  # checked again, as authentication may have taken a while
                 await _stopping(reply)
             else:

@@ -78,45 +78,40 @@ class Dispatcher:
         `send` puts notifications that belong to this request on its stream. While the request runs, it can be
         cancelled through `caller.cancel(id)`.
         """
-        request_id = message.get("id")
+        request_id, method, params = message.get("id"), message.get("method"), message.get("params")
+        running = caller.in_flight
         if not isinstance(request_id, int | str) or isinstance(request_id, bool):
             return error_response(None, ProtocolError(INVALID_REQUEST, "A request's id must be a text or an integer."))
-        task = asyncio.current_task()
-        if request_id in caller.in_flight:
+        if request_id in running:
             fault = ProtocolError(INVALID_REQUEST, "This id is in use by a running request.")
             return error_response(request_id, fault)
-        if len(caller.in_flight) >= MAX_IN_FLIGHT:
+        if len(running) >= MAX_IN_FLIGHT:
             too_many = Overloaded(f"{MAX_IN_FLIGHT} requests are running already.", retry_after=1.0)
             return error_response(request_id, too_many)
-        if task is not None:
-            caller.in_flight[request_id] = task
-        try:
-            return await self._answer(caller, request_id, message, send, era)
-        finally:
-            if caller.in_flight.get(request_id) is task:
-                del caller.in_flight[request_id]
-
-    async def _answer(self, caller: Caller, request_id: RequestId, message: Message, send: Send, era: Era) -> Message:
-        method, params = message.get("method"), message.get("params")
-        exchange = None
+        if (task := asyncio.current_task()) is not None:
+            running[request_id] = task
+        exchange, leave = None, uncounted
         try:
             exchange = self._exchange(caller, request_id, method, params, era, send)
             handler = self._handlers.get(exchange.method)
             if handler is None or (era == "modern" and exchange.method in eras.HANDSHAKE_ONLY):
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
-            leave = self._enter(exchange)
             try:
-                result = await handler(exchange)
-            finally:
-                if leave is not uncounted:
-                    leave()
+                leave = self._quotas.enter(caller.principal, exchange.method)
+            except Overloaded as error:
+                self._record_refusal(exchange, error)
+                raise
+            return {"jsonrpc": "2.0", "id": request_id, "result": await handler(exchange)}
         except (ProtocolError, CallError, TimeoutError) as error:
-            params = params if exchange is None else exchange.params
-            return error_response(request_id, error, method, params, era)
+            return error_response(request_id, error, method, params if exchange is None else exchange.params, era)
         except Exception as error:
             log.exception("a %s request failed inside the hub", method)
             return error_response(request_id, error, method, params, era)
-        return {"jsonrpc": "2.0", "id": request_id, "result": result}
+        finally:
+            if leave is not uncounted:
+                leave()
+            if running.get(request_id) is task:
+                del running[request_id]
 
     def broken(self, caller: Caller, request_id: RequestId | None = None) -> Message:
         """Returns the answer to a member of a batch that is not a JSON-RPC message. It counts against the rate."""
@@ -126,16 +121,9 @@ class Dispatcher:
             return error_response(request_id, error)
         return error_response(request_id, ProtocolError(INVALID_REQUEST, "Not a JSON-RPC message."))
 
-    def _enter(self, exchange: Exchange) -> Callable[[], None]:
-        """Counts the request as `Quotas.enter` does. Raises Overloaded, which is recorded like any refusal."""
-        try:
-            return self._quotas.enter(exchange.caller.principal, exchange.method)
-        except Overloaded as error:
-            name = str(exchange.params.get("name") or exchange.params.get("uri") or "")
-            self.hub.rules.trace.turned_away(
-                exchange.method, name, exchange.era, exchange.key, error, exchange.envelope
-            )
-            raise
+    def _record_refusal(self, exchange: Exchange, error: Overloaded) -> None:
+        name = str(exchange.params.get("name") or exchange.params.get("uri") or "")
+        self.hub.rules.trace.turned_away(exchange.method, name, exchange.era, exchange.key, error, exchange.envelope)
 
     def _exchange(
         self, caller: Caller, request_id: RequestId, method: Any, params: Any, era: Era, send: Send
@@ -219,7 +207,12 @@ class Duplex:
             self.refuse(PARSE_ERROR, f"Parse error: {error}")
             return
         if isinstance(value, dict):
-            self._take(value, len(data))
+            if "method" not in value:
+                self._take_answer(value)
+            elif "id" in value:
+                self._spawn(self._answer(value, len(data)))
+            else:
+                self._dispatcher.notification(self.caller, value)
         elif isinstance(value, list) and self.caller.protocol_version == BATCHING_REVISION:
             if (fault := batch_fault(value)) is not None:
                 self.refuse(fault.code, fault.message)
@@ -232,17 +225,11 @@ class Duplex:
         """Answers a message that has no readable id with an error."""
         self._write(error_response(None, ProtocolError(code, message)))
 
-    def _take(self, message: Message, size: int) -> None:
-        if "method" not in message:
-            if "result" not in message and "error" not in message:
-                self.refuse(INVALID_REQUEST, "A message has a method, a result or an error.")
-            else:
-                self.caller.questions.answered(message)
-            return
-        if "id" in message:
-            self._spawn(self._answer(message, size))
+    def _take_answer(self, message: Message) -> None:
+        if "result" not in message and "error" not in message:
+            self.refuse(INVALID_REQUEST, "A message has a method, a result or an error.")
         else:
-            self._dispatcher.notification(self.caller, message)
+            self.caller.questions.answered(message)
 
     async def _answer(self, message: Message, size: int) -> None:
         if (refusal := self._share.begin(message, size)) is not None:

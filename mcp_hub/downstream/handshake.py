@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.downstream.callers import Caller, Send, batch_fault
 from mcp_hub.downstream.event_stream import EventLog, RetentionBudget, SessionStreams, pump
 from mcp_hub.downstream.jsonrpc import Shape, id_of, refuse, refuse_with, shape_of
 from mcp_hub.downstream.quotas import Share
-from mcp_hub.downstream.responses import Responder, Resumable
+from mcp_hub.downstream.responses import Responder, Resumable, Work
 from mcp_hub.errors import INVALID_REQUEST, Overloaded
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import era_of
@@ -41,16 +42,23 @@ class HandshakeEndpoint:
         self.sessions = SessionStore(dispatcher, quotas)
 
     async def post(
-        self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, shape: Shape
+        self,
+        request: HttpRequest,
+        reply: HttpReply,
+        principal: Principal,
+        message: Message,
+        shape: Shape,
+        ids: Sequence[str],
     ) -> None:
-        """Answers one POSTed message."""
-        if shape == "request" and message["method"] == "initialize" and not request.values(SESSION_HEADER):
+        """Answers one POSTed message. `ids`: the values of Mcp-Session-Id."""
+        if shape == "request" and message["method"] == "initialize" and not ids:
             await self._initialize(reply, principal, message)
             return
-        session = await self._session(request, reply, principal, message["id"] if shape == "request" else None)
+        session = self.sessions.find(ids[0], principal) if len(ids) == 1 else None
         if session is None:
+            await self._session(request, reply, principal, message["id"] if shape == "request" else None)
             return
-        self.sessions.begin(session)
+        session.busy += 1
         try:
             if shape == "request":
                 await self._deliver(request, reply, session, message)
@@ -184,27 +192,27 @@ class HandshakeEndpoint:
             await refuse(reply, 404, INVALID_REQUEST, "Session not found", request_id)
         return session
 
-    async def _deliver(
+    def _deliver(
         self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, what: Message | list[Any]
-    ) -> None:
-        async def work(send: Send) -> Any:
-            if isinstance(what, dict):
-                return await self._responder.answer(session.caller, what, send, "handshake")
-            return await asyncio.gather(*(self._part(session.caller, each, send) for each in what))
-
-        streams = request.accepts(EVENTS)
-        resumable = Resumable(session.streams, _primes(session.caller))
-        await self._responder.respond(
+    ) -> Awaitable[None]:
+        """Answers a request or a batch."""
+        if isinstance(what, dict):
+            work: Work = partial(self._responder.answer, session.caller, what, era="handshake")
+        else:
+            work = partial(self._batch, session.caller, what)
+        return self._responder.respond(
             request,
             reply,
             work,
             what,
             session.share,
-            streams=streams,
-            status=_ok,
-            request_id=id_of(what),
-            resumable=resumable,
+            streams=request.accepts(EVENTS),
+            request_id=what["id"] if isinstance(what, dict) else None,
+            resumable=Resumable(session.streams, _primes(session.caller)),
         )
+
+    async def _batch(self, caller: Caller, messages: list[Any], send: Send) -> list[Message]:
+        return await asyncio.gather(*(self._part(caller, each, send) for each in messages))
 
     async def _part(self, caller: Caller, message: Any, send: Send) -> Message:
         if shape_of(message) is None:
@@ -215,11 +223,6 @@ class HandshakeEndpoint:
 def _primes(caller: Caller) -> bool:
     """Whether a client knows events without a message; clients of earlier revisions fail on them."""
     return caller.protocol_version == eras.LATEST_HANDSHAKE
-
-
-def _ok(answer: Any) -> int:
-    """Returns 200: in this era errors are in the body."""
-    return 200
 
 
 MAX_SESSIONS: Final = 10_000

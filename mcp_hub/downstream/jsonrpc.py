@@ -39,9 +39,12 @@ def shape_of(message: Any) -> Shape | None:
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return None
     if "method" in message:
-        if not isinstance(message["method"], str) or ("id" in message and id_of(message) is None):
+        if not isinstance(message["method"], str):
             return None
-        return "request" if "id" in message else "notification"
+        if "id" not in message:
+            return "notification"
+        request_id = message["id"]
+        return "request" if isinstance(request_id, int | str) and not isinstance(request_id, bool) else None
     return "response" if "id" in message and ("result" in message or "error" in message) else None
 
 

@@ -77,6 +77,7 @@ class Methods:
         caller.capabilities = capabilities if isinstance(capabilities, dict) else {}
         caller.client_info = client_info if isinstance(client_info, dict) else {}
         self._hub.clients.introduce(exchange.key, Respondent(caller), "handshake")
+        await self._hub.begun()
         return {
             "protocolVersion": caller.protocol_version,
             "capabilities": self._capabilities(exchange),
@@ -99,6 +100,7 @@ class Methods:
         return {}
 
     async def _discover(self, exchange: Exchange) -> dict[str, Any]:
+        await self._hub.begun()
         place = self._hub.place.meta(exchange.envelope.client_info, exchange.key)
         return {
             "resultType": "complete",

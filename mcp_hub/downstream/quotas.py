@@ -48,21 +48,21 @@ class Quotas:
         """Goes over to the limits of another configuration."""
         self._listen = listen
 
-    def _of(self, principal: Principal) -> CallerLimits | None:
-        if self._listen is None:
-            return None
-        own = self._listen.principals.get(principal) if principal.label is not None else None
-        return own.limits if own is not None and own.limits is not None else self._listen.limits
+    def _limits(self, listen: Listen, principal: Principal) -> CallerLimits:
+        own = listen.principals.get(principal) if principal.label is not None else None
+        return own.limits if own is not None and own.limits is not None else listen.limits
 
     def enter(self, principal: Principal, method: str) -> Callable[[], None]:
         """Counts a request that begins; returns what to call when it ends: `uncounted` if it is not counted.
 
         Raises Overloaded.
         """
-        limits = self._of(principal)
-        if limits is None or method in FREE:
+        if self._listen is None or method in FREE:
             return uncounted
-        self._check_rate(principal, method, limits)
+        limits = self._listen.limits if principal.label is None else self._limits(self._listen, principal)
+        # Lists are answered from memory, and every client requests all of them when it starts.
+        if limits.rate is not None and not method.endswith("/list"):
+            self._check_rate(principal, limits.rate, limits.burst)
         if method in _LONG:
             return uncounted
         if self._running[principal] >= limits.calls:
@@ -76,42 +76,37 @@ class Quotas:
 
     def _leave(self, principal: Principal) -> None:
         self._all -= 1
-        _one_less(self._running, principal)
+        self._running[principal] -= 1
+        if not self._running[principal]:
+            del self._running[principal]
 
-    def _check_rate(self, principal: Principal, method: str, limits: CallerLimits) -> None:
-        # Lists are answered from memory, and every client requests all of them when it starts.
-        if limits.rate is None or method.endswith("/list"):
-            return
+    def _check_rate(self, principal: Principal, rate: float, burst: float | None) -> None:
         now = self._clock()
-        bucket = self._buckets.pop(principal, None) or TokenBucket.full(limits.rate, now, limits.burst)
+        bucket = self._buckets.pop(principal, None) or TokenBucket.full(rate, now, burst)
         self._buckets[principal] = bucket
         while len(self._buckets) > MAX_PRINCIPALS:
             self._buckets.popitem(last=False)
         if (wait := bucket.wait(now)) > 0:
-            text = f"A principal may send {limits.rate:g} calls a second (setting: listen.limits.rate)."
+            text = f"A principal may send {rate:g} calls a second (setting: listen.limits.rate)."
             raise Overloaded(f"{text} Try again in {wait:.1f} s.", retry_after=round(wait, 3), executed=False)
 
     def open_session(self, principal: Principal) -> None:
         """Counts a session or stream that begins. Raises Overloaded."""
-        limits = self._of(principal)
-        if limits is not None and self._sessions[principal] >= limits.sessions:
-            text = f"{limits.sessions} sessions of this principal are open (setting: listen.limits.sessions)."
+        most = self._limits(self._listen, principal).sessions if self._listen is not None else None
+        if most is not None and self._sessions[principal] >= most:
+            text = f"{most} sessions of this principal are open (setting: listen.limits.sessions)."
             raise Overloaded(text, retry_after=SESSION_AGAIN, executed=False)
         self._sessions[principal] += 1
 
     def close_session(self, principal: Principal) -> None:
         """Counts a session or stream that has ended."""
-        _one_less(self._sessions, principal)
+        self._sessions[principal] -= 1
+        if not self._sessions[principal]:
+            del self._sessions[principal]
 
 
 def uncounted() -> None:
     """Ends a request that was not counted."""
-
-
-def _one_less(counted: Counter[Principal], principal: Principal) -> None:
-    counted[principal] -= 1
-    if not counted[principal]:
-        del counted[principal]
 
 
 LARGE: Final = 64 * 1024
@@ -212,7 +207,10 @@ class Share:
 
     def encoded(self, answer: Any, request: Any) -> bytes:
         """Returns the JSON text of the answer to a request or batch, or of a refusal if there is no room for it."""
-        data = encoded(answer)
+        try:
+            data = encode(answer)
+        except FrameError:
+            data = encoded(answer)
         if len(data) >= LARGE and (refusal := self.refusal(len(data))) is not None:
             return encoded(declined(request, refusal))
         return data

@@ -70,7 +70,7 @@ class Responder:
         share: Share,
         *,
         streams: bool,
-        status: Callable[[Any], int],
+        status: Callable[[Any], int] | None = None,
         request_id: RequestId | None = None,
         resumable: Resumable | None = None,
     ) -> None:
@@ -78,7 +78,7 @@ class Responder:
 
         The work is cancelled when the client goes away, unless its stream has begun and is `resumable`. `streams`:
         whether the client accepts an event stream; else notifications are dropped. `status(answer)` returns the HTTP
-        status of an answer that is not a stream. Raises ClientGone.
+        status of an answer that is not a stream, which is 200 without it. Raises ClientGone.
         """
         task = reply.task or asyncio.current_task()
         assert task is not None  # a coroutine
@@ -87,7 +87,7 @@ class Responder:
         size = request.length or 0
         if (refusal := share.begin(asked, size)) is not None:
             answer = declined(asked, refusal)
-            await reply.send(status(answer), encoded(answer), JSON)
+            await reply.send(200 if status is None else status(answer), encoded(answer), JSON)
             return
         reply.charge_to(share)
         writer = ResponseWriter(request, reply, share, resumable, task)
@@ -108,13 +108,13 @@ class Responder:
             answer = {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": BROKEN}}
         finally:
             share.end(size)
-            writer.work_done()
+            writer.work_done = True
             timeouts.end(writer)
             self._running.discard(task)
             if self._idle is not None and not self._running and not self._idle.done():
                 self._idle.set_result(None)
         data = None if answer is None else share.encoded(answer, asked)
-        code = 202 if answer is None else 500 if broken else status(answer)
+        code = 202 if answer is None else 500 if broken else 200 if status is None else status(answer)
         del answer  # only the text is kept until it is read
         if writer.streams:
             writer.put_answer(data)
@@ -167,7 +167,8 @@ class ResponseWriter:
     """
 
     __slots__ = (
-        *("_left", "_log", "_outbox", "_reply", "_request", "_resumable", "_share", "_task", "_work_done", "_writer"),
+        *("_left", "_log", "_outbox", "_reply", "_request", "_resumable", "_share", "_task", "_writer", "primes"),
+        *("streams", "work_done"),
     )
 
     def __init__(
@@ -182,19 +183,14 @@ class ResponseWriter:
         self._log: EventLog | None = None
         """The outbox, if the client may resume the stream."""
         self._writer: asyncio.Task[None] | None = None
-        self._work_done = False
+        self.streams = False
+        """Whether the response is an event stream."""
+        self.primes = resumable is not None and resumable.primes
+        """Whether its stream begins with an event id to resume from."""
+        self.work_done = False
+        """Whether the work is done or given up."""
         self._left = False
         """Whether the client has gone and may come back."""
-
-    @property
-    def streams(self) -> bool:
-        """Whether the response is an event stream."""
-        return self._writer is not None
-
-    @property
-    def primes(self) -> bool:
-        """Whether its stream begins with an event id to resume from."""
-        return self._resumable is not None and self._resumable.primes
 
     def put(self, message: Message) -> None:
         """Sends a notification to the client. Never blocks, never raises."""
@@ -215,6 +211,7 @@ class ResponseWriter:
                 outbox = self._outbox = Outbox(self._share)
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write(outbox, silent))
+            self.streams = True
         return outbox
 
     async def _write(self, outbox: Outbox, silent: bool) -> None:
@@ -232,7 +229,7 @@ class ResponseWriter:
                 event = outbox.take_event()
                 if event is not None:
                     await reply.write(event)
-                elif self._work_done:
+                elif self.work_done:
                     return
                 elif not await event_stream.news_within(outbox.news, event_stream.KEEP_ALIVE):
                     await reply.write(COMMENT)
@@ -247,17 +244,13 @@ class ResponseWriter:
         """
         if self._outbox is not None:
             self._outbox.news.set()  # ends the writing task
-        if self._work_done:
+        if self.work_done:
             return
         if self._resumable is not None and self._log is not None and self._reply.streams:
             self._left = True
             self._resumable.streams.keep(self._log, self._task.cancel)
         else:
             self._task.cancel()
-
-    def work_done(self) -> None:
-        """Takes note that the work is done or given up."""
-        self._work_done = True
 
     def put_answer(self, answer: bytes | None) -> None:
         """Puts the answer's text at the end of the stream; None: there is no answer. Call `finish` next."""

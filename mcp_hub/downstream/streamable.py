@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from mcp_hub.downstream.callers import MAX_IN_FLIGHT, Caller
-from mcp_hub.downstream.handshake import HandshakeEndpoint
+from mcp_hub.downstream.handshake import SESSION_HEADER, HandshakeEndpoint
 from mcp_hub.downstream.jsonrpc import Shape, id_of, read_body, refuse, refuse_with, shape_of
 from mcp_hub.downstream.responses import Responder
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, Overloaded
@@ -14,7 +17,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.transport.http1.exchange import EVENTS, JSON, HttpReply, HttpRequest
+from mcp_hub.transport.http1.exchange import EVENTS, JSON, HttpReply, HttpRequest, is_json
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
@@ -22,6 +25,33 @@ if TYPE_CHECKING:
     from mcp_hub.security.principals import Principal
 
 VERSION_HEADER: Final = b"mcp-protocol-version"
+
+
+class HeadFacts(msgspec.Struct, frozen=True):
+    """What the endpoint reads in the head of a request."""
+
+    versions: Sequence[str]
+    """The values of MCP-Protocol-Version."""
+    sessions: Sequence[str]
+    """The values of Mcp-Session-Id."""
+    takes_json: bool
+    takes_events: bool
+    """Whether Accept allows JSON, and an event stream."""
+    is_json: bool
+    """Whether Content-Type is that of JSON."""
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> HeadFacts:
+        """Reads a request's head, unless one that it is equal to was read before."""
+        facts = cls(
+            request.values(VERSION_HEADER),
+            request.values(SESSION_HEADER),
+            request.accepts(JSON),
+            request.accepts(EVENTS),
+            is_json(request.values(b"content-type")),
+        )
+        request.head.facts = facts
+        return facts
 
 
 class StreamableEndpoint:
@@ -33,14 +63,19 @@ class StreamableEndpoint:
         self.modern = ModernEndpoint(dispatcher, self.responder)
         self.handshake = HandshakeEndpoint(dispatcher, self.responder, quotas)
 
-    async def __call__(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
+    def __call__(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> Awaitable[None]:
         """Answers one HTTP request of an authenticated sender."""
-        versions = request.values(VERSION_HEADER)
-        version = versions[0] if versions else None
-        if len(versions) > 1:
+        known = request.head.facts
+        facts = known if isinstance(known, HeadFacts) else HeadFacts.of(request)
+        if request.method == "POST" and len(facts.versions) <= 1:
+            return self._post(request, reply, principal, facts)
+        return self._other(request, reply, principal, facts)
+
+    async def _other(self, request: HttpRequest, reply: HttpReply, principal: Principal, facts: HeadFacts) -> None:
+        """Answers what is no POST, and refuses a request with several versions."""
+        version = facts.versions[0] if facts.versions else None
+        if len(facts.versions) > 1:
             await refuse(reply, 400, HEADER_MISMATCH, "MCP-Protocol-Version appears more than once.")
-        elif request.method == "POST":
-            await self._post(request, reply, principal, version)
         elif request.method not in ("GET", "DELETE"):
             await reply.text(405, "Method Not Allowed", [(b"allow", b"GET, POST, DELETE")])
         elif version in eras.MODERN_REVISIONS:
@@ -52,15 +87,16 @@ class StreamableEndpoint:
         else:
             await self.handshake.delete(request, reply, principal)
 
-    async def _post(self, request: HttpRequest, reply: HttpReply, principal: Principal, version: str | None) -> None:
+    async def _post(self, request: HttpRequest, reply: HttpReply, principal: Principal, facts: HeadFacts) -> None:
         # A client that accepts no event stream is served without notifications. One that accepts no JSON is refused:
         # most answers and all errors are JSON.
-        if not request.accepts(JSON):
+        if not facts.takes_json:
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow application/json and text/event-stream.")
             return
-        body = await read_body(request, reply, self._max_body)
-        if body is None:
+        body = request.whole(self._max_body) if facts.is_json else None
+        if body is None and (body := await read_body(request, reply, self._max_body)) is None:
             return
+        version = facts.versions[0] if facts.versions else None
         try:
             message = decode_exactly(body)
         except FrameError:
@@ -77,7 +113,7 @@ class StreamableEndpoint:
         elif modern:
             await self.modern.post(request, reply, principal, message, shape)
         else:
-            await self.handshake.post(request, reply, principal, message, shape)
+            await self.handshake.post(request, reply, principal, message, shape, facts.sessions)
 
 
 class ModernEndpoint:

@@ -94,8 +94,8 @@ class Catalogs:
         """Whether the rules may decide differently about lists that have not changed."""
         self._building: asyncio.Task[None] | None = None
         """The rest of a build, done in slices."""
-        self._unread: frozenset[str] = frozenset()
-        """Upstreams whose current lists have not been through the rules yet."""
+        self.unread: frozenset[str] = frozenset()
+        """Upstreams whose current lists have not been through the rules yet: their calls have to wait."""
         self._asked: set[str] = set()
         """Requested profiles that have no catalog yet."""
         self._of_profile: dict[str, Catalog] = {}
@@ -183,16 +183,14 @@ class Catalogs:
             if self._building is not None:
                 await asyncio.wait({self._building}, timeout=max(0.0, until - time.monotonic()))
 
-    def is_unread(self, upstream: str) -> bool:
-        """Whether an upstream's current lists have not been through the rules yet, so that its calls have to wait."""
-        return upstream in self._unread
-
     def is_behind(self, caller: Hashable | None) -> bool:
         """Whether a caller's catalog is out of date or empty because a build is not finished."""
-        return self._building is not None or profile_of(caller) in self._asked
+        return self._building is not None or (bool(self._asked) and profile_of(caller) in self._asked)
 
     def of(self, caller: Hashable | None) -> Catalog:
         """Returns what one caller sees."""
+        if not (self._dirty or self._of or self._view) and (caller is None or profile_of(caller) is None):
+            return self._catalog
         whole = self.whole(caller)
         return whole if self._view is None else self._view(whole, caller)
 
@@ -244,10 +242,10 @@ class Catalogs:
         there = {id: upstream for id, upstream in self._upstreams.items() if upstream.lists.items}
         reviewed, self._reviewed = self._reviewed, False
         shaped = {} if reviewed else {id: one for id, one in self._shaped.items() if id in there}
-        self._unread = frozenset(id for id in there if id not in shaped or not shaped[id].is_of(there[id]))
+        self.unread = frozenset(id for id in there if id not in shaped or not shaped[id].is_of(there[id]))
         shape = self._shape
         for id, upstream in there.items():
-            if id in self._unread:
+            if id in self.unread:
                 shaped[id] = yield from _shaped_of(upstream, shape)
             elif shaped[id].upstream is not upstream:
                 shaped[id] = msgspec.structs.replace(shaped[id], upstream=upstream)
@@ -271,7 +269,7 @@ class Catalogs:
         for finding in (finding for finding in catalog.findings if finding not in known):
             log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
         self._catalog, self._of_profile, self._of = catalog, of_profile, of
-        self._unread = frozenset()
+        self.unread = frozenset()
         self._asked -= set(of_profile)
         profiles = {**{profile: _NOTHING for profile in asked}, **profiles}
         self._built()

@@ -93,6 +93,8 @@ class Engine:
         """Whether servers are started only once the client has identified itself: it may be a hub that must be
         refused."""
         self._list_deadline: float | None = None
+        self._settled: Mapping[str, Upstream] | None = None
+        """The upstreams in force, once each has connected or failed."""
         self._refresh: asyncio.TimerHandle | None = None
         self._no_time = asyncio.Event()
         self._groups: Groups | None = None
@@ -231,15 +233,22 @@ class Engine:
     async def settled_catalog(self, caller: Hashable | None = None) -> Catalog:
         """Returns a caller's catalog once every upstream has connected or failed, at most `list_wait` after the first
         request."""
-        if self._list_deadline is None:
-            self._list_deadline = time.monotonic() + self.config.list_wait
-        await self._wait_for(list(self.upstreams.values()), self._list_deadline - time.monotonic())
+        upstreams = self._generations.now.upstreams
+        if upstreams is not self._settled:
+            await self._wait_for_list(upstreams)
         catalog = self.catalogs.of(caller)
         if self.catalogs.is_behind(caller):
             await self.catalogs.settled(self.config.list_wait)
             catalog = self.catalogs.of(caller)
         self.catalogs.seen = True
         return catalog
+
+    async def _wait_for_list(self, upstreams: Mapping[str, Upstream]) -> None:
+        if self._list_deadline is None:
+            self._list_deadline = time.monotonic() + self.config.list_wait
+        await self._wait_for(list(upstreams.values()), self._list_deadline - time.monotonic())
+        if all(upstream.settled.is_set() for upstream in upstreams.values()):
+            self._settled = upstreams
 
     async def missing(self) -> list[Upstream]:
         """Returns the required upstreams that failed, once each was tried; bounded by their connect deadlines."""
@@ -297,7 +306,7 @@ class Engine:
         return route, task_id
 
     async def begun(self) -> None:
-        """Return when what earlier runs of the hub have kept is served: at once, but for large catalogs."""
+        """Waits until the cached catalogs of earlier runs are served, which takes time only if they are large."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BUILT_WITHIN):
                 for upstream in self.upstreams.values():
@@ -324,9 +333,9 @@ class Engine:
         if kind is RESOURCES and self._services.long_results.owns(exposed):
             return Route(OWN, RESOURCES, exposed)
         route = self.catalogs.of(caller).resolve(kind, exposed)
-        if route is not None and self.catalogs.is_unread(route.upstream) and route.upstream in self.upstreams:
+        if route is not None and route.upstream in self.catalogs.unread and route.upstream in self.upstreams:
             await self.catalogs.settled(self.upstreams[route.upstream].server.deadlines.list)
-            unread = self.catalogs.is_unread(route.upstream)
+            unread = route.upstream in self.catalogs.unread
             route = None if unread else self.catalogs.of(caller).resolve(kind, exposed)
         if route is None and kind is RESOURCES:
             route = self.uris.given(caller, exposed)
@@ -396,8 +405,16 @@ class Engine:
         upstream = generation.upstreams.get(call.route.upstream)
         if upstream is None:
             raise unknown_name(call.kind, call.exposed, call.era)  # the server was removed after the call was routed
-        with generation.calls, upstream.calls:  # what the call needs of this generation stays until it has ended
+        needed = (generation.calls, upstream.calls)
+        for used in needed:  # what the call needs of this generation stays until it has ended
+            used.count += 1
+        try:
             result = await generation.rules.chain.run(call)
+        finally:
+            for used in needed:
+                used.count -= 1
+                if used.awaited and not used.count:
+                    used.notify()
         if call.era == "modern" and "resultType" not in result:
             result = {**result, "resultType": "complete"}  # the hub itself answered
         return result

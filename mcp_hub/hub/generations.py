@@ -85,7 +85,7 @@ class Generation:
         upstream = self.upstreams.get(route.upstream)
         if route.kind is not TOOLS or upstream is None:
             return None
-        return upstream.lists.tool(route.name) or upstream.caller_lists.tool(route.name)
+        return upstream.lists.tools.get(route.name) or upstream.caller_lists.tool(route.name)
 
     def why(self, kind: Kind, exposed: str, profile: str | None = None) -> str | None:
         """Returns the rule that hides a name, for the log and the user; None if no server lists the name."""

@@ -63,10 +63,11 @@ class Relay:
         async def ask(more: Json) -> Json:
             if call.asker is not None:
                 await call.asker.turn()
+            params = {**call.params, **more}
             try:
                 answered = await upstream.request(
                     call.method,
-                    resource_uris.in_request({**call.params, **more}, original),
+                    resource_uris.in_request(params, original) if "inputResponses" in params else params,
                     caller=call.caller,
                     envelope=envelope,
                     on_progress=call.on_progress,
@@ -76,14 +77,17 @@ class Relay:
             except UpstreamAnswered as error:
                 raise UpstreamAnswered(resource_uris.in_error(call.method, error.error, exposed)) from None
             spoken.append(answered.era)
+            if resource_uris.names_no_uri(call.method, answered.result):
+                return answered.result
             return await _exposed(call.method, answered.result, exposed)
 
         spoken: list[Era] = []
         result = await ask({})
-        if call.era == "handshake" and wants_input(result):
+        if "resultType" in result and call.era == "handshake" and wants_input(result):
             result = await resolve_input_requests(result, call.asker, ask)
-        result = eras.result_for(call.era, spoken[-1], call.method, result)
-        return await self._task_of(call, result) if call.kind is TOOLS and TASK_ID in result else result
+        if spoken[-1] != call.era:
+            result = eras.result_for(call.era, spoken[-1], call.method, result)
+        return await self._task_of(call, result) if TASK_ID in result and call.kind is TOOLS else result
 
     def _offered(self, envelope: Envelope) -> Envelope:
         """Returns what servers are told of a client of the handshake era; made once for all its calls."""
@@ -100,16 +104,22 @@ class Relay:
     async def _task_of(self, call: Call, result: Json) -> Json:
         """Returns a result about a task with the id sealed for the caller, and the inner result shaped by the
         policies."""
-        inner = result.get("result")
-        if call.method == TASK_GET and isinstance(inner, dict):
+        if call.method == TASK_GET:
             made = replace(call, method=TOOLS.act_method)
-            result = {**result, "result": await self._shaped(made, inner)}
+            inner, error, status = result.get("result"), result.get("error"), result.get("statusMessage")
+            if isinstance(inner, dict):
+                result = {**result, "result": await self._shaped(made, inner)}
+            if isinstance(error, dict):
+                result = {**result, "error": await self._shaped_error(made, error)}
+            if result.get("status") == "failed" and isinstance(status, str):
+                shaped = await self._shaped_error(made, {"message": status})
+                result = {**result, "statusMessage": shaped["message"]}
         elif call.method == TOOLS.act_method and result.get("resultType") != TASK_RESULT_TYPE:
             return result
         return self._task_ids().in_result(call.caller, call.route, result)
 
-    async def _failed(self, made: Call, error: Json) -> Json:
-        """The error of a task as the rules for error results leave it: with its code, and their text."""
+    async def _shaped_error(self, made: Call, error: Json) -> Json:
+        """Returns the error of a task as the policies for error results leave it: with its code and their text."""
         content = content_of_error(error)
         changed = await self._shaped(made, {"content": content, "isError": True})
         if changed.get("content") == content:

@@ -28,11 +28,8 @@ class Suspendable(Protocol):
     """A running time limit: `when` is in the loop's time, None while it stands still."""
 
     when: float | None
-
-    @property
-    def expired(self) -> bool:
-        """Whether the time is up."""
-        ...
+    expired: bool
+    """Whether the time is up."""
 
     def reschedule(self, when: float | None) -> None:
         """Moves its end; None suspends it."""
@@ -101,8 +98,11 @@ class Policy(Protocol):
         dict."""
         ...
 
-    async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Returns the result of `await call_next(call)` or another one, or raises an exception of errors.py."""
+    def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
+        """Returns the result of `call_next(call)` or another one, or raises an exception of errors.py.
+
+        A policy that only checks a call returns `call_next(call)` itself; one that waits is a coroutine function.
+        """
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from mcp_hub.catalog import names
@@ -66,9 +66,8 @@ class Review(Protocol):
         """Returns why a route must not be reached, None if it may."""
         ...
 
-    def note(self, route: Route) -> str | None:
-        """Returns a note for the user about a route that may be reached."""
-        ...
+    notes: Mapping[Route, str]
+    """Notes for the user about routes that may be reached."""
 
 
 class Access:
@@ -136,15 +135,19 @@ class Access:
         """Returns the items that may be reached."""
         return [item for item in items if self.why(item.route) is None]
 
-    async def __call__(self, call: Call, call_next: Next) -> Json:
+    def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
         """Raises UnknownName for a hidden item."""
-        why = self.why(call.route, profile_of(call.caller))
+        why = self.why(call.route, None if call.caller is None else profile_of(call.caller))
         if why is not None:
             call.refused_by = why
             raise unknown_name(call.kind, call.exposed, call.era)
-        call.notes += [f"access: {note}" for review in self._reviews if (note := review.note(call.route)) is not None]
-        result = await call_next(call)
-        return self._without_refused(call, result) if call.route.kind is TEMPLATES else result
+        for review in self._reviews:
+            if call.route in review.notes:
+                call.notes.append(f"access: {review.notes[call.route]}")
+        return self._complete(call, call_next) if call.route.kind is TEMPLATES else call_next(call)
+
+    async def _complete(self, call: Call, call_next: Next) -> Json:
+        return self._without_refused(call, await call_next(call))
 
     def _without_refused(self, call: Call, result: Json) -> Json:
         """Returns completions of a template's variable without values that would make a refused URI."""

@@ -94,7 +94,7 @@ class CircuitBreaker:
         circuit = self._circuits.get(call.route.upstream)
         if circuit is None:
             return await call_next(call)
-        probe = self._admitted(circuit, call)
+        probe = circuit.state is not CircuitState.CLOSED and self._is_probe(circuit, call)
         event = CircuitEvent.UNDECIDED
         try:
             result = await call_next(call)
@@ -110,15 +110,16 @@ class CircuitBreaker:
         finally:
             if probe:
                 circuit.probing = False
-            circuit.move(event, self._clock())
+            if circuit.state is CircuitState.CLOSED and event is CircuitEvent.SUCCEEDED:
+                circuit.failures = 0
+            else:
+                circuit.move(event, self._clock())
             if circuit.state is CircuitState.OPEN and event is CircuitEvent.FAILED_TOO_OFTEN:
                 call.notes.append(f"breaker: open after {circuit.failures} failures")
 
-    def _admitted(self, circuit: _Circuit, call: Call) -> bool:
-        """Whether this call is the probe. Raises CircuitOpen."""
+    def _is_probe(self, circuit: _Circuit, call: Call) -> bool:
+        """Makes a call the probe of a circuit that is not closed. Raises CircuitOpen."""
         now = self._clock()
-        if circuit.state is CircuitState.CLOSED:
-            return False
         left = circuit.opened + circuit.rules.cooldown - now
         if circuit.state is CircuitState.OPEN and left <= 0:
             circuit.move(CircuitEvent.COOLED_DOWN, now)

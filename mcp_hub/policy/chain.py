@@ -157,7 +157,7 @@ def make_rules(
             DeadlinePolicy(servers),
             *shaping,
             preset,
-            Validate(servers, lambda route: _input_schema(presentation, route, listed(route)), preset.hidden),
+            Validate(servers, listed, presentation.schema, preset.hidden),
             guard,
             FallbackPolicy(config.fallback, scrape),
             RetryPolicy(servers, lambda route: _annotations(listed(route))),
@@ -168,11 +168,6 @@ def make_rules(
         innermost,
     )
     return Rules(chain, access, guard, trace, breaker, shaping, pins, screen, spans)
-
-
-def _input_schema(presentation: Presentation, route: Route, tool: Json | None) -> Json | None:
-    found = tool.get("inputSchema") if tool is not None else None
-    return presentation.schema(route, found) if isinstance(found, dict) else None
 
 
 def _annotations(tool: Json | None) -> Mapping[str, Any]:

@@ -24,20 +24,18 @@ class _TimerWheel:
     """The timer wheel for the long limits of one loop: one timer for each step, none while there are no limits."""
 
     def __init__(self) -> None:
-        self._steps: dict[int, set[TimeLimit]] = {}
+        self.steps: dict[int, set[TimeLimit]] = {}
+        """The limits that end in each step; limits are removed as they are left."""
 
-    def step(self, loop: asyncio.AbstractEventLoop, when: float) -> set[TimeLimit]:
-        """Returns the set of limits that end in the step of `when`; limits are removed as they are left."""
-        number = int(when / STEP) + 1
-        found = self._steps.get(number)
-        if found is None:
-            found = self._steps[number] = set()
-            loop.call_at(number * STEP, self._end, number)
+    def begin(self, loop: asyncio.AbstractEventLoop, number: int) -> set[TimeLimit]:
+        """Adds a step, which ends at `number * STEP`."""
+        found = self.steps[number] = set()
+        loop.call_at(number * STEP, self._end, number)
         return found
 
     def _end(self, number: int) -> None:
-        for limit in tuple(self._steps.pop(number)):
-            limit._expire()
+        for limit in tuple(self.steps.pop(number)):
+            limit.expire()
 
 
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _TimerWheel] = WeakKeyDictionary()
@@ -51,7 +49,7 @@ class TimeLimit:
     `when` is in the loop's time; None: it is suspended.
     """
 
-    __slots__ = ("_cancelling", "_expired", "_handle", "_loop", "_step", "_task", "when")
+    __slots__ = ("_cancelling", "_handle", "_loop", "_step", "_task", "expired", "when")
 
     def __init__(self, seconds: float) -> None:
         task = asyncio.current_task()
@@ -62,9 +60,10 @@ class TimeLimit:
         self._cancelling = task.cancelling()
         self._handle: asyncio.TimerHandle | None = None
         self._step: set[TimeLimit] | None = None
-        self._expired = False
-        self.when: float | None = None
-        self.reschedule(loop.time() + seconds)
+        self.expired = False
+        """Whether it has cancelled its task."""
+        self.when: float | None = (when := loop.time() + seconds)
+        self._arm(seconds, when)
 
     def __enter__(self) -> TimeLimit:
         return self
@@ -73,27 +72,25 @@ class TimeLimit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._disarm()
-        if self._expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+        if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
-
-    @property
-    def expired(self) -> bool:
-        """Whether it has cancelled its task."""
-        return self._expired
 
     def reschedule(self, when: float | None) -> None:
         """Moves the end to another time of the loop; None suspends it."""
         self._disarm()
         self.when = when
-        if when is None:
+        if when is not None:
+            self._arm(when - self._loop.time(), when)
+
+    def _arm(self, seconds: float, when: float) -> None:
+        if seconds < LONG:
+            self._handle = self._loop.call_at(when, self.expire)
             return
-        if when - self._loop.time() < LONG:
-            self._handle = self._loop.call_at(when, self._expire)
-            return
-        shared = _of_loops.get(self._loop)
-        if shared is None:
-            shared = _of_loops[self._loop] = _TimerWheel()
-        self._step = shared.step(self._loop, when)
+        wheel = _of_loops.get(self._loop)
+        if wheel is None:
+            wheel = _of_loops[self._loop] = _TimerWheel()
+        number = int(when / STEP) + 1
+        self._step = wheel.steps[number] if number in wheel.steps else wheel.begin(self._loop, number)
         self._step.add(self)
 
     def _disarm(self) -> None:
@@ -104,9 +101,10 @@ class TimeLimit:
             self._handle.cancel()
             self._handle = None
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Cancels the task."""
         self._disarm()
-        self._expired = True
+        self.expired = True
         self._task.cancel()
 
 
@@ -127,7 +125,7 @@ class DeadlinePolicy:
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises DeadlineExceeded, which names the limit and its setting."""
         server = call.route.upstream
-        rules, deadlines = self._rules(call.route), self._servers[server].deadlines
+        rules, deadlines = self._rules[call.route], self._servers[server].deadlines
         total = rules.timeout if rules.timeout is not None else deadlines.call
         idle = rules.idle_timeout if rules.idle_timeout is not None else deadlines.idle
         scope = TimeLimit(total)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -153,24 +153,21 @@ class _Slots:
         self._limits = limits
         self._taken = 0
         self._of_caller: dict[Hashable, int] = {}
-        self._of_principal: dict[Principal, int] = {}
+        """Slots taken by each caller."""
         self.waiting = FairQueue()
 
     def take(self, caller: Hashable | None) -> bool:
         """Takes a slot if one is free, and says whether it did. A free slot never has a call waiting for it."""
-        if not self._free_for(caller):
+        limits, taken = self._limits, self._of_caller.get(caller, 0)
+        if self._taken >= limits.at_once or (limits.per_caller is not None and taken >= limits.per_caller):
             return False
-        self._enter(caller)
+        self._taken += 1
+        self._of_caller[caller] = taken + 1
         return True
 
     def _free_for(self, caller: Hashable | None) -> bool:
         own = self._limits.per_caller
         return self._taken < self._limits.at_once and (own is None or self._of_caller.get(caller, 0) < own)
-
-    def _enter(self, caller: Hashable | None) -> None:
-        self._taken += 1
-        _one_more(self._of_caller, caller)
-        _one_more(self._of_principal, principal_of(caller))
 
     async def wait(self, caller: Hashable | None) -> None:
         """Waits for a slot and takes it. Raises Overloaded if too many calls wait."""
@@ -200,14 +197,21 @@ class _Slots:
     def leave(self, caller: Hashable | None) -> None:
         """Returns a slot and gives it to the next call."""
         self._taken -= 1
-        _one_less(self._of_caller, caller)
-        _one_less(self._of_principal, principal_of(caller))
-        if self._taken >= self._limits.at_once or not self.waiting.size:
-            return
-        entry = self.waiting.next(self._free_for, self._of_principal)
+        if self._of_caller[caller] > 1:
+            self._of_caller[caller] -= 1
+        else:
+            del self._of_caller[caller]
+        if self.waiting.size and self._taken < self._limits.at_once:
+            self._serve_next()
+
+    def _serve_next(self) -> None:
+        of_principal: Counter[Principal] = Counter()
+        for caller, taken in self._of_caller.items():
+            of_principal[principal_of(caller)] += taken
+        entry = self.waiting.next(self._free_for, of_principal)
         if entry is not None:
             self.waiting.remove(entry, served=True)
-            self._enter(entry.caller)
+            self.take(entry.caller)
             entry.future.set_result(None)
 
 
@@ -217,6 +221,10 @@ class LimitsPolicy:
     def __init__(self, servers: Mapping[str, Server], clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = {id: server.limits for id, server in servers.items()}
         self._places = {id: _Slots(id, limits) for id, limits in self._limits.items()}
+        self._rated = frozenset(
+            id for id, limits in self._limits.items() if limits.rate is not None or limits.rate_per_caller is not None
+        )
+        """The servers with a rate."""
         self._buckets: dict[tuple[str, Hashable], TokenBucket] = {}
         self._clock = clock
 
@@ -227,7 +235,8 @@ class LimitsPolicy:
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises Overloaded, with the seconds after which to try again."""
         server = call.route.upstream
-        self._check_rate(server, call)
+        if server in self._rated:
+            self._check_rate(server, call)
         places = self._places[server]
         if not places.take(call.caller):
             call.notes.append("limits: waited for a place")
@@ -239,8 +248,6 @@ class LimitsPolicy:
 
     def _check_rate(self, server: str, call: Call) -> None:
         limits = self._limits[server]
-        if limits.rate is None and limits.rate_per_caller is None:
-            return
         now = self._clock()
         for rate, key, whose in (
             (limits.rate_per_caller, (server, call.caller), "one caller"),
@@ -255,15 +262,3 @@ class LimitsPolicy:
             if (wait := bucket.wait(now)) > 0:
                 text = f"{server!r} takes {rate:g} calls a second of {whose}; try again in {wait:.1f} s."
                 raise Overloaded(text, server=server, retry_after=round(wait, 3), executed=False)
-
-
-def _one_more(counted: dict[Any, int], key: Hashable | None) -> None:
-    counted[key] = counted.get(key, 0) + 1
-
-
-def _one_less(counted: dict[Any, int], key: Hashable | None) -> None:
-    left = counted[key] - 1
-    if left:
-        counted[key] = left
-    else:
-        del counted[key]

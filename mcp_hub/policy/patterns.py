@@ -55,33 +55,30 @@ class ToolNames:
         return bool(self._pairs) and self._pairs.match(f"{route.upstream}/{route.name}")
 
 
-class ToolRulesTable:
-    """The ToolRules of each tool: of all patterns that match, in the order of the file, the last word wins."""
+class ToolRulesTable(dict[Route, ToolRules]):
+    """The ToolRules of each tool by its route: of all patterns that match, in the order of the file, the last wins.
+
+    Anything but a tool has none. Rules are worked out when they are first asked for.
+    """
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
+        super().__init__()
         self._rules = {
             id: [(Patterns((pattern,)), rules) for pattern, rules in server.tools.items()]
             for id, server in servers.items()
             if server.tools
         }
-        self._known: dict[tuple[str, str], ToolRules] = {}
 
-    def __call__(self, route: Route) -> ToolRules:
-        """The rules of the tool a route leads to; of anything but a tool there are none."""
-        if route.upstream not in self._rules or route.kind.name != "tools":
-            return NO_RULES
-        key = (route.upstream, route.name)
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= MAX_REMEMBERED:
-                self._known.clear()
-            found = self._known[key] = self._merged(*key)
+    def __missing__(self, route: Route) -> ToolRules:
+        if len(self) >= MAX_REMEMBERED:
+            self.clear()
+        self[route] = found = self._merged(route) if route.kind.name == "tools" else NO_RULES
         return found
 
-    def _merged(self, upstream: str, name: str) -> ToolRules:
+    def _merged(self, route: Route) -> ToolRules:
         merged = NO_RULES
-        for patterns, rules in self._rules[upstream]:
-            if patterns.match(name):
+        for patterns, rules in self._rules.get(route.upstream, ()):
+            if patterns.match(route.name):
                 said = {field: getattr(rules, field) for field in rules.model_fields_set}
                 said["preset"] = {**merged.preset, **rules.preset}
                 merged = merged.model_copy(update=said)

@@ -137,6 +137,8 @@ class PinReview:
     def __init__(self, config: Config, recorded: Mapping[str, PinRecord]) -> None:
         self._modes = {server.id: config.pins_of(server) for server in config.servers}
         self._recorded = recorded
+        self.notes: Mapping[Route, str] = {}
+        """Notes for the user about routes that differ and may be reached all the same (`warn`)."""
         self._found: dict[str, dict[Route, str]] = {}
         """What differs from the pins, by upstream."""
         self._listed: dict[str, frozenset[Route]] = {}
@@ -170,6 +172,9 @@ class PinReview:
             for one in found
             if one.kind is not None and not one.gone
         }
+        if self._modes[upstream] == "warn":
+            others = {route: note for route, note in self.notes.items() if route.upstream != upstream}
+            self.notes = {**others, **self._found[upstream]}
         for one in found:
             yield
             self._tell(upstream, one)
@@ -182,10 +187,6 @@ class PinReview:
             return "pins: its server does not list it"
         found = self._found[route.upstream].get(route)
         return f"{found}; `mcp-hub pin {printable(route.upstream, 100)}` accepts it" if found is not None else None
-
-    def note(self, route: Route) -> str | None:
-        """Returns a note for the user about a route that may be reached."""
-        return self._found.get(route.upstream, {}).get(route) if self._modes[route.upstream] == "warn" else None
 
     def of_instructions(self, upstream: str, text: str) -> str | None:
         """Returns how a server's instructions differ from the pinned ones, None if they do not."""

@@ -48,7 +48,7 @@ class Preset:
         return [self._shown(item) for item in items]
 
     def _shown(self, item: Item) -> Item:
-        preset = self._rules(item.route).preset
+        preset = self._rules[item.route].preset
         if item.route.kind is not TOOLS or not preset or not isinstance(item.wire, dict):
             return item
         schema = item.wire.get("inputSchema")
@@ -62,12 +62,12 @@ class Preset:
 
     def concerns(self, route: Route) -> bool:
         """Whether it is a tool with presets."""
-        return route.kind is TOOLS and (self._of_calls or bool(self._rules(route).preset))
+        return route.kind is TOOLS and (self._of_calls or bool(self._rules[route].preset))
 
     def hidden(self, call: Call) -> tuple[Path, ...]:
         """Returns the paths of preset arguments of a call."""
         of_call = tuple((name,) for name in call.preset or ())
-        written = self._rules(call.route).preset
+        written = self._rules[call.route].preset
         if not written:
             return of_call
         paths = self._paths.get(call.route)
@@ -94,7 +94,7 @@ class Preset:
         arguments = call.params.get("arguments")
         merged: Any = arguments if isinstance(arguments, dict) else {}
         declared = self._declared.get(call.route, frozenset())
-        values = (*self._rules(call.route).preset.values(), *(call.preset or {}).values())
+        values = (*self._rules[call.route].preset.values(), *(call.preset or {}).values())
         large, lost = weighs_more(merged), 0
         for path, value in zip(hidden, values, strict=True):
             given = (merged, path, value, declared)
@@ -132,7 +132,7 @@ class Presentation:
         return [self._shown(item) for item in items]
 
     def _shown(self, item: Item) -> Item:
-        rules = self._rules(item.route)
+        rules = self._rules[item.route]
         if item.route.kind is not TOOLS or not isinstance(item.wire, dict):
             return item
         words: Json = {key: text for key in ("title", "description") if (text := getattr(rules, key)) is not None}
@@ -150,7 +150,7 @@ class Presentation:
 
     def schema(self, route: Route, listed: Json) -> Json:
         """Returns the input schema that clients see for the one its server lists; the same object each time."""
-        rules = self._rules(route)
+        rules = self._rules[route]
         if rules.extend_schema is None and not rules.strip_titles:
             return listed
         known = self._changed.get(route)

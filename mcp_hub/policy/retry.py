@@ -31,9 +31,6 @@ class _RetryBudget(msgspec.Struct):
     share: float
     left: float = BUDGET_AT_REST
 
-    def earn(self) -> None:
-        self.left = min(BUDGET_AT_REST, self.left + self.share)
-
     def spend(self) -> bool:
         if self.left < 1:
             return False
@@ -73,7 +70,8 @@ class RetryPolicy:
         """Raises what the last attempt raised."""
         upstream = call.route.upstream
         rules, budget = self._rules[upstream], self._budgets[upstream]
-        budget.earn()
+        if budget.left < BUDGET_AT_REST:
+            budget.left = min(BUDGET_AT_REST, budget.left + budget.share)
         failed_starts = 0
         for attempt in range(1, rules.attempts + 1):
             try:
@@ -99,7 +97,7 @@ class RetryPolicy:
 
     def _may_repeat(self, call: Call, error: ServerUnavailable) -> bool:
         """Whether the call was not executed, or may safely be executed twice."""
-        rule = self._tools(call.route).retry
+        rule = self._tools[call.route].retry
         if rule is False:
             return False
         return not error.executed or rule is True or self._is_safe(call)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -65,6 +66,9 @@ class ScreenReview:
     that have not changed are not screened again.
     """
 
+    notes: Mapping[Route, str] = MappingProxyType({})
+    """Empty: findings are for the log and `check`."""
+
     def __init__(self, config: Config) -> None:
         self._servers: dict[str, Server] = {server.id: server for server in config.servers}
         self._settings = {server.id: config.screen_of(server) for server in config.servers}
@@ -120,10 +124,6 @@ class ScreenReview:
         if texts is None:
             return "screen: it may be one that is held back, in another spelling"
         return next((held[one] for one in texts if one in held), None)
-
-    def note(self, route: Route) -> str | None:
-        """Returns None: findings are for the log and `check`."""
-        return None
 
     def of_instructions(self, upstream: str, text: str) -> list[Flag]:
         """Returns the findings in a server's instructions."""
@@ -192,7 +192,7 @@ class ScreenReview:
                 yield upstream, route, tuple(self._wanted(settings, flags))
 
     def _complete(self, upstream: str, route: Route, known: _Screened, budget: Budget) -> Generator[None]:
-        rules = self._own_words(route)
+        rules = self._own_words[route]
         without = [key for key in ("title", "description") if getattr(rules, key) is not None]
         flags: list[Flag] = []
         for flag in flags_in_steps(route.kind, known.wire, without, self._settings[upstream].max_description, budget):

@@ -187,7 +187,7 @@ class _Bounded(NamedTuple):
 
 
 def content_of_error(error: Json) -> list[Json]:
-    """A JSON-RPC error as the content of an error result: its message, and its data as JSON."""
+    """Returns a JSON-RPC error as the content of an error result: its message, and its data as JSON."""
     content = [{"type": "text", "text": str(error.get("message", ""))}]
     if more := {key: one for key, one in error.items() if key not in ("code", "message")}:
         content.append({"type": "text", "text": encode(more).decode("utf-8", "replace")})
@@ -195,7 +195,7 @@ def content_of_error(error: Json) -> list[Json]:
 
 
 def text_in(content: Sequence[Json]) -> str:
-    """The texts of a result's content."""
+    """Returns the texts of a result's content, one below the other."""
     return "\n".join(block["text"] for block in content if isinstance(block.get("text"), str))
 
 
@@ -230,26 +230,26 @@ class ShapeResult:
         )
 
     def _steps(self, route: Route) -> tuple[PostProcessStep, ...]:
-        return (*self._servers[route.upstream].postprocess, *self._rules(route).postprocess)
+        return (*self._servers[route.upstream].postprocess, *self._rules[route].postprocess)
 
     def _limit(self, route: Route) -> int | None:
-        return self._rules(route).max_result_bytes or self._servers[route.upstream].max_result_bytes
+        return self._rules[route].max_result_bytes or self._servers[route.upstream].max_result_bytes
 
     def _changes(self, route: Route) -> bool:
-        program = self._rules(route).in_program is not None
+        program = self._rules[route].in_program is not None
         return program or any(step.step != "truncate" for step in self._steps(route))
 
     def concerns(self, route: Route) -> bool:
         """Whether it is a tool with steps or a size limit."""
         if route.kind is not TOOLS:
             return False
-        return bool(self._steps(route)) or self._limit(route) is not None or self._rules(route).in_program is not None
+        return bool(self._steps(route)) or self._limit(route) is not None or self._rules[route].in_program is not None
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises ToolFailed for a failed step, ResultTooLarge for a result that cannot be shortened."""
         if call.method != TOOLS.act_method:
             return await call_next(call)
-        program: InProgram | None = self._rules(call.route).in_program if call.preset is None else None
+        program: InProgram | None = self._rules[call.route].in_program if call.preset is None else None
         try:
             if program is not None:
                 program.check(call.params.get("arguments") or {})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, NoReturn
 
 from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.entry_rules import Validation
@@ -12,7 +12,6 @@ from mcp_hub.errors import InvalidParameters
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next
 from mcp_hub.policy.patterns import ToolRulesTable
-from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.schema.compiled_schemas import CompiledSchema, SchemaCache
 from mcp_hub.schema.schema_edits import Path
@@ -20,8 +19,9 @@ from mcp_hub.schema.validation_errors import explain_errors
 
 
 class Validate:
-    """Checks arguments against the tool's own schema, `schema(route)`; they are never altered.
+    """Checks arguments against the tool's own schema; they are never altered.
 
+    `listed(route)` is the tool as its server lists it, `presented(route, schema)` its input schema as clients see it.
     `hidden(call)` are the paths of arguments that are preset: errors name none of them.
 
     `lenient` passes what the server could read as valid, `strict` only what is. Local and built-in tools are strict
@@ -31,12 +31,14 @@ class Validate:
     def __init__(
         self,
         servers: Mapping[str, Server],
-        schema: Callable[[Route], Json | None],
+        listed: Callable[[Route], Json | None],
+        presented: Callable[[Route, Json], Json] = lambda route, schema: schema,
         hidden: Callable[[Call], Collection[Path]] = lambda call: (),
     ) -> None:
         self._modes: dict[str, Validation] = {id: _mode_of(server) for id, server in servers.items()}
         self._rules = ToolRulesTable(servers)
-        self._schema = schema
+        self._listed = listed
+        self._presented = presented
         self._schemas = SchemaCache()
         self._hidden = hidden
 
@@ -46,36 +48,48 @@ class Validate:
 
     def concerns(self, route: Route) -> bool:
         """Whether the tool's arguments are validated."""
-        return route.kind is TOOLS and self._mode(route) != "off"
+        mode = self._rules[route].validate_arguments or self._modes[route.upstream]
+        return route.kind is TOOLS and mode != "off"
 
-    async def __call__(self, call: Call, call_next: Next) -> Json:
+    def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
         """Raises InvalidParameters; the server is not asked."""
-        if call.method == TOOLS.act_method:
-            await self._check(call)
+        tool = self._listed(call.route) if call.method == TOOLS.act_method else None
+        schema = tool.get("inputSchema") if tool is not None else None
+        if not isinstance(schema, dict):
+            return call_next(call)
+        rules = self._rules[call.route]
+        mode = rules.validate_arguments or self._modes[call.route.upstream]
+        if rules.extend_schema is not None or rules.strip_titles:
+            schema = self._presented(call.route, schema)
+        compiled = self._schemas.find(call.route, schema, mode)
+        try:
+            passes = compiled is not None and compiled.accepts_quickly(call.params.get("arguments", {}))
+        except (ValueError, RecursionError):
+            passes = False  # `_check` finds out why
+        return call_next(call) if passes else self._check(call, call_next, schema, mode)
+
+    async def _check(self, call: Call, call_next: Next, schema: Json, mode: Validation) -> Json:
+        """Checks what takes long: a schema that is not compiled yet, and arguments that are large or wrong."""
+        if problems := await self._problems(call, schema, mode):
+            self._refuse(call, mode, problems)
         return await call_next(call)
 
-    def _mode(self, route: Route) -> Validation:
-        return self._rules(route).validate_arguments or self._modes[route.upstream]
-
-    async def _check(self, call: Call) -> None:
-        mode = self._mode(call.route)
-        schema = self._schema(call.route) if mode != "off" else None
-        if schema is None:
-            return
+    async def _problems(self, call: Call, schema: Json, mode: Validation) -> Sequence[str]:
         compiled = await self._schemas.compiled(call.route, schema, mode)
         if compiled is None:
             call.notes.append("validate: the schema cannot be used, nothing is checked")
-            return
+            return ()
         arguments = call.params.get("arguments", {})
         try:
-            if not weighs_more(arguments) and compiled.accepts_quickly(arguments):
-                return
-            problems = await in_thread(_problems, compiled, arguments, self._hidden(call))
+            if compiled.accepts_quickly(arguments):
+                return ()
+            # None are found where a regular expression gave up, which is not the caller's fault.
+            return await in_thread(_problems, compiled, arguments, self._hidden(call))
         except (ValueError, RecursionError):  # too large, too deep, or texts that are not Unicode
             call.notes.append("validate: the arguments cannot be checked")
-            return
-        if not problems:
-            return  # a regular expression gave up, which is not the caller's fault
+            return ()
+
+    def _refuse(self, call: Call, mode: Validation, problems: Sequence[str]) -> NoReturn:
         call.refused_by = f"validate: {mode}"
         text = f"The arguments do not fit {call.exposed!r}: {'; '.join(problems)}."
         raise InvalidParameters(text, server=call.route.upstream, executed=False)

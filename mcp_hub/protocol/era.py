@@ -245,10 +245,13 @@ def ambiguous_member(params: Mapping[str, Any]) -> ProtocolError | None:
     Some servers read the names of members without their case and take the last of two. The hub would check `a` in
     `{"name": "a", "Name": "b"}`, and such a server would carry out `b`.
     """
+    ref, meta = params.get("ref"), params.get("_meta")
+    if ref is None and params.keys() <= _SPELLED and (type(meta) is not dict or meta.keys() <= _SPELLED):
+        return None
     return (
         _other_spelling(params, _READ_PARAMS, "params")
-        or _other_spelling(params.get("ref"), _READ_REFERENCE, "params.ref")
-        or _other_spelling(params.get("_meta"), _READ_META, "params._meta")
+        or _other_spelling(ref, _READ_REFERENCE, "params.ref")
+        or _other_spelling(meta, _READ_META, "params._meta")
     )
 
 

@@ -54,7 +54,12 @@ class Spent:
 
 def decode(data: bytes | bytearray | memoryview) -> Any:
     """Decodes a JSON text. Raises FrameError."""
-    return _decode(data) if len(data) <= _HEAP_LARGE else _large(_decode, data)
+    if len(data) > _HEAP_LARGE:
+        return _large(_decode, data)
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode(data)
 
 
 def _large(read: Any, data: bytes | bytearray | memoryview) -> Any:
@@ -92,7 +97,12 @@ def decode_exactly(data: bytes | bytearray | memoryview) -> Any:
     Raises:
         FrameError: the text is not JSON, or has such a number.
     """
-    return _decode_exactly(data) if len(data) <= _HEAP_LARGE else _large(_decode_exactly, data)
+    if len(data) > _HEAP_LARGE:
+        return _large(_decode_exactly, data)
+    try:
+        return _exact_decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FrameError):
+        return _decode_exactly(data)
 
 
 def _decode_exactly(data: bytes | bytearray | memoryview) -> Any:

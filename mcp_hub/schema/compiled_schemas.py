@@ -30,6 +30,8 @@ MAX_WORK: Final = 1_000_000
 """Steps of checking one value, as `SchemaCost` counts them: at most about a tenth of a second."""
 QUICK_WORK: Final = 50_000
 """Steps of a quick check: some milliseconds."""
+LITTLE_WORK: Final = 2_000
+"""Steps below which a value need not be weighed."""
 QUICK_SIZE: Final = 8 * 1024
 """Weight up to which a schema is compiled without a thread: some milliseconds."""
 MAX_EXPLAINED: Final = 5_000
@@ -63,7 +65,10 @@ class CompiledSchema:
 
     def accepts_quickly(self, value: Any) -> bool:
         """Returns whether a value is valid and quick to check. Raises ValueError if the value is not JSON."""
-        return self._cost.work(value, QUICK_WORK) <= QUICK_WORK and bool(self._validator.is_valid(value))
+        work = self._cost.work(value, QUICK_WORK)
+        if work > QUICK_WORK or (work > LITTLE_WORK and weighs_more(value)):
+            return False
+        return bool(self._validator.is_valid(value))
 
     def errors(self, value: Any) -> list[Any]:
         """Returns all errors by the schema that decides. Ask `explainable` before, as this may take long."""
@@ -101,6 +106,14 @@ class SchemaCache:
     def __init__(self) -> None:
         self._known: OrderedDict[Route, tuple[Json, Validation, CompiledSchema | None, int]] = OrderedDict()
         self._size = 0
+
+    def find(self, route: Route, schema: Json, mode: Validation) -> CompiledSchema | None:
+        """Returns a schema that is compiled already; None if it is not, or cannot be used."""
+        known = self._known.get(route)
+        if known is None or known[0] is not schema or known[1] != mode:
+            return None
+        self._known.move_to_end(route)
+        return known[2]
 
     async def compiled(self, route: Route, schema: Json, mode: Validation) -> CompiledSchema | None:
         """Returns a tool's schema, compiled at the first call; None if it cannot be used."""
@@ -228,8 +241,16 @@ class SchemaCost:
             cost = max(self._levels[depth], 1)
             if total + len(level) * cost > most:
                 return UNBOUNDED
-            weight, level = _weighed(level, characters)
-            total += weight * cost
+            weight, below = len(level), []
+            for one in level:
+                kind = type(one)
+                if kind is str:
+                    weight += len(one) // characters
+                elif kind is dict:
+                    below.extend(one.values())
+                elif kind is list:
+                    below.extend(one)
+            total, level = total + weight * cost, below
             if not level or total > most:
                 return total
         return UNBOUNDED
@@ -348,18 +369,3 @@ def _expression_cost(pattern: str) -> int:
     if pattern in OWN_EXPRESSIONS:
         return 1
     return _BACKTRACKING if _GOES_BACK.search(pattern) else 1 + len(pattern) // 16
-
-
-def _weighed(level: list[Any], characters: int) -> tuple[int, list[Any]]:
-    """The weight of the values of one level, and the values of the level below."""
-    weight = len(level)
-    below: list[Any] = []
-    for one in level:
-        kind = type(one)
-        if kind is str:
-            weight += len(one) // characters
-        elif kind is dict:
-            below.extend(one.values())
-        elif kind is list:
-            below.extend(one)
-    return weight, below

@@ -50,4 +50,7 @@ def principal_of(caller: Hashable | None) -> Principal:
 
 def profile_of(caller: Hashable | None) -> str | None:
     """Returns the profile of a caller, None for all that is served. Raises AttributeError as `principal_of` does."""
-    return principal_of(caller).profile
+    if caller is None:
+        return None
+    who = caller if isinstance(caller, str) else caller.principal  # type: ignore[attr-defined]
+    return who.profile if isinstance(who, Principal) else None

@@ -28,8 +28,9 @@ class LineReader(msgspec.Struct):
     """Splits bytes into lines, in linear time. `limit`: bytes of a line, without its `\\n`."""
 
     limit: int
+    partial: int = 0
+    """Bytes of the incomplete line."""
     _parts: list[bytes] = msgspec.field(default_factory=list)
-    _size: int = 0
     _head: bytes | None = None
     _tail: bytes = b""
 
@@ -45,32 +46,27 @@ class LineReader(msgspec.Struct):
             self._take(data[start:] if start else data)
         return lines
 
-    @property
-    def partial(self) -> int:
-        """Bytes of the incomplete line."""
-        return self._size
-
     def rest(self) -> bytes | Oversized | None:
         """Returns what follows the last line end when the input has ended; None if nothing does."""
-        return self._finish() if self._size else None
+        return self._finish() if self.partial else None
 
     def _take(self, piece: bytes) -> None:
-        self._size += len(piece)
+        self.partial += len(piece)
         if self._head is not None:
             self._head = (self._head + piece[:_KEPT])[:_KEPT]
             self._tail = (self._tail + piece)[-_KEPT:]
             return
         self._parts.append(piece)
-        if self._size > self.limit:
+        if self.partial > self.limit:
             whole = b"".join(self._parts)
             self._head, self._tail, self._parts = whole[:_KEPT], whole[-_KEPT:], []
 
     def _finish(self) -> bytes | Oversized:
         if self._head is not None:
-            line: bytes | Oversized = Oversized(self._size, self._head, self._tail)
+            line: bytes | Oversized = Oversized(self.partial, self._head, self._tail)
         else:
             line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts, self._size, self._head, self._tail = [], 0, None, b""
+        self._parts, self.partial, self._head, self._tail = [], 0, None, b""
         return line
 
 
@@ -98,6 +94,10 @@ class FairLineReader:
 
     def feed(self, chunk: bytes) -> None:
         """Takes a chunk that was read."""
+        end = len(chunk) - 1
+        if self._next is None and not self._reader.partial and chunk.find(b"\n") == end and end <= self._reader.limit:
+            self._take(chunk[:end])  # one whole line, as most chunks are
+            return
         parts = pieces(chunk)
         if len(parts) == 1 and self._next is None:
             self._lines(chunk)
@@ -166,7 +166,8 @@ class WriteBatcher:
 
     def _end(self) -> None:
         self.gathers = False
-        self.flush()
+        if self._pieces:
+            self.flush()
 
     def flush(self) -> None:
         """Writes the batch."""

@@ -143,7 +143,14 @@ class Peer:
         self.heard += 1
         method = message.get("method")
         if method is None:
-            self._answered(message)
+            request_id = message.get("id")
+            pending = self._pending.get(request_id) if isinstance(request_id, int | str) else None
+            if pending is None or pending.future.done():
+                self.stray += 1
+            elif message.get("error") is not None:
+                pending.future.set_exception(UpstreamAnswered(message["error"]))
+            else:
+                pending.future.set_result(message.get("result"))
         elif not isinstance(method, str):
             self.stray += 1
         elif "id" in message:
@@ -156,17 +163,6 @@ class Peer:
             return None
         pending = self._pending.get(stream)
         return pending.cause if pending is not None else NO_CAUSE
-
-    def _answered(self, message: Message) -> None:
-        request_id = message.get("id")
-        pending = self._pending.get(request_id) if isinstance(request_id, int | str) else None
-        if pending is None or pending.future.done():
-            self.stray += 1
-            return
-        if "error" in message and message["error"] is not None:
-            pending.future.set_exception(UpstreamAnswered(message["error"]))
-        else:
-            pending.future.set_result(message.get("result"))
 
     def _take_request(self, request_id: Any, method: str, params: dict[str, Any], cause: object) -> None:
         task = self._in_background(self._answer(request_id, method, params, cause))

@@ -124,7 +124,8 @@ class _PipeOutput(asyncio.BaseProtocol):
         self._transport: Any = None
         self._writable = asyncio.Event()
         self._writable.set()
-        self._gathered = WriteBatcher(self._put)
+        self._batcher = WriteBatcher(self._put)
+        self.write = self._batcher.put
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -140,9 +141,6 @@ class _PipeOutput(asyncio.BaseProtocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    def write(self, data: bytes) -> None:
-        self._gathered.put(data)
-
     def _put(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
@@ -150,10 +148,10 @@ class _PipeOutput(asyncio.BaseProtocol):
     @property
     def buffered(self) -> int:
         unwritten = int(self._transport.get_write_buffer_size()) if self._transport is not None else 0
-        return unwritten + self._gathered.size
+        return unwritten + self._batcher.size
 
     async def flush(self) -> None:
-        self._gathered.flush()
+        self._batcher.flush()
         await self._writable.wait()
 
 

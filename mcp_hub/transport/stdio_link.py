@@ -73,6 +73,7 @@ class StdioLink(Link):
         self._clean = clean
         self._process: _Process | None = None
         self._transport: asyncio.SubprocessTransport | None = None
+        self._pid = 0
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -97,26 +98,27 @@ class StdioLink(Link):
         except OSError as error:
             where = f" in {self._cwd}" if self._cwd is not None else ""
             raise LinkError(f"cannot start {self._argv[0]!r}{where}: {error.strerror}", executed=False) from None
-        self._transport, self._process = transport, process
-        self._children.added(transport.get_pid(), cast("asyncio.ReadTransport | None", transport.get_pipe_transport(1)))
+        process.stdin_pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
+        self._transport, self._process, self._pid = transport, process, transport.get_pid()
+        self._children.added(self._pid, cast("asyncio.ReadTransport | None", transport.get_pipe_transport(1)))
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Writes one line; waits while the pipe is full, at most for the write deadline. Raises LinkError."""
-        if self._process is None or self._transport is None:
+        process = self._process
+        if process is None or process.stdin_pipe is None:
             raise LinkLost("the process is not running", executed=False)
-        stdin = cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0))
-        gone = stdin is None or stdin.is_closing() or self._process.gone
+        gone = process.stdin_pipe.is_closing() or process.gone
         # Checked once in a round of the event loop: the writes of one round are batched.
-        if gone or (not self._process.stdin.gathers and _has_exited(self._transport.get_pid())):
-            await self._process.last_words_heard()
-            raise LinkLost(self._process.why(), executed=False)
+        if gone or (not process.stdin.gathers and _has_exited(self._pid)):
+            await process.last_words_heard()
+            raise LinkLost(process.why(), executed=False)
         try:
             line = encode(message)
         except FrameError as error:
             raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
-        if not self._process.writable.is_set():
-            await self._wait_until_writable(self._process)
-        self._process.stdin.put(line + b"\n")
+        if not process.writable.is_set():
+            await self._wait_until_writable(process)
+        process.stdin.put(line + b"\n")
 
     async def _wait_until_writable(self, process: _Process) -> None:
         try:
@@ -190,6 +192,8 @@ class _Process(asyncio.SubprocessProtocol):
         self.exited = asyncio.Event()
         self.gone = False
         self.stdin = WriteBatcher(self._write)
+        self.stdin_pipe: asyncio.WriteTransport | None = None
+        """The hub's end of the child's stdin; None before it is connected."""
         self._over = asyncio.Event()
         self._ended: set[int] = set()
         """Descriptors of pipes that are closed."""
@@ -212,11 +216,8 @@ class _Process(asyncio.SubprocessProtocol):
         self._transport = cast("asyncio.SubprocessTransport", transport)
 
     def _write(self, data: bytes) -> None:
-        stdin = (
-            cast("asyncio.WriteTransport | None", self._transport.get_pipe_transport(0)) if self._transport else None
-        )
-        if stdin is not None and not stdin.is_closing():
-            stdin.write(data)
+        if self.stdin_pipe is not None and not self.stdin_pipe.is_closing():
+            self.stdin_pipe.write(data)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self._lines[fd].feed(data)

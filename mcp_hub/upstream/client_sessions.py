@@ -288,7 +288,7 @@ class CallerLists:
 
     def tool(self, name: str) -> dict[str, Any] | None:
         """Returns a tool by its original name if any caller is offered it."""
-        return next((tool for lists in self._lists.values() if (tool := lists.tool(name)) is not None), None)
+        return next((tool for lists in self._lists.values() if (tool := lists.tools.get(name)) is not None), None)
 
     def items(self, kind: Kind) -> list[Any]:
         """Returns all items of a kind that any caller is offered."""

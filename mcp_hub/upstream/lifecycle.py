@@ -206,27 +206,32 @@ class Visibility:
 
 
 class ReferenceCount:
-    """Counts the calls that need something. Each call enters it; nested and concurrent entries add up."""
+    """Counts the calls that need something. Each adds 1 to `count` and takes it off again when it ends.
+
+    Whoever takes the last one off calls `notify` if `awaited`. It is not a context manager, as every call counts twice.
+    """
 
     def __init__(self) -> None:
         self.count = 0
+        self.awaited = 0
+        """Number of tasks that wait for the end of all calls."""
         self._idle = asyncio.Event()
+
+    def notify(self) -> None:
+        """Wakes those that wait."""
         self._idle.set()
-
-    def __enter__(self) -> None:
-        self.count += 1
-        self._idle.clear()
-
-    def __exit__(self, *_: object) -> None:
-        self.count -= 1
-        if not self.count:
-            self._idle.set()
 
     async def ended(self, seconds: float) -> bool:
         """Waits at most so many seconds for all calls to end; returns whether they have."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._idle.wait()
+        self.awaited += 1
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while self.count:
+                        self._idle.clear()
+                        await self._idle.wait()
+        finally:
+            self.awaited -= 1
         return not self.count
 
 

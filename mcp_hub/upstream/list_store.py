@@ -108,7 +108,8 @@ class RawLists:
         """How many items of a list are left out, by reason."""
         self.duplicates: tuple[dict[str, str], ...] = ()
         """Names of local tools that were found twice: `{"name", "kept", "dropped"}` with the files of both."""
-        self._tools: dict[str, dict[str, Any]] = {}
+        self.tools: dict[str, dict[str, Any]] = {}
+        """The tools as the server listed them, by their original names."""
 
     @property
     def incomplete(self) -> list[str]:
@@ -125,19 +126,15 @@ class RawLists:
         self.items.update(items)
         if TOOLS in items:
             # Of two of one name the first counts, as in the catalog.
-            self._tools = {
+            self.tools = {
                 tool["name"]: tool
                 for tool in reversed(items[TOOLS])
                 if isinstance(tool, dict) and isinstance(tool.get("name"), str)
             }
 
-    def tool(self, name: str) -> dict[str, Any] | None:
-        """Returns a tool as the server listed it, by its original name."""
-        return self._tools.get(name)
-
     def schema(self, tool: Any) -> dict[str, Any] | None:
         """Returns the inputSchema of a tool, by its original name."""
-        listed = self._tools.get(tool) if isinstance(tool, str) else None
+        listed = self.tools.get(tool) if isinstance(tool, str) else None
         schema = listed.get("inputSchema") if listed is not None else None
         return schema if isinstance(schema, dict) else None
 

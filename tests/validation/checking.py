@@ -38,7 +38,8 @@ class Tool:
     def __init__(self, schema: Any, mode: str = "lenient", **settings: Any) -> None:
         more = {"transport": "stdio", "command": "x", "namespace": "s", "validate_arguments": mode}
         server = Server.model_validate({"id": "s", **more, **settings})
-        self.validate = Validate({"s": server}, lambda route: schema, Preset({"s": server}).hidden)
+        hidden = Preset({"s": server}).hidden
+        self.validate = Validate({"s": server}, lambda route: {"inputSchema": schema}, hidden=hidden)
 
     async def call(self, arguments: Any) -> Outcome:
         asked: list[Any] = []

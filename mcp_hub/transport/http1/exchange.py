@@ -57,6 +57,8 @@ class ExchangeConnection(Protocol):
     """Whether the write buffer is full, so that nothing should be added."""
     share: UnreadAccount | None
     """The account of the caller that the current reply is for."""
+    stranger: bool
+    """Whether no request of the connection has been let in yet."""
 
     def write(self, data: bytes) -> None:
         """Sends bytes; does nothing if the client is gone."""
@@ -80,7 +82,8 @@ class ExchangeConnection(Protocol):
 class HttpRequest:
     """The request of one exchange.
 
-    `length`: bytes of the body, where the head says so. `expects`: the client waits for `100 Continue`.
+    `length`: bytes of the body, where the head says so. `expects`: the client waits for `100 Continue`. `body`: the
+    whole body, if it came with the head.
     """
 
     __slots__ = (
@@ -89,13 +92,19 @@ class HttpRequest:
     )
 
     def __init__(
-        self, wire: ExchangeConnection, head: RequestHead, length: int | None = None, *, expects: bool = False
+        self,
+        wire: ExchangeConnection,
+        head: RequestHead,
+        length: int | None = None,
+        *,
+        expects: bool = False,
+        body: bytes | None = None,
     ) -> None:
         self.head = head
         self.method = head.method
         self.path = head.path
         self.length = length
-        self.complete = False
+        self.complete = body is not None
         """Whether the whole body has been received."""
         self.dropped = False
         """Whether the rest of the body is discarded."""
@@ -106,8 +115,8 @@ class HttpRequest:
         """`RequestHead.accepts`: whether the client accepts a media type (`type/subtype`)."""
         self._wire = wire
         self._expects = expects
-        self._body: bytes | bytearray = b""
-        self._size = self._limit = 0
+        self._body: bytes | bytearray = body or b""
+        self._size, self._limit = len(self._body), 0
         self._waiter: asyncio.Future[None] | None = None
         self._gone: Callable[[], object] | None = None
 
@@ -133,7 +142,15 @@ class HttpRequest:
 
     def let_in(self) -> None:
         """Takes note that the sender is authenticated, or need not be."""
-        self._wire.let_in()
+        if self._wire.stranger:
+            self._wire.let_in()
+
+    def whole(self, limit: int) -> bytes | None:
+        """Returns the body if all of it has been received and is at most `limit` bytes, else None: ask `body`."""
+        if not self.complete or self._size > limit or self._expects:
+            return None
+        body, self._body = self._body, b""
+        return bytes(body)
 
     async def body(self, limit: int) -> bytes:
         """Returns the whole body, of at most `limit` bytes. Raises BodyTooLarge, BodyTooSlow and ClientGone."""
@@ -280,7 +297,10 @@ class HttpReply:
             head += b"%b%d\r\n" % (known, len(body))
         elif status != 204:
             head += b"content-length: 0\r\n"
-        head = self._finished(head, headers)
+        if headers or self.extra or not self._keep:
+            head = self._finished(head, headers)
+        else:
+            head += b"\r\n"
         self.started = True
         if not self.lost:
             if len(body) <= MAX_JOINED or self._bodiless:

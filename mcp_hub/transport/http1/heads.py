@@ -8,7 +8,7 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from time import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from mcp_hub.transport.http1.client_response import ACCEPTED
@@ -61,8 +61,8 @@ class RequestHead:
     """The head of a request without Content-Length. Equal requests of a connection may share one object."""
 
     __slots__ = (
-        *("_accepted", "_by_name", "_text", "_values", "authority", "in_chunks", "lines", "method", "passed", "path"),
-        *("peer", "query", "size", "target"),
+        *("_accepted", "_by_name", "_text", "_values", "authority", "facts", "in_chunks", "lines", "method", "passed"),
+        *("path", "peer", "query", "route", "size", "target"),
     )
 
     def __init__(self, method: str, target: bytes, lines: HeaderLines) -> None:
@@ -80,6 +80,10 @@ class RequestHead:
         """The sender's address: the peer's, or what a trusted proxy names. Set by the handler."""
         self.passed: object = None
         """The gate that has accepted this head, so that equal heads are not checked again. Set by the handler."""
+        self.route: Any = None
+        """What serves requests with this head, once the gate has accepted it. Set by the handler."""
+        self.facts: object = None
+        """What `route` has read in the head, so that equal heads are not read again. Set by it."""
         self._by_name: dict[bytes, list[bytes]] | None = None
         self._values: dict[bytes, list[str]] = {}
         self._text: list[tuple[str, str]] | None = None

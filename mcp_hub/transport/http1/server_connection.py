@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import httptools
 
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
-from mcp_hub.transport.http1.heads import MAX_HEAD, RETRY, BadHead, HeaderLines, RequestHeadCache, last_answer
+from mcp_hub.transport.http1.heads import (
+    MAX_HEAD,
+    MAX_KNOWN,
+    RETRY,
+    BadHead,
+    HeaderLines,
+    RequestHead,
+    RequestHeadCache,
+    last_answer,
+)
 from mcp_hub.transport.http1.listener import ConnectionSlot, peer_of
 from mcp_hub.transport.http1.send_buffer import HalfCloseProbe, LazyTimer, SendBuffer
 
@@ -32,6 +42,8 @@ KEEP_CONNECTION: Final = 75.0
 PIECE: Final = 16 * 1024
 """Bytes that are parsed at once; this bounds the pipelined requests that wait, parsed, for their turn."""
 
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,9})\r\n", re.IGNORECASE)
+
 NOTHING, HEAD, BODY = range(3)
 """Which part of a request is being read."""
 
@@ -43,8 +55,8 @@ class ServerConnection(SendBuffer):
 
     __slots__ = (
         *("_answering", "_begun", "_deadline", "_error_reply", "_half_closed", "_head_size", "_heads", "_keeps"),
-        *("_last", "_lines", "_listener", "_parser", "_reading", "_reply", "_request", "_rest", "_slot", "_spill"),
-        *("_stopped", "_target", "_unused", "_waiting", "peer", "port"),
+        *("_known", "_last", "_lines", "_listener", "_parser", "_reading", "_reply", "_request", "_rest", "_slot"),
+        *("_spill", "_stopped", "_target", "_unused", "_waiting", "peer", "port", "stranger"),
     )
 
     def __init__(self, listener: Listener, slot: ConnectionSlot | None = None) -> None:
@@ -61,6 +73,8 @@ class ServerConnection(SendBuffer):
         self._target = b""
         self._lines: HeaderLines = []
         self._heads = RequestHeadCache()
+        self._known: tuple[bytes, bytes, RequestHead] | None = None
+        """The last head that came with its whole body: its bytes before and behind the digits of Content-Length."""
         self._keeps = True
         """Whether another request may follow the one being read."""
         self._unused = 0
@@ -82,6 +96,8 @@ class ServerConnection(SendBuffer):
         self._slot = slot
         self.peer = "" if slot is None else slot.peer
         self.port: int | None = None
+        self.stranger = True
+        """Whether no request of the connection has been let in yet."""
         self._half_closed: HalfCloseProbe | None = None
         """Set when the client has ended its half of the connection and may wait for replies."""
 
@@ -109,6 +125,7 @@ class ServerConnection(SendBuffer):
         slot = self._slot
         if slot is not None and slot.stranger:
             self._listener.slots.let_in(slot)
+            self.stranger = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tells the handler, and drops the requests that wait."""
@@ -151,10 +168,45 @@ class ServerConnection(SendBuffer):
         elif self._rest or len(data) > PIECE:
             self._rest = memoryview(bytes(self._rest) + data)
             self._feed_rest()
-        else:
+        elif self._reading != NOTHING or self._reply is not None:
             self._feed(data)
             if self._waiting or self._reading == BODY:
                 self.regulate()
+        elif self._known is None or not self._take_known(data, *self._known):
+            self._feed(data)
+            if self._waiting or self._reading == BODY:
+                self.regulate()
+            else:
+                self._learn(data)
+
+    def _take_known(self, data: bytes, before: bytes, behind: bytes, head: RequestHead) -> bool:
+        """Begins a request without the parser if its head has the bytes of `head`, which the parser has read.
+
+        Only the digits of Content-Length may differ, and the whole body must be there. Returns whether it has begun.
+        """
+        end = data.find(b"\r\n\r\n") + 4
+        length = _LENGTH.search(data, 0, end)
+        if length is None or not data.startswith(before) or data[length.end(1) : end] != behind:
+            return False
+        if length.start(1) != len(before) or len(data) - end != int(length[1]):
+            return False
+        self._begun = False
+        self._deadline.clear()
+        self._request = self._answering = request = HttpRequest(self, head, len(data) - end, body=data[end:])
+        self._reply = reply = HttpReply(self)
+        self._listener.answer(request, reply)
+        return True
+
+    def _learn(self, data: bytes) -> None:
+        """Keeps the head of the request that the parser has just found in `data`, if it is all there is in it."""
+        request, end = self._request, data.find(b"\r\n\r\n") + 4
+        if request is None or request is not self._answering or not request.complete or self._last:
+            return
+        length, head = _LENGTH.search(data, 0, end), request.head
+        if length is None or head.method != "POST" or head.in_chunks or head.size > MAX_KNOWN:
+            return
+        if request.length == int(length[1]) == len(data) - end and not head.raw(b"expect"):
+            self._known = (data[: length.start(1)], data[length.end(1) : end], head)
 
     def _feed_rest(self) -> None:
         while self._rest and not (self._waiting or self._last or self._full):
