@@ -199,8 +199,9 @@ def _policies(hub: Engine, call: Call, decided: str | None, end: str | None) -> 
     found: list[dict[str, Any]] = []
     reached = True
     notes = list(call.notes)
-    watching = (hub.rules.trace, hub.rules.spans)
-    for name in (_policy_name(policy) for policy in hub.rules.chain.policies if policy not in watching):
+    rules = hub.rules
+    watching, chain = (rules.trace, rules.spans), rules.chain
+    for name in (_policy_name(policy) for policy in chain.policies if policy not in watching):
         own = [note for note in notes if note.startswith(f"{name}:")]
         notes = [note for note in notes if note not in own]
         did = [note.partition(":")[2].strip() for note in own]

@@ -49,27 +49,27 @@ FindingRow = dict[str, str]
 
 def trust_findings(hub: Engine) -> list[FindingRow]:
     """Returns all differences from the pins, and all findings of the screen."""
-    found = []
+    found, pins = [], hub.rules.pins
     for id, upstream in hub.upstreams.items():
-        found += [_finding(id, *problem) for problem in hub.rules.pins.problems(id)]
+        found += [_finding(id, *problem) for problem in pins.problems(id)]
         said = upstream.agreement.instructions if upstream.agreement is not None else None
-        if said and (problem := hub.rules.pins.of_instructions(id, said)) is not None:
+        if said and (problem := pins.of_instructions(id, said)) is not None:
             found.append(_finding(id, "its", "instructions", problem))
     return found + screen_findings(hub)
 
 
 def screen_findings(hub: Engine) -> list[FindingRow]:
     """Returns the findings of the screen in all that is listed now."""
-    _ = hub.catalog
-    while hub.rules.screen.step():
+    _, screen = hub.catalog, hub.rules.screen
+    while screen.step():
         pass
     found = []
     for id, upstream in hub.upstreams.items():
         said = upstream.agreement.instructions if upstream.agreement is not None else None
-        for flag in hub.rules.screen.of_instructions(id, said) if said else ():
+        for flag in screen.of_instructions(id, said) if said else ():
             found.append(_finding(id, "its", "instructions", f"screen: {what_is(flag)}"))
-    for id, route, flag in hub.rules.screen.flags():
-        held = "; it is kept back" if hub.rules.screen.why(route) is not None else ""
+    for id, route, flag in screen.flags():
+        held = "; it is kept back" if screen.why(route) is not None else ""
         found.append(_finding(id, route.kind.unknown, route.name, f"screen: {what_is(flag)}{held}"))
     return found
 

@@ -113,7 +113,7 @@ def _card(hub: Engine, catalog: Catalog, name: str) -> dict[str, Any] | None:
 
 def _is_in(hub: Engine, name: str, groups: list[str]) -> bool:
     route = hub.catalog.resolve(TOOLS, name)
-    of = hub.groups.now.members.groups(route) if route is not None else ()
+    of = hub.groups.of(route) if route is not None else ()
     return not set(groups).isdisjoint(of or (BASIC,))
 
 

@@ -87,7 +87,7 @@ class App:
         if self._resource is not None:
             self._open |= {WELL_KNOWN: self._metadata, WELL_KNOWN + MCP: self._metadata}
         self._draining = False
-        self.refusals = RefusalLog(lambda facts: dispatcher.hub.rules.trace.refused_stranger(facts))
+        self.refusals = RefusalLog(dispatcher.hub.record_stranger)
 
     def trusts(self, peer: str) -> bool:
         """Whether `peer` is a trusted proxy."""
@@ -204,7 +204,7 @@ class App:
         self._quotas.take(listen)
         gone = before - self._gate.principals
         if gone:
-            self.streamable.handshake.sessions.close_of(gone)
+            self.streamable.close_of(gone)
             if self.sse is not None:
                 self.sse.close_of(gone)
 
@@ -216,11 +216,10 @@ class App:
         self._dispatcher.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                await self.streamable.responder.drained()
+                await self.streamable.drained()
                 if self.sse is not None:
                     await self.sse.drained()
-        self.streamable.responder.abort()
-        self.streamable.handshake.sessions.close_all()
+        self.streamable.close_all()
         if self.sse is not None:
             self.sse.close_all()
 

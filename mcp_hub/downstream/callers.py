@@ -79,6 +79,10 @@ class Caller:
             task.add_done_callback(lambda _: self.given_up.discard(request_id))
             task.cancel()
 
+    def answered(self, message: Message) -> None:
+        """Takes the client's answer to a question."""
+        self.questions.answered(message)
+
     def cancel_all(self) -> None:
         """Cancels all requests and questions; the client is gone."""
         self.questions.close()

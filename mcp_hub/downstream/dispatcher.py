@@ -123,7 +123,7 @@ class Dispatcher:
 
     def _record_refusal(self, exchange: Exchange, error: Overloaded) -> None:
         name = str(exchange.params.get("name") or exchange.params.get("uri") or "")
-        self.hub.rules.trace.turned_away(exchange.method, name, exchange.era, exchange.key, error, exchange.envelope)
+        self.hub.record_refusal(exchange.method, name, exchange.era, exchange.key, error, exchange.envelope)
 
     def _exchange(
         self, caller: Caller, request_id: RequestId, method: Any, params: Any, era: Era, send: Send
@@ -229,7 +229,7 @@ class Duplex:
         if "result" not in message and "error" not in message:
             self.refuse(INVALID_REQUEST, "A message has a method, a result or an error.")
         else:
-            self.caller.questions.answered(message)
+            self.caller.answered(message)
 
     async def _answer(self, message: Message, size: int) -> None:
         if (refusal := self._share.begin(message, size)) is not None:
@@ -247,7 +247,7 @@ class Duplex:
             if isinstance(message, dict) and "method" in message and "id" not in message:
                 self._dispatcher.notification(self.caller, message)
             elif isinstance(message, dict) and "method" not in message:
-                self.caller.questions.answered(message)
+                self.caller.answered(message)
         broken = [self._dispatcher.broken(self.caller) for m in messages if not isinstance(m, dict)]
         if (refusal := self._share.begin(requests, size)) is not None:
             self._write([*declined(requests, refusal), *broken])
@@ -270,6 +270,10 @@ class Duplex:
         """Returns when no request is running; not bounded in time."""
         while self._running:
             await asyncio.wait(self._running)
+
+    def cancel_all(self) -> None:
+        """Cancels all requests and questions of the client."""
+        self.caller.cancel_all()
 
     def close(self) -> None:
         """Cancels what still runs; the client is gone."""

@@ -66,7 +66,7 @@ class HandshakeEndpoint:
             if shape == "notification":
                 self._dispatcher.notification(session.caller, message)
             else:
-                session.caller.questions.answered(message)
+                session.caller.answered(message)
             await reply.send(202)
         finally:
             self.sessions.finish(session)
@@ -95,7 +95,7 @@ class HandshakeEndpoint:
                 if shape == "notification":
                     self._dispatcher.notification(session.caller, each)
                 elif shape == "response":
-                    session.caller.questions.answered(each)
+                    session.caller.answered(each)
                 else:
                     owed.append(each)
             if owed:
@@ -169,7 +169,7 @@ class HandshakeEndpoint:
             return
         headers: HeaderLines = []
         try:
-            answer = await self._responder.answer(session.caller, message, session.streams.standing.put, "handshake")
+            answer = await self._responder.answer(session.caller, message, session.standing.put, "handshake")
             if "result" in answer:
                 self.sessions.admit(session)
                 headers.append((SESSION_HEADER, session.id.encode()))
@@ -241,7 +241,9 @@ class HandshakeSession:
         """The bytes that wait for it."""
         self.streams = SessionStreams(total, share)
         """The streams of its requests, and the standing stream."""
-        self.caller = Caller(principal, self.streams.standing.put_once)
+        self.standing = self.streams.standing
+        self.principal = principal
+        self.caller = Caller(principal, self.standing.put_once)
         self.ended = False
         self.busy = 0
         """Number of exchanges in progress, including the standing stream."""
@@ -251,7 +253,7 @@ class HandshakeSession:
         """Ends the standing stream, and drops the streams that were kept for resumption."""
         self.ended = True
         self.streams.close()
-        self.streams.standing.news.set()
+        self.standing.news.set()
 
 
 class SessionStore:
@@ -311,7 +313,7 @@ class SessionStore:
     def close_of(self, gone: Collection[tuple[str, str | None]]) -> None:
         """Closes the sessions of some principals, each given with its profile."""
         for session in list(self._sessions.values()):
-            if (session.caller.principal, session.caller.principal.profile) in gone:
+            if (session.principal, session.principal.profile) in gone:
                 self.close(session)
 
     def close_all(self) -> None:

@@ -56,7 +56,7 @@ def _shown(dispatcher: Dispatcher, principal: Principal) -> Shown:
 
     def shown(server: str, tool: str) -> bool:
         seen = server in servers and server in hub.upstreams
-        return seen and (not tool or hub.rules.access.why(Route(server, TOOLS, tool), principal.profile) is None)
+        return seen and (not tool or hub.rules.why(Route(server, TOOLS, tool), principal.profile) is None)
 
     return shown
 
@@ -94,7 +94,7 @@ def _servers(dispatcher: Dispatcher, shown: Shown, *, whole: bool) -> list[Metri
             continue
         labels = {"server": id}
         state.add_state(str(upstream.state), [str(one) for one in type(upstream.state)], labels)
-        breaker.add_state(str(hub.rules.breaker.state(id)), [str(one) for one in Breaker], labels)
+        breaker.add_state(str(hub.rules.breaker_state(id)), [str(one) for one in Breaker], labels)
         running.add(upstream.calls.count, labels)
         if whole:  # the number includes what a profile hides
             tools.add(len(upstream.lists.items.get(TOOLS, ())), labels)

@@ -29,6 +29,7 @@ class _Connection:
 
     def __init__(self, dispatcher: Dispatcher, principal: Principal) -> None:
         self.id = secrets.token_urlsafe(24)
+        self.principal = principal
         self.share = dispatcher.backlog.share()
         self.outbox = Outbox(self.share)
         self.duplex = Duplex(dispatcher, self.outbox.put, self.share, principal)
@@ -93,7 +94,7 @@ class SseEndpoint:
             await refuse(reply, 400, INVALID_REQUEST, "session_id must appear once; the stream's first event gives it.")
             return
         connection = self._connections.get(ids[0])
-        if connection is None or connection.duplex.caller.principal != principal:
+        if connection is None or connection.principal != principal:
             await refuse(reply, 404, INVALID_REQUEST, "Session not found")
             return
         if connection.outbox.full:
@@ -113,9 +114,9 @@ class SseEndpoint:
     def close_of(self, gone: Collection[tuple[str, str | None]]) -> None:
         """Ends the streams of some principals, each given with its profile."""
         for connection in self._connections.values():
-            principal = connection.duplex.caller.principal
+            principal = connection.principal
             if (principal, principal.profile) in gone:
-                connection.duplex.caller.cancel_all()
+                connection.duplex.cancel_all()
                 connection.end()
 
     def close_all(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -62,6 +62,7 @@ class StreamableEndpoint:
         self.responder = Responder(dispatcher)
         self.modern = ModernEndpoint(dispatcher, self.responder)
         self.handshake = HandshakeEndpoint(dispatcher, self.responder, quotas)
+        self.sessions = self.handshake.sessions
 
     def __call__(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> Awaitable[None]:
         """Answers one HTTP request of an authenticated sender."""
@@ -70,6 +71,19 @@ class StreamableEndpoint:
         if request.method == "POST" and len(facts.versions) <= 1:
             return self._post(request, reply, principal, facts)
         return self._other(request, reply, principal, facts)
+
+    async def drained(self) -> None:
+        """Waits until no request is being answered; not bounded in time."""
+        await self.responder.drained()
+
+    def close_of(self, gone: Collection[tuple[str, str | None]]) -> None:
+        """Closes the sessions of some principals, each given with its profile."""
+        self.sessions.close_of(gone)
+
+    def close_all(self) -> None:
+        """Cancels all requests, each of which is answered so, and closes every session."""
+        self.responder.abort()
+        self.sessions.close_all()
 
     async def _other(self, request: HttpRequest, reply: HttpReply, principal: Principal, facts: HeadFacts) -> None:
         """Answers what is no POST, and refuses a request with several versions."""

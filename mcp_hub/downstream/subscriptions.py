@@ -55,7 +55,7 @@ class Subscriptions:
     def changed(self, method: str, whom: CallerFilter) -> None:
         """Notifies the listeners whose view of a list has changed: `whom(key)` says if it has."""
         for subscription in tuple(self._listeners):
-            if method in subscription.methods and whom(subscription.exchange.caller.key("modern")):
+            if method in subscription.methods and whom(subscription.exchange.key):
                 subscription.put(method, {})
 
     async def listen(self, exchange: Exchange) -> dict[str, Any]:

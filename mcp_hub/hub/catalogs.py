@@ -311,7 +311,8 @@ class Catalogs:
         away = frozenset(id for id, upstream in self._upstreams.items() if not upstream.visibility.listed)
         sources: list[CatalogSource] = []
         for one in self._shaped.values():
-            source = yield from one.source(shown, *(one.upstream.caller_lists.of(each) for each in caller))
+            lists = one.upstream.caller_lists
+            source = yield from one.source(shown, *(lists.of(each) for each in caller))
             sources.append(source)
         return (
             yield from Catalog.building(

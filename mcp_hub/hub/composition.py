@@ -111,7 +111,7 @@ def compose(
         lambda caller: catalogs.of(caller).upstreams,
         lambda callers: catalogs.tell(frozenset({TOOLS}), callers.__contains__),
     )
-    return Parts(services, generations, place, BackgroundScreening(lambda: generations.now.rules.screen))
+    return Parts(services, generations, place, BackgroundScreening(generations.screen))
 
 
 def _task_ids(kept: CatalogCache | None) -> Callable[[], TaskIds]:
@@ -220,5 +220,6 @@ def _tracing(services: SharedServices, config: Config, former: Generation | None
 
 
 def _take_pins(services: SharedServices, generation: Generation, pins: PinsByServer) -> None:
-    generation.rules.pins.take(pins)
+    rules = generation.rules
+    rules.pins.take(pins)
     services.catalogs.changed(reviewed=True)

@@ -13,7 +13,7 @@ from mcp_hub.catalog.catalog import OWN, Catalog, Route
 from mcp_hub.catalog.exposed_ids import unknown_task
 from mcp_hub.config.ancestry import VARIABLE
 from mcp_hub.config.models import Config
-from mcp_hub.errors import ConfigError
+from mcp_hub.errors import ConfigError, Overloaded
 from mcp_hub.hub import instructions
 from mcp_hub.hub.catalogs import BUILT_WITHIN
 from mcp_hub.hub.composition import compose
@@ -368,6 +368,16 @@ class Engine:
         reason = self.why(kind, exposed, profile_of(caller)) or "unknown"
         self.rules.trace.unknown(kind.act_method, exposed, era, caller, reason, envelope)
 
+    def record_refusal(
+        self, method: str, exposed: str, era: Era, caller: Hashable | None, error: Overloaded, envelope: Envelope
+    ) -> None:
+        """Records a request above its principal's quota."""
+        self.rules.trace.turned_away(method, exposed, era, caller, error, envelope)
+
+    def record_stranger(self, facts: Json) -> None:
+        """Records what a listener refused before it knew a caller."""
+        self.rules.trace.refused_stranger(facts)
+
     def _who_may_have(self, exposed: str) -> list[Upstream]:
         """Returns the upstreams whose namespace the name begins with: a call waits for them longer than a list does."""
         return [u for u in self.upstreams.values() if exposed.startswith(u.server.namespace)]
@@ -405,11 +415,11 @@ class Engine:
         upstream = generation.upstreams.get(call.route.upstream)
         if upstream is None:
             raise unknown_name(call.kind, call.exposed, call.era)  # the server was removed after the call was routed
-        needed = (generation.calls, upstream.calls)
+        rules, needed = generation.rules, (generation.calls, upstream.calls)
         for used in needed:  # what the call needs of this generation stays until it has ended
             used.count += 1
         try:
-            result = await generation.rules.chain.run(call)
+            result = await rules.chain.run(call)
         finally:
             for used in needed:
                 used.count -= 1

@@ -27,6 +27,7 @@ from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher
+from mcp_hub.policy.screen import ScreenReview
 from mcp_hub.policy.selection import Selection, unmatched_members
 from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind
 from mcp_hub.security.private_files import PendingWrites
@@ -235,6 +236,11 @@ class Generations:
         self._tracing: SpanTracing | None = None
         """The tracing of the generation in force."""
         self.now = build(1, config, selection, None)
+
+    def screen(self) -> ScreenReview:
+        """Returns the screen of the generation in force."""
+        rules = self.now.rules
+        return rules.screen
 
     def over_network(self) -> None:
         """Applies the restrictions of a network listener. Raises ConfigError if a server must not be served on one."""

@@ -48,7 +48,7 @@ class Status:
     def facts(self) -> Json:
         """Returns all facts as they are now. Times are in seconds."""
         hub = self._hub
-        config = hub.config
+        config, calls = hub.config, hub.generation.calls
         return {
             "version": VERSION,
             "pid": os.getpid(),
@@ -58,7 +58,7 @@ class Status:
             "serving": self.serving,
             **self.more,
             "exposed": {kind.name: len(hub.catalog.names(kind)) for kind in KINDS},
-            "calls": hub.generation.calls.count,
+            "calls": calls.count,
             "reaper": {"pid": hub.children.reaper, "problem": hub.children.problem},
             "metrics": hub.metrics.facts(),
             "refusals": self.refusals(),
@@ -67,7 +67,7 @@ class Status:
         }
 
     def _of(self, upstream: Upstream) -> Json:
-        now = time.monotonic()
+        now, rules = time.monotonic(), self._hub.rules
         agreement, there, session = upstream.agreement, upstream.state in CONNECTED_STATES, upstream.session
         due = upstream.backoff.next_attempt
         last_words = session.last_words if session is not None else ()
@@ -87,7 +87,7 @@ class Status:
             "starts": upstream.starts,
             "failures": upstream.backoff.failures,
             "next_attempt": round(max(0.0, due - now), 1) if due is not None else None,
-            "breaker": str(self._hub.rules.breaker.state(upstream.server.id)),
+            "breaker": str(rules.breaker_state(upstream.server.id)),
             "stray": session.peer.stray if session is not None else 0,
             "problem": printable(upstream.error, 2000) if upstream.error is not None else None,
             "stderr": [upstream.messages.clean(line)[:MAX_LINE] for line in last_words[-SHOWN_LINES:]],

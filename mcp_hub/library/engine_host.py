@@ -236,7 +236,7 @@ class EngineHost:
     async def why_hidden(self, server: str, tool: str) -> str | None:
         """The rule that keeps a tool from being reached, for the user of the hub."""
         hub = await self.hub()
-        return hub.rules.access.why(Route(server, TOOLS, tool)) if server in hub.upstreams else None
+        return hub.rules.why(Route(server, TOOLS, tool)) if server in hub.upstreams else None
 
 
 def _is_meant(upstream: Upstream) -> bool:
@@ -247,7 +247,7 @@ def _is_meant(upstream: Upstream) -> bool:
 def _blacklisted(hub: Engine, upstream: Upstream) -> Iterator[str]:
     for tool in upstream.lists.items.get(TOOLS, ()):
         name = tool.get("name") if isinstance(tool, dict) else None
-        if isinstance(name, str) and hub.rules.access.why(Route(upstream.server.id, TOOLS, name)) == "blacklist":
+        if isinstance(name, str) and hub.rules.why(Route(upstream.server.id, TOOLS, name)) == "blacklist":
             yield name
 
 

@@ -281,7 +281,7 @@ class Hub:
         self._running.functions.put(tool)
 
         async def put() -> str:
-            texts = [text for one in self._running.functions.tools.values() for text in preset_texts(one.preset)]
+            texts = [text for one in self._running.functions for text in preset_texts(one.preset)]
             await self._running.change(partial(with_functions, secrets_among(texts)))
             id = self.functions or FUNCTIONS
             await self._running.functions_changed(id)
@@ -305,7 +305,7 @@ class Hub:
 
     def tag_function(self, name: str, tags: Sequence[str]) -> None:
         """Give a function these tags and no others; nothing if there is none of this name."""
-        tool = self._running.functions.tools.get(name)
+        tool = self._running.functions.get(name)
         if tool is not None:
             self.put_function(LocalTool(tool.original, replace(tool.mark, name=name, tags=tuple(tags))))
 
@@ -318,7 +318,7 @@ class Hub:
             theirs = other.hub
             if theirs is self:
                 continue
-            functions = list(theirs._running.functions.tools.values())
+            functions = list(theirs._running.functions)
             blacklist = theirs.config.blacklist
 
             def edit(

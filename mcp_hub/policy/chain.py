@@ -12,7 +12,7 @@ from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.policy import Call, Chain, Json, Next, Policy, compose
 from mcp_hub.policy.access import Access
-from mcp_hub.policy.breaker import CircuitBreaker
+from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
 from mcp_hub.policy.call_record import RecordLabels
 from mcp_hub.policy.data_flow import FlowPolicy, UsedLabels
 from mcp_hub.policy.deadline import DeadlinePolicy
@@ -88,6 +88,14 @@ class Rules(msgspec.Struct, frozen=True):
             return result
 
         return await compose(self.shaping, given)(call)
+
+    def why(self, route: Route, profile: str | None = None) -> str | None:
+        """Returns the rule that hides a route from callers of a profile, None if they may reach it."""
+        return self.access.why(route, profile)
+
+    def breaker_state(self, upstream: str) -> CircuitState:
+        """Returns the state of an upstream's circuit breaker."""
+        return self.breaker.state(upstream)
 
     def reaches(self, route: Route, profile: str | None) -> bool:
         """Whether callers of a profile may see a resource."""

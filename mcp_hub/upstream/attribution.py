@@ -204,6 +204,10 @@ class CallAttribution:
             self.joined(key)
         return AttributedCall(key, asker, on_log, self._running, self._moved)
 
+    def required(self, error: UpstreamAnswered, asker: Asker | None) -> UpstreamAnswered:
+        """Returns an error as its caller is to see it: it may list URLs that have to be visited first."""
+        return self.elicitations.required(error, asker)
+
     def joined(self, key: Hashable | None) -> None:
         """Notes that the session works for this client from now on."""
         if self._shared:

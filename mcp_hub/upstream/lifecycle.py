@@ -297,7 +297,7 @@ def _ping_method(session: UpstreamSession) -> str | None:
     """The request that shows whether a server is alive; None: a modern server over a network has no connection."""
     if session.era == "handshake":
         return "ping"
-    return eras.DISCOVER if session.peer.link.is_local else None
+    return eras.DISCOVER if session.is_local else None
 
 
 async def _answers(session: UpstreamSession, method: str, within: float) -> bool:

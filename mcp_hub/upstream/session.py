@@ -100,6 +100,11 @@ class UpstreamSession:
         return self.peer.link.last_words
 
     @property
+    def is_local(self) -> bool:
+        """Whether the server runs on this machine, so that its end is always noticed."""
+        return self.peer.link.is_local
+
+    @property
     def pid(self) -> int | None:
         """The id of the server's process; None if it has none."""
         return self.peer.link.pid

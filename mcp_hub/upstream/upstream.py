@@ -369,7 +369,7 @@ class Upstream:
                         result = await send(session)
                 break
             except UpstreamAnswered as error:
-                raise session.attribution.elicitations.required(error, asker) from None
+                raise session.attribution.required(error, asker) from None
             except LinkError as error:
                 executed = error.executed or isinstance(error, Unauthorized)
                 if repeated or executed or not session.lost.is_set():

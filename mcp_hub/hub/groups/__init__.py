@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from mcp_hub.catalog.catalog import Catalog
+from mcp_hub.catalog.catalog import Catalog, Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC, ToolGroupSettings
 from mcp_hub.errors import ConfigError
@@ -156,6 +156,11 @@ class Groups:
         """Returns the groups that are active for one caller."""
         on = self.now.active(caller)
         return tuple(name for name in self._groups if name in on)
+
+    def of(self, route: Route) -> Collection[str]:
+        """Returns the names of the groups that a tool is in."""
+        members = self.now.members
+        return members.groups(route)
 
     def shown_to(self, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
         """Returns the groups that one caller may know of."""

@@ -201,7 +201,8 @@ def repeated_registrations(
     again = []
     for tool in tools:
         if tool.remote is not None:
-            known = first.setdefault((tool.remote.client.name, tool.remote.name), tool)
+            remote = tool.remote
+            known = first.setdefault((remote.client.name, remote.name), tool)
             again += [] if known is tool else [(tool, known)]
     return again
 

@@ -150,7 +150,8 @@ async def goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> st
     from playwright.async_api import TimeoutError as Late
 
     _check(browser, url)
-    browser.downloads.arrived.clear()
+    arrived = browser.downloads.arrived
+    arrived.clear()
     try:
         response = await page.goto(url, timeout=seconds * 1000)
     except Late:
@@ -178,7 +179,8 @@ async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | No
     try:
         session = await browser.context.new_cdp_session(page)
         frame = (await session.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
-        browser.downloads.arrived.clear()
+        arrived = browser.downloads.arrived
+        arrived.clear()
         with browser.guard.keeping_as_file(frame):
             try:
                 response = await page.goto(url, timeout=seconds * 1000)
@@ -209,9 +211,10 @@ async def fetch_by_click(browser: OpenBrowser, ref: str, seconds: float) -> Down
 
 async def _download_began(browser: OpenBrowser) -> bool:
     """Whether a navigation that failed did so because it became a download."""
+    arrived = browser.downloads.arrived
     try:
         async with asyncio.timeout(NEWS_WAIT):
-            return await browser.downloads.arrived.wait()
+            return await arrived.wait()
     except TimeoutError:
         return False
 

@@ -55,10 +55,12 @@ class FunctionServer(LocalServer):
         self._deliver: Callable[[Message], None] | None = None
         self._serving = False
 
-    @property
-    def tools(self) -> Mapping[str, LocalTool]:
-        """By name; not to be changed."""
-        return self._tools
+    def __iter__(self) -> Iterator[LocalTool]:
+        return iter(self._tools.values())
+
+    def get(self, name: str) -> LocalTool | None:
+        """Returns the function of a name; None if there is none."""
+        return self._tools.get(name)
 
     def put(self, tool: LocalTool) -> None:
         """Offer a tool, in the place of one of the same name."""
