@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,6 @@ import mcp_hub
 from tests.syntax import parsed
 
 ROOT = Path(mcp_hub.__file__).parent
-MODULES = sorted(ROOT.rglob("*.py"))
 
 DOCUMENTED = frozenset({"_asdict", "_replace", "_exit", "_getframe", "_Decompress"})
 """Names of the standard library that begin with an underscore and are public all the same."""
@@ -23,10 +23,6 @@ CONTAINERS = frozenset({"add", "append", "clear", "get", "items", "keys", "pop",
 DATA = frozenset({"config", "server", "listen", "scope", "reading", "tracing", "verify"})
 """Frozen data, whose members may be read as deep as they go."""
 MODULES_OF_PYTHON = frozenset({"asyncio", "http", "importlib", "msgspec", "os", "urllib"})
-
-
-def ids(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 def members(tree: ast.AST) -> set[str]:
@@ -56,28 +52,32 @@ def chains(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
             yield node.lineno, [at.id, *reversed(names)]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_no_private_member_of_a_class_of_another_module_is_used(path: Path) -> None:
-    tree = parsed(path)
-    own = members(tree)
-    used = {
-        f"line {line}: {'.'.join(names)}"
-        for line, names in chains(tree)
-        for at, name in enumerate(names)
-        if at and name.startswith("_") and not name.startswith("__") and names[at - 1] not in ("self", "cls")
-        if name not in own | DOCUMENTED | OF_LIBRARIES
-    }
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    """The syntax trees of all modules, by path within the package."""
+    return {str(path.relative_to(ROOT)): parsed(path) for path in sorted(ROOT.rglob("*.py"))}
+
+
+def test_no_private_member_of_a_class_of_another_module_is_used(trees: dict[str, ast.Module]) -> None:
+    used = set()
+    for path, tree in trees.items():
+        own = members(tree)
+        for line, names in chains(tree):
+            for owner, name in pairwise(names):
+                private = name.startswith("_") and not name.startswith("__") and owner not in ("self", "cls")
+                if private and name not in own | DOCUMENTED | OF_LIBRARIES:
+                    used.add(f"{path}:{line}: {'.'.join(names)}")
     assert not used
 
 
-@pytest.mark.parametrize("path", MODULES, ids=ids)
-def test_nothing_reaches_through_three_objects(path: Path) -> None:
+def test_nothing_reaches_through_three_objects(trees: dict[str, ast.Module]) -> None:
     used = set()
-    for line, names in chains(parsed(path)):
-        reached = [name for name in names if name not in ("self", "cls")]
-        if reached[-1] in CONTAINERS:
-            reached.pop()
-        data = next((at for at, name in enumerate(reached) if name in DATA), len(reached))
-        if len(reached[: data + 1]) > 3 and names[0] not in MODULES_OF_PYTHON:
-            used.add(f"line {line}: {'.'.join(names)}")
+    for path, tree in trees.items():
+        for line, names in chains(tree):
+            reached = [name for name in names if name not in ("self", "cls")]
+            if reached[-1] in CONTAINERS:
+                reached.pop()
+            data = next((at for at, name in enumerate(reached) if name in DATA), len(reached))
+            if len(reached[: data + 1]) > 3 and names[0] not in MODULES_OF_PYTHON:
+                used.add(f"{path}:{line}: {'.'.join(names)}")
     assert not used

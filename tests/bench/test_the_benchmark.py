@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,13 +117,29 @@ def test_events_are_read_whatever_pieces_they_come_in(size: int, end: bytes) -> 
     assert found == [(b"endpoint", b"/messages?x"), (b"message", b"{\n}")]
 
 
+WAY = re.compile(r"^(tools/\w+ over \w+): (\d+) frames in (\d+) files$", re.MULTILINE)
+BOUNDS = {
+    "tools/call over stdio": (110, 30),
+    "tools/call over HTTP": (160, 40),
+    "tools/list over HTTP": (50, 22),
+}
+"""Frames and files that the way of a request may pass."""
+
+
 def test_the_way_of_a_request_is_followed_from_its_first_byte_to_its_last() -> None:
     found = subprocess.run(
         [str(ROOT / "scripts" / "path"), "--steps"], capture_output=True, text=True, timeout=PATIENCE, check=True
     ).stdout
-    ways = [line for line in found.splitlines() if not line.startswith(" ")]
-    assert [way.partition(":")[0] for way in ways] == [
-        "tools/call over stdio", "tools/call over HTTP", "tools/list over HTTP",
-    ]  # fmt: skip
+    measured = WAY.findall(found)
+    for name, frames, files in measured:
+        assert int(frames) <= BOUNDS[name][0]
+        assert int(files) <= BOUNDS[name][1]
+    assert [name for name, _, _ in measured] == list(BOUNDS)
+    # ARCHITECTURE.md shows the figures of today; the way of a request may differ by a frame or two.
+    shown = WAY.findall((ROOT / "ARCHITECTURE.md").read_text())
+    assert [name for name, _, _ in shown] == list(BOUNDS)
+    for (_, frames, files), (_, now, now_files) in zip(shown, measured, strict=True):
+        assert abs(int(frames) - int(now)) <= 2
+        assert files == now_files
     for step in ("Chain.run", "Peer.request", "Catalog.resolve"):
         assert step in found

@@ -28,7 +28,7 @@ COMMAND = re.compile(r"(?:^|\$ |`|&& )mcp-hub ([a-z]+)((?: [^\s`|;&)]+)*)", re.M
 SYMBOL = re.compile(r"([A-Z][A-Za-z0-9]+)(?:\.(\w+))?(?:\(\))?")
 SAID = {"mcp-hub is"}
 """What the command itself prints, in the manner of a command."""
-EXAMPLES = {"mcp_hub/cli/NAME.py", "mcp_hub/policy/hidden.py"}
+EXAMPLES = {"mcp_hub/cli/NAME.py", "mcp_hub/policy/hidden.py", "mcp_hub/transport/memory_link.py"}
 """Files that CONTRIBUTING tells its reader to write."""
 
 
