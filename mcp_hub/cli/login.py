@@ -131,7 +131,7 @@ async def _open_session(server: Server, tokens: UpstreamTokens) -> None:
     session = await open_session(server, LinkDialer(children, sign_ins=lambda _: tokens), side)
     try:
         with contextlib.suppress(UpstreamAnswered):
-            await session.request(TOOLS.list_method, {})  # some servers let everybody connect and list no_capabilities
+            await session.request(TOOLS.list_method, {})  # some servers let everybody connect and list nothing
     finally:
         await session.close()
         await children.close()

@@ -199,7 +199,7 @@ def hide_secrets_of(config: Config) -> None:
 def recording(config: Config, *, on_stderr: bool) -> Iterator[RecordWriter]:
     """Opens the records of calls while the block runs, and writes the log through them.
 
-    RecordWriter go to the configured file and, with `on_stderr`, to stderr, unless the configuration switches them off.
+    Records go to the configured file and, with `on_stderr`, to stderr, unless the configuration switches them off.
     """
     calls = config.call_log
     hide_secrets_of(config)

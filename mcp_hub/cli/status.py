@@ -1,4 +1,4 @@
-"""`mcp-hub status`: show the state of all running_hubs hubs and of their servers."""
+"""`mcp-hub status`: show the state of all running hubs and of their servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 1 if no hub is running_hubs."""
+    """Returns 1 if no hub is running."""
     from mcp_hub.hub.hub_status import running_hubs
 
     if sys.platform == "win32":
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json_text(hubs))
     elif not hubs:
-        print("no hub is running_hubs" + (f" with {printable(wanted)}" if wanted is not None else ""))
+        print("no hub is running" + (f" with {printable(wanted)}" if wanted is not None else ""))
     else:
         for number, facts in enumerate(hubs):
             print(*[""] * (number > 0), sep="\n", end="\n" if number else "")
@@ -48,7 +48,7 @@ def _print_hub(facts: Json) -> None:
     tools = facts["exposed"]["tools"]
     print(f"hub {facts['pid']}, version {facts['version']}, up {_span(facts['seconds'])}: {tools} tools exposed")
     print(f"  configuration {printable(str(facts['config']))}, generation {facts['generation']}")
-    print(f"  serving {', '.join(map(printable, facts['serving']))}; {facts['calls']} calls running_hubs")
+    print(f"  serving {', '.join(map(printable, facts['serving']))}; {facts['calls']} calls running")
     counted = facts.get("metrics", {}).get("calls", [])
     if total := sum(one["count"] for one in counted):
         print(f"  {total} calls ended, {sum(one['count'] for one in counted if one['code'] != 'ok')} of them not ok")

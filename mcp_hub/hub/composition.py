@@ -68,7 +68,7 @@ def compose(
     tracer_provider: Any,
     functions: Functions | None,
 ) -> Parts:
-    """Builds a hub from its first configuration; the arguments are those of `Engine`. StartLimiter nothing.
+    """Builds a hub from its first configuration; the arguments are those of `Engine`. Starts nothing.
 
     Raises ConfigError if the pins cannot be read.
     """

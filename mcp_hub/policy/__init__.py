@@ -57,7 +57,7 @@ class Call(msgspec.Struct, eq=False):
     on_message: Callable[[Json], None] | None = None
     """Takes log messages of the server that belong to this call."""
     subscriber: Hashable = None
-    """CallerFilter a subscription is for; `on_update` notifies it."""
+    """The caller that a subscription is for; `on_update` notifies it."""
     on_update: Callable[[Json], None] | None = None
     deadlines: list[Suspendable] = msgspec.field(default_factory=list)
     """The running time limits; they are suspended while the call waits for its caller."""

@@ -44,7 +44,7 @@ class Preset:
         """Argument names that a tool with presets lists, so that none is taken for a spelling of another."""
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the tools without_property their preset arguments."""
+        """Returns the tools without their preset arguments."""
         return [self._shown(item) for item in items]
 
     def _shown(self, item: Item) -> Item:
@@ -78,7 +78,7 @@ class Preset:
         return (*paths, *of_call)
 
     def shown(self, call: Call, arguments: Any) -> Any:
-        """Returns the arguments that a caller sent, without_property preset ones, for records and spans."""
+        """Returns the arguments that a caller sent, without preset ones, for records and spans."""
         hidden = self.hidden(call)
         if hidden:
             declared = self._declared.get(call.route, frozenset())

@@ -55,10 +55,10 @@ class Validate:
         """Raises InvalidParameters; the server is not asked."""
         tool = self._listed(call.route) if call.method == TOOLS.act_method else None
         schema = tool.get("inputSchema") if tool is not None else None
-        if not isinstance(schema, dict):
-            return call_next(call)
         rules = self._rules[call.route]
         mode = rules.validate_arguments or self._modes[call.route.upstream]
+        if not isinstance(schema, dict) or mode == "off":
+            return call_next(call)
         if rules.extend_schema is not None or rules.strip_titles:
             schema = self._presented(call.route, schema)
         compiled = self._schemas.find(call.route, schema, mode)

@@ -37,9 +37,9 @@ def test_the_numbers_are_those_of_the_code() -> None:
     limits = CallerLimits()
     for words in (
         f"at least {MIN_TOKEN} bytes",
-        f"| `handshake` | {limits.sessions} |",
+        f"| `sessions` | {limits.sessions} |",
         f"| `calls` | {limits.calls} |",
-        f"have {handshake.MAX_SESSIONS:,} handshake, {sse.MAX_STREAMS:,} SSE streams and {quotas.MAX_CALLS}",
+        f"have {handshake.MAX_SESSIONS:,} sessions, {sse.MAX_STREAMS:,} SSE streams and {quotas.MAX_CALLS}",
         f"{server_connection.MAX_HEAD // 1024} KiB of headers",
         f"within {server_connection.HEAD_DEADLINE:.0f} s",
         f"({verifier.VERIFY_DEADLINE:.0f} s), or {verifier.MAX_ASKING} tokens",

@@ -242,7 +242,6 @@ def test_no_slot_is_lost_in_any_order_of_calls(steps: list[tuple[str, str]], at_
         assert (places.waiting.size, places._taken) == (0, 0)
         assert not places.waiting._principals
         assert not places._of_caller
-        assert not places._of_principal
 
     asyncio.run(run())
 

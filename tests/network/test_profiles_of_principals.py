@@ -220,7 +220,7 @@ async def test_what_a_server_offers_to_one_client_alone_is_bound_by_its_profile_
         sessions = [Caller(one, lambda message: None) for one in (Principal("bob", "second"), ANONYMOUS)]
         for session in sessions:
             await hub.settled_catalog(session)
-            own = hub.upstreams["b"].own_lists._lists[session] = RawLists(hub.upstreams["b"].server)
+            own = hub.upstreams["b"].caller_lists._lists[session] = RawLists(hub.upstreams["b"].server)
             own.items = {TOOLS: [{"name": name, "inputSchema": {"type": "object"}} for name in ("eclair", "danger")]}
         hub.catalogs.changed()
         bobs, all_of_it = [(await hub.settled_catalog(session)).names(TOOLS) for session in sessions]

@@ -180,7 +180,7 @@ async def test_two_thousand_lines_of_noise_are_ten_lines_of_the_log(tmp_path: Pa
     async with hub(tmp_path, {"up": fake("--noise", "2000")}) as client:
         assert await client.text("up__echo", {"text": "x"}) == "x"
         await recorded(client, 1)
-    assert client.stderr.count(b"no message") == 10
+    assert client.stderr.count(b"not a message") == 10
 
 
 async def test_a_hub_ends_in_time_although_nobody_reads_its_stderr(tmp_path: Path) -> None:

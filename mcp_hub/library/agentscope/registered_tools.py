@@ -89,7 +89,7 @@ class RegisteredToolFunction:
     local: LocalTool | None = field(default=None, repr=False)
     """How the hub has it, if it is a function."""
     by_hand: bool = False
-    """Whether its schema was written_path by hand."""
+    """Whether its schema was written by hand."""
 
     @property
     def remote(self) -> MCPToolFunction | None:

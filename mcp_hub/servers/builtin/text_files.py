@@ -135,7 +135,7 @@ class RawText:
 
     @property
     def policy(self) -> RawTextPolicy:
-        """What holds now: the strictest_policy of what the configuration and the environment say."""
+        """What holds now: the strictest of what the configuration and the environment say."""
         return strictest_policy((self._said, os.environ.get(RAW_TEXT_VARIABLE)))
 
     def run(self, name: str, path: str, act: Callable[[str], str], *, writes: bool = False) -> ToolResult:

@@ -1,4 +1,4 @@
-"""The schemas of a function: of its arguments, of those that an extend_schema model adds, and of what it returns.
+"""The schemas of a function: of its arguments, of those that an extended model adds, and of what it returns.
 
 pydantic makes the schemas and checks the arguments, strictly: `"3"` is no integer.
 """
@@ -201,7 +201,7 @@ class Extension:
 
     def __init__(self, model: type[BaseModel]) -> None:
         if not isinstance(model, type) or not issubclass(model, BaseModel):
-            raise TypeError(f"The extend_schema model must be a child class of pydantic BaseModel, but got {model!r}.")
+            raise TypeError(f"The extended model must be a child class of pydantic BaseModel, but got {model!r}.")
         self.model = model
         self._schema: dict[str, Any] = drop_titles(model.model_json_schema(by_alias=True))
         self.names = frozenset(self._schema.get("properties", {}))
