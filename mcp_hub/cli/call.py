@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import re
 import sys
 import time
 from typing import Any, Final
@@ -27,7 +26,7 @@ from mcp_hub.cli.startup import (
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError, HubError, UnknownName, to_wire
 from mcp_hub.hub.engine import Engine
-from mcp_hub.policy import Call, Policy, unknown_name
+from mcp_hub.policy import Call, unknown_name
 from mcp_hub.policy.call_record import outcome
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.era import Envelope
@@ -165,10 +164,6 @@ def _block(block: dict[str, Any]) -> str:
     return f"[{printable(str(block.get('type')))}{where}{size}]"
 
 
-_POLICY_NAMES: Final = {"UrlGuard": "guard"}
-"""Class -> name of policies whose name differs from their class."""
-
-
 def _explained(hub: Engine, call: Call, error: BaseException | None, result: Any, seconds: float) -> dict[str, Any]:
     """Returns the facts about one call for `--explain`. It ended with `result` or `error`, after `seconds`."""
     upstream = hub.upstreams.get(call.route.upstream)
@@ -201,7 +196,7 @@ def _policies(hub: Engine, call: Call, decided: str | None, end: str | None) -> 
     notes = list(call.notes)
     rules = hub.rules
     watching, chain = (rules.trace, rules.spans), rules.chain
-    for name in (_policy_name(policy) for policy in chain.policies if policy not in watching):
+    for name in (policy.name for policy in chain.policies if policy not in watching):
         own = [note for note in notes if note.startswith(f"{name}:")]
         notes = [note for note in notes if note not in own]
         did = [note.partition(":")[2].strip() for note in own]
@@ -210,11 +205,6 @@ def _policies(hub: Engine, call: Call, decided: str | None, end: str | None) -> 
         found.append({"policy": name, "did": did or ["passed" if reached else "not reached"]})
         reached = reached and not (name == decided and end is not None and end.startswith("refused"))
     return found + ([{"policy": "other", "did": notes}] if notes else [])
-
-
-def _policy_name(policy: Policy) -> str:
-    name = type(policy).__name__
-    return _POLICY_NAMES.get(name) or re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
 
 
 def _explanation_text(facts: dict[str, Any]) -> str:

@@ -93,6 +93,9 @@ def unknown_name(kind: Kind, exposed: str, era: Era) -> UnknownName:
 class Policy(Protocol):
     """One policy. Both methods decide by the upstream's id and the original name, never by the exposed one."""
 
+    name: str
+    """What `call --explain` and its notes (`name: what it did`) call it."""
+
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items of one upstream as they may be listed: fewer, or with another `local` name or `wire`
         dict."""

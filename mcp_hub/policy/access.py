@@ -77,6 +77,8 @@ class Access:
     everybody; a caller with a profile gets what both allow.
     """
 
+    name = "access"
+
     def __init__(self, config: Config, selection: Selection = EVERYTHING, reviews: Sequence[Review] = ()) -> None:
         self._reviews = tuple(reviews)
         self._blacklist = [(Patterns((server,)), Patterns((name,)), name) for server, name in config.blacklist]
@@ -257,6 +259,8 @@ class GroupPolicy:
     `inactive(route, caller)` returns the group to activate first, None if there is none; `gone(route)` says whether a
     tool was removed with its groups. Only new calls are refused: tasks and running calls go on.
     """
+
+    name = "group"
 
     def __init__(self, inactive: Callable[[Route, Hashable | None], str | None], gone: Callable[[Route], bool]) -> None:
         self._inactive = inactive

@@ -72,6 +72,8 @@ class _Circuit(msgspec.Struct):
 class CircuitBreaker:
     """Counts transport failures in a row for each upstream; an error that an upstream answers with is no failure."""
 
+    name = "breaker"
+
     def __init__(self, servers: Mapping[str, Server], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._circuits = {id: _Circuit(server.breaker) for id, server in servers.items() if server.breaker.failures > 0}

@@ -53,6 +53,8 @@ class FlowPolicy:
     inactive for `flows.window` seconds.
     """
 
+    name = "flow"
+
     def __init__(
         self,
         servers: Mapping[str, Server],

@@ -114,6 +114,8 @@ class DeadlinePolicy:
     Every progress notification extends the idle deadline, never beyond the total one.
     """
 
+    name = "deadline"
+
     def __init__(self, servers: Mapping[str, Server]) -> None:
         self._servers = servers
         self._rules = ToolRulesTable(servers)

@@ -30,6 +30,8 @@ Scrape = Callable[[str, float], Awaitable[Json]]
 class FallbackPolicy:
     """Answers with `scrape(url, seconds)` when a scraping tool fails in one of the configured ways."""
 
+    name = "fallback"
+
     def __init__(self, fallback: FallbackSettings, scrape: Scrape) -> None:
         self._rules = fallback
         self._tools = ToolNames(fallback.tools)

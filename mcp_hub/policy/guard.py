@@ -32,6 +32,8 @@ class UrlGuard:
     Resources whose URI is such a URL are neither listed nor readable. All tools of `browsers` are guarded.
     """
 
+    name = "guard"
+
     def __init__(self, guard: GuardSettings, browsers: Collection[str] = ()) -> None:
         self._rules = url_rules(guard)
         self._tools = ToolNames(guard.tools)
@@ -135,6 +137,8 @@ MAX_DEPTH: Final = 60
 
 class FilterResults:
     """Drops links that the guard refuses from the results of search tools."""
+
+    name = "filter-results"
 
     def __init__(self, guard: GuardSettings) -> None:
         self._rules = url_rules(guard)

@@ -218,6 +218,8 @@ class _Slots:
 class LimitsPolicy:
     """Runs at most `at_once` calls per upstream; up to `waiting` more wait in a fair queue, others are refused."""
 
+    name = "limits"
+
     def __init__(self, servers: Mapping[str, Server], clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = {id: server.limits for id, server in servers.items()}
         self._places = {id: _Slots(id, limits) for id, limits in self._limits.items()}

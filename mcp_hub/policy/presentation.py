@@ -36,6 +36,8 @@ class Preset:
     `of_calls`: calls may bring presets of the program that registered the tool.
     """
 
+    name = "preset"
+
     def __init__(self, servers: Mapping[str, Server], *, of_calls: bool = False) -> None:
         self._rules = ToolRulesTable(servers)
         self._paths: dict[Route, tuple[Path, ...]] = {}
@@ -121,6 +123,8 @@ class Presentation:
     Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`). Tools of the hub's own
     processes say so in their `_meta`; that of other servers is theirs.
     """
+
+    name = "presentation"
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
         self._rules = ToolRulesTable(servers)

@@ -45,6 +45,8 @@ class RetryPolicy:
     to 1.
     """
 
+    name = "retry"
+
     def __init__(
         self,
         servers: Mapping[str, Server],

@@ -205,6 +205,8 @@ class ShapeResult:
     Errors pass the steps too, as error results, and keep their code.
     """
 
+    name = "shape-result"
+
     def __init__(
         self,
         servers: Mapping[str, Server],

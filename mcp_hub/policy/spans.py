@@ -55,6 +55,8 @@ class Spans:
     wrong here reaches a call.
     """
 
+    name = "spans"
+
     def __init__(
         self,
         tracer: Callable[[], Awaitable[Tracer | None]],

@@ -49,6 +49,8 @@ class Trace:
         measure: Takes the metrics of each call; None: no metrics.
     """
 
+    name = "trace"
+
     def __init__(
         self,
         write: Callable[[Json], None] | None,

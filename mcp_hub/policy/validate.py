@@ -28,6 +28,8 @@ class Validate:
     unless the configuration says otherwise.
     """
 
+    name = "validate"
+
     def __init__(
         self,
         servers: Mapping[str, Server],

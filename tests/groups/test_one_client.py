@@ -261,7 +261,7 @@ async def test_the_command_line_switches_groups_on_and_shows_them(tmp_path: Path
 @pytest.mark.parametrize(
     ("groups", "where"),
     [
-        ({"basic": ["a/add"]}, "groups.basic: is always there"),
+        ({"basic": ["a/add"]}, "groups.basic: is reserved"),
         ({"g": {"tools": ["a/add"], "active": "perhaps"}}, "groups.g.active"),
         ({"g": {"notes": ["x"]}}, "groups.g.notes"),
         ({"g\x07": ["a/add"]}, "without control characters"),
