@@ -175,8 +175,8 @@ def test_a_stderr_that_nobody_reads_stops_neither_the_caller_nor_the_file(tmp_pa
 PROGRAM = """
 import sys
 from pathlib import Path
-from mcp_hub.observability.records import Records
-records = Records(Path(sys.argv[1]), stderr=True)
+from mcp_hub.observability.records import RecordWriter
+records = RecordWriter(Path(sys.argv[1]), stderr=True)
 for n in range(5000):
     records.write({"n": n, "x": "." * 200})
 records.close()
@@ -218,8 +218,8 @@ def test_a_record_that_is_no_json_is_a_line_that_says_so(tmp_path: Path) -> None
 def test_on_a_terminal_a_record_is_one_readable_line() -> None:
     ours, theirs = pty.openpty()
     program = (
-        "from mcp_hub.observability.records import Records\n"
-        "with Records(None, stderr=True) as records:\n"
+        "from mcp_hub.observability.records import RecordWriter\n"
+        "with RecordWriter(None, stderr=True) as records:\n"
         "    records.write({'event': 'call', 'time': '2026-01-02T03:04:05.678Z', 'method': 'tools/call',"
         " 'name': 'up__echo', 'upstream': 'up', 'tool': 'e\\x1b', 'verdict': 'error', 'code': 'timeout',"
         " 'duration_ms': 12.5})\n"
