@@ -117,6 +117,19 @@ def test_every_class_and_member_named_in_a_document_of_the_code_exists(document:
     assert not wrong
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_every_test_that_a_document_names_exists(document: Path) -> None:
+    named = {span for span in SPAN.findall(FENCE.sub("", text_of(document))) if re.fullmatch(r"test_\w+", span)}
+    assert not named - names_of_tests()
+
+
+@cache
+def names_of_tests() -> set[str]:
+    """The names of all tests, in every module."""
+    texts = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    return {name for text in texts for name in re.findall(r"^(?:async )?def (test_\w+)", text, re.MULTILINE)}
+
+
 @cache
 def members() -> dict[str, set[str]]:
     """What each class of the project has: methods, fields, and attributes that a method sets."""
