@@ -1,6 +1,45 @@
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Generator
+from typing import Any
+
 import pytest
+
+from tests.tiers import TIERS, tier_of
+
+_start = subprocess.Popen.__init__
+_starts_nothing = False
+"""Whether the test that runs is of the tier `fast`."""
+
+
+def _checked_start(self: subprocess.Popen[Any], *args: Any, **more: Any) -> None:
+    if _starts_nothing:
+        raise AssertionError("this test starts a program, which tests/tiers.py does not know of its file")
+    _start(self, *args, **more)
+
+
+subprocess.Popen.__init__ = _checked_start  # type: ignore[method-assign]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for tier in TIERS:
+        config.addinivalue_line("markers", f"{tier}: the tier of tests/tiers.py; it is marked by its file")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(tier_of(item.path))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    global _starts_nothing
+    _starts_nothing = tier_of(item.path) == "fast"
+    try:
+        return (yield)
+    finally:
+        _starts_nothing = False
 
 
 @pytest.fixture(scope="session")

@@ -45,9 +45,9 @@ class ScriptedDispatcher:
         tools = {"regional": {"name": "regional", "inputSchema": REGIONAL}}
         self.refused: list[dict[str, Any]] = []
         """Facts of the records about requests that nobody was let in with."""
-        trace = SimpleNamespace(refused_stranger=self.refused.append)
-        rules = SimpleNamespace(trace=trace)
-        self.hub = SimpleNamespace(entry=lambda kind, name, caller: tools.get(name), rules=rules)
+        self.hub = SimpleNamespace(
+            entry=lambda kind, name, caller: tools.get(name), record_stranger=self.refused.append
+        )
 
     def over_network(self) -> None:
         """There are no servers behind it."""

@@ -1,0 +1,34 @@
+"""The tiers of the tests: what each of them needs, and so how long it takes.
+
+`fast` runs in one process; `process` starts programs of its own; `peer` starts servers and clients of others, `browser`
+a browser; `soak` takes long by its nature. `scripts/test fast` runs the first, `scripts/test` all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+Tier = Literal["fast", "process", "peer", "browser", "soak"]
+TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
+
+ROOT: Final = Path(__file__).parent
+OF_FOLDERS: Final[dict[str, Tier]] = {
+    **dict.fromkeys(("browser", "scrape"), "browser"),
+    **dict.fromkeys(("conformance", "dependencies", "differential", "doors", "matrix", "peers"), "peer"),
+    **dict.fromkeys(("bench", "chaos", "faults", "fuzz", "load"), "soak"),
+}
+_STARTS: Final = re.compile(
+    r"\bsubprocess\b|\bcreate_subprocess|\bPopen\b|\bspawned\(|\bspawn\(|\bHUB\b|\bhub\(|\bfake\(|\bnetwork_hub\b"
+    r"|\bopen_stdio\b|\bStdioLink\(|\bChildren\(|\bsys\.executable\b|\blogin\(|\btests\.(peers|load)\b"
+)
+"""What starts a program in a test, or says which one to start."""
+
+
+@cache
+def tier_of(path: Path) -> Tier:
+    """Returns the tier of the tests in a file: that of its folder, or by whether it starts programs."""
+    folder = path.relative_to(ROOT).parts[0]
+    return OF_FOLDERS.get(folder) or ("process" if _STARTS.search(path.read_text()) else "fast")
