@@ -130,7 +130,7 @@ class Watch:
                 and time.clock_gettime(clock) - began > self._limit / 2
             ):
                 at = sys._current_frames().get(self._thread)
-                stack = "".join(traceback.format_stack(at, limit=-14))
+                stack = "".join(traceback.format_stack(at, limit=14))
                 if at is not None and self._began == began:
                     self._stacks = [*self._stacks[-100:], stack]
                     self._positions.add((id(at), at.f_lasti))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mcp_hub.cli import GARBAGE_AFTER
 from mcp_hub.observability.stalls import EVERY, STALL, StallMonitor, in_slices, in_thread, run_for
 from mcp_hub.protocol.frames import LARGE, weighs_more
 from tests.fakes.client import PATIENCE, check_stalls, spawned
@@ -68,6 +70,28 @@ async def test_work_in_slices_lets_others_run_in_between() -> None:
     running.cancel()
     assert ran > 3
     assert run_for(iter(()), 0.0) == (True, None)  # type: ignore[arg-type]
+
+
+async def test_garbage_collection_looks_at_few_objects_at_a_time() -> None:
+    looked_at: list[int] = []
+
+    def look(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and info["generation"] < 2:
+            young = range(info["generation"] + 1)
+            looked_at.append(sum(len(gc.get_objects(generation=generation)) for generation in young))
+
+    before = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(*GARBAGE_AFTER)
+    gc.callbacks.append(look)
+    try:
+        kept = [[number] for number in range(300_000)]
+    finally:
+        gc.callbacks.remove(look)
+        gc.set_threshold(*before)
+    assert len(kept) == 300_000
+    assert looked_at
+    assert max(looked_at) < 16_000
 
 
 async def test_work_in_threads_is_bounded_and_raises_what_it_raises() -> None:
