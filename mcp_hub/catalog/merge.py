@@ -20,7 +20,7 @@ from mcp_hub.protocol.kinds import (
     TEMPLATES,
     TOOLS,
     Kind,
-    defect,
+    defect_in_steps,
     drop_nulls,
     to_handshake_tool,
 )
@@ -158,7 +158,9 @@ class Merge:
                 yield
                 if item.route in claims[item.route.kind]:
                     self._find(item, "it is listed twice by the same server; the first one is kept", kept=item.route)
-                elif (claim := self._claim(source, item)) is not None:
+                    continue
+                claim = yield from self._claim(source, item)
+                if claim is not None:
                     claim.order = len(claims[item.route.kind])
                     claims[item.route.kind][item.route] = claim
         entries: dict[Kind, tuple[CatalogEntry, ...]] = {}
@@ -175,14 +177,15 @@ class Merge:
         entries[TOOLS] = tuple(tools)
         return Merged(entries, tuple(self._findings), shown.unlisted)
 
-    def _claim(self, source: CatalogSource, item: Item) -> _Claim | None:
+    def _claim(self, source: CatalogSource, item: Item) -> Generator[None, None, _Claim | None]:
         kind, wire = item.route.kind, item.wire
         former = self._former_of(item)
         data: bytes | None = None
         mended = False
-        problem = defect(kind, wire) if former is None else None
+        problem = (yield from defect_in_steps(kind, wire)) if former is None else None
         if former is None and problem is None:
             known = drop_nulls(kind, wire)
+            yield
             try:
                 wire, data = _readable(known)
             except FrameError as error:
@@ -369,9 +372,16 @@ def _readable(wire: Json) -> tuple[Json, bytes]:
     return (wire, data) if mended == wire else (mended, encode(mended))
 
 
+_CONTAINERS: Final = frozenset({dict, list})
+
+
 def _is_deep(item: Json) -> bool:
     level: list[Any] = [item]
     for _ in range(MAX_DEPTH):
-        members = (inner for one in level for inner in (one.values() if isinstance(one, dict) else one))
-        level = [inner for inner in members if isinstance(inner, dict | list)]
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if type(one) is dict else one)
+            if type(inner) in _CONTAINERS
+        ]
     return bool(level)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Generator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -171,17 +171,41 @@ _WORDS: Final[dict[Any, str]] = {
 }
 
 
+_STEP: Final = 500
+"""Members of a list that are checked in one step."""
+
+
 def defect(kind: Kind, item: Any) -> str | None:
     """Returns the reason why a client would drop the whole list because of this item; None if it is valid.
 
     Only what the specification's types forbid; unknown fields are fine. `null` is taken for absent: see `drop_nulls`.
     """
+    steps = defect_in_steps(kind, item)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        problem: str | None = end.value
+        return problem
+
+
+def defect_in_steps(kind: Kind, item: Any) -> Generator[None, None, str | None]:
+    """Returns what `defect` returns; yields between the members of long lists."""
     if not isinstance(item, dict):
         return "it is not an object"
     name = item.get(kind.name_key)
     if not isinstance(name, str) or not name:
         return f"its {kind.name_key} is not a text"
-    problem = overlong_name(kind, item) or _misfit(_SHAPES[kind.name], item, "")
+    shape = _SHAPES[kind.name]
+    long = {key: value for key, value in item.items() if type(value) is list and len(value) > _STEP}
+    short = {**item, **{key: [] for key in long}} if long else item
+    problem = overlong_name(kind, item) or _misfit(shape, short, "")
+    for key, members in long.items():
+        of = shape.fields.get(key)
+        if isinstance(of, _ListOf):
+            for start in range(0, len(members), _STEP):
+                yield
+                problem = problem or _first_misfit(of.shape, members[start : start + _STEP], key, start)
     if problem is not None:
         return f"its {problem}"
     return _out_of_range(kind, item)
@@ -223,10 +247,14 @@ def _misfit(shape: Shape, value: Any, where: str) -> str | None:
     if isinstance(shape, _ListOf):
         if not isinstance(value, list):
             return f"{where} is not a list"
-        return next(filter(None, (_misfit(shape.shape, one, f"{where}[{n}]") for n, one in enumerate(value))), None)
+        if _all_plain(shape.shape, value):
+            return None
+        return _first_misfit(shape.shape, value, where)
     if isinstance(shape, _MapOf):
         if not isinstance(value, dict):
             return f"{where} is not an object"
+        if _all_plain(shape.shape, value.values()):
+            return None
         return next(filter(None, (_misfit(shape.shape, one, f"{where}.{key}") for key, one in value.items())), None)
     if isinstance(shape, _Matching):
         fits = isinstance(value, str) and shape.pattern.fullmatch(value) is not None
@@ -236,6 +264,23 @@ def _misfit(shape: Shape, value: Any, where: str) -> str | None:
         return None if fits else f"{where} is not " + " or ".join(repr(word) for word in sorted(shape))
     fits = isinstance(value, shape) and (shape is bool or shape == (dict, bool) or not isinstance(value, bool))
     return None if fits and _is_finite(value) else f"{where} is not {_WORDS[shape]}"
+
+
+def _first_misfit(shape: Shape, values: list[Any], where: str, first: int = 0) -> str | None:
+    """The first misfit of the members of a list, which count from `first`."""
+    return next(filter(None, (_misfit(shape, one, f"{where}[{n}]") for n, one in enumerate(values, first))), None)
+
+
+_PLAIN: Final[tuple[tuple[Shape, frozenset[type]], ...]] = (
+    (str, frozenset({str})),
+    ((dict, bool), frozenset({dict, bool})),
+)
+"""Shapes that a type decides alone, and the types: a million members are looked at in one pass of the interpreter."""
+
+
+def _all_plain(shape: Shape, values: Collection[Any]) -> bool:
+    """Whether all values certainly have the shape; False may also mean that each has to be looked at."""
+    return any(shape == one and types.issuperset(map(type, values)) for one, types in _PLAIN)
 
 
 def _is_finite(value: Any) -> bool:
@@ -265,9 +310,18 @@ def _without_nulls(shape: Shape, value: Any) -> Any:
         merged = {**value, **changed}
         return {key: one for key, one in merged.items() if key not in changed or one is not None}
     if isinstance(shape, _ListOf) and not isinstance(shape.shape, type | frozenset):
+        if not any(None in one.values() or _holds_containers(one) for one in value):
+            return value  # in a fraction of the time
         kept = [_without_nulls(shape.shape, one) for one in value]
         return value if all(one is other for one, other in zip(kept, value, strict=True)) else kept
     return value
+
+
+def _holds_containers(item: dict[str, Any]) -> bool:
+    return not _CONTAINERS.isdisjoint(map(type, item.values()))
+
+
+_CONTAINERS: Final = frozenset({dict, list})
 
 
 def to_handshake_tool(tool: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from mcp_hub.protocol.kinds import (
     TOOLS,
     Kind,
     defect,
+    defect_in_steps,
     drop_nulls,
     to_handshake_tool,
 )
@@ -156,3 +157,20 @@ def test_handshake_clients_see_schemas_of_objects_only() -> None:
     assert to_handshake_tool(FULL[PROMPTS]) is FULL[PROMPTS]
     bare = {"name": "n", "inputSchema": {"type": "object"}}
     assert to_handshake_tool(bare) is bare
+
+
+def test_long_lists_in_an_item_are_checked_in_many_steps() -> None:
+    arguments: list[Any] = [{"name": "a"}] * 20_000
+    prompt = {"name": "p", "arguments": [*arguments, {"title": "nameless"}]}
+    assert len(list(defect_in_steps(PROMPTS, prompt))) >= 40
+    assert defect(PROMPTS, prompt) == "its arguments[20000].name is missing"
+    assert defect(PROMPTS, {"name": "p", "arguments": arguments}) is None
+    assert drop_nulls(PROMPTS, {"name": "p", "arguments": arguments})["arguments"] is arguments
+
+
+def test_one_misfit_among_many_plain_members_is_found() -> None:
+    properties: dict[str, Any] = {f"p{n}": {} for n in range(1_000)}
+    tool = {"name": "t", "inputSchema": {"type": "object", "properties": {**properties, "bad": 1}}}
+    assert defect(TOOLS, tool) == "its inputSchema.properties.bad is not a schema"
+    tool = {"name": "t", "inputSchema": {"type": "object", "required": [*properties, None]}}
+    assert defect(TOOLS, tool) == "its inputSchema.required[1000] is not a text"
