@@ -63,6 +63,8 @@ Outcome = tuple[str, str | None, str | int | None, str | None]
 """Verdict, policy, code, text."""
 Shown = Callable[[Call, Any], Any]
 """The arguments of a call as records and spans may show them: without those that are preset."""
+LARGE_ARGUMENTS: Final = 256 * 1024
+"""Weight of arguments (`weighs_more`) from which preset ones are left out in a thread; below it takes 7 ms at most."""
 
 
 class RecordLabels:
@@ -99,7 +101,7 @@ class RecordLabels:
 class RecordBuilder:
     """Builds the records of calls as JSON objects. Every text in them is redacted and cut to `MAX_TEXT` characters.
 
-    `arguments` says whether records have the redacted arguments; `shown(call, arguments)` leaves preset ones out.
+    `arguments` says whether records have the redacted arguments.
     """
 
     def __init__(
@@ -108,24 +110,21 @@ class RecordBuilder:
         labels: RecordLabels,
         *,
         arguments: bool,
-        shown: Shown,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._redaction = redaction
         self._labels = labels
         self._arguments = arguments
-        self._shown = shown
         self._now = now
         self._second = (-1, "")
         """The last second in which a call ended, and how it is written."""
         self._names: dict[str, str] = {}
         self._names_without = LEARNED.known
 
-    def of_call(self, call: Call, sent: Json, duration: float, found: Outcome, result: Json | None) -> Json:
-        """Returns the record of a call that has ended. `sent` are its params as they came, `duration` is in seconds."""
+    def of_call(self, call: Call, arguments: Any, duration: float, found: Outcome, result: Json | None) -> Json:
+        """Returns the record of a call that has ended, with the `arguments` to be shown; `duration` is in seconds."""
         verdict, policy, code, text = found
         id = self.text(call.label) if call.label is not None else self._labels.next_call()
-        arguments = self._shown(call, sent.get("arguments"))
         record = {
             **self._head(id, call.method, call.exposed, call.era, call.caller, call.envelope),
             "upstream": call.route.upstream,

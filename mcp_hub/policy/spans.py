@@ -10,9 +10,11 @@ from typing import Any, Final, Protocol
 
 from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.errors import CallCancelled
+from mcp_hub.observability.stalls import in_thread
 from mcp_hub.observability.tracing import TRACE_CONTEXT, Attributes
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.call_record import MAX_TEXT, RecordLabels, Shown, outcome
+from mcp_hub.policy.call_record import LARGE_ARGUMENTS, MAX_TEXT, RecordLabels, Shown, outcome
+from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import PROMPTS, TOOLS
 from mcp_hub.security.redaction import Redactor
 
@@ -81,7 +83,7 @@ class Spans:
     async def __call__(self, call: Call, call_next: Next) -> Json:
         """Raises what the call raises."""
         tracer = await self._tracer()
-        span = self._begin(tracer, call) if tracer is not None else None
+        span = await self._begin(tracer, call) if tracer is not None else None
         if span is None:
             return await call_next(call)
         try:
@@ -92,13 +94,13 @@ class Spans:
         self._end(span, call, None, result)
         return result
 
-    def _begin(self, tracer: Tracer, call: Call) -> Span | None:
+    async def _begin(self, tracer: Tracer, call: Call) -> Span | None:
         try:
             meta = call.params.get("_meta")
             meta = meta if isinstance(meta, dict) else {}
             span = tracer.begin(self._name(call.method, call.exposed), meta)
             if span.recording:
-                span.tell(self._of_request(call))
+                span.tell(await self._of_request(call))
             if span.carrier:
                 kept = {key: value for key, value in meta.items() if key not in TRACE_CONTEXT}
                 call.params = {**call.params, "_meta": {**kept, **span.carrier}}
@@ -154,7 +156,7 @@ class Spans:
             "gen_ai.tool.call.id": id,
         }
 
-    def _of_request(self, call: Call) -> Attributes:
+    async def _of_request(self, call: Call) -> Attributes:
         id = call.label = call.label or self._labels.next_call()
         found = {
             **self._head(call.method, call.exposed, self._text(id)),
@@ -165,7 +167,9 @@ class Spans:
         if listed is not None and isinstance(description := listed.get("description"), str):
             found["gen_ai.tool.description"] = self._text(description, MAX_DESCRIPTION)
         if self._arguments:
-            arguments = self._shown(call, call.params.get("arguments", {}))
+            given = call.params.get("arguments", {})
+            large = weighs_more(given, LARGE_ARGUMENTS)
+            arguments = await in_thread(self._shown, call, given) if large else self._shown(call, given)
             said = self._redaction.value(arguments, BUDGET)
             found["agentscope.function.input"] = _json({"name": self._text(call.exposed), "arguments": said})
             if call.method == TOOLS.act_method:

@@ -23,7 +23,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.policy.call_record import RecordBuilder, RecordLabels, Shown, outcome
+from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Outcome, RecordBuilder, RecordLabels, Shown, outcome
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
@@ -33,6 +33,8 @@ log = logging.getLogger("mcp_hub.policy")
 
 MAX_TRACEBACK: Final = 16 * 1024
 """Characters of an unexpected exception that are logged, from its end."""
+MAX_RECORDING: Final = 5.0
+"""Seconds that the records of the last calls may take; that of 300,000 arguments takes a tenth of one."""
 Measure = Callable[[str, str, str, str, str | int | None, float], None]
 """Takes server, method, tool, verdict, code and seconds of each call."""
 
@@ -66,7 +68,11 @@ class Trace:
         self._write = write
         self._redaction = redaction
         self._clock = clock
-        self._records = RecordBuilder(redaction, labels or RecordLabels(), arguments=arguments, shown=shown, now=now)
+        self._records = RecordBuilder(redaction, labels or RecordLabels(), arguments=arguments, now=now)
+        self._shown = shown
+        """Leaves preset arguments out of a record."""
+        self._recording: set[asyncio.Task[None]] = set()
+        """The records of calls with large arguments, which are made in threads."""
         self._measure = measure or _unmeasured
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -180,10 +186,34 @@ class Trace:
             found = outcome(call, error, result)
             tool = call.route.name if call.route.kind is TOOLS else ""
             self._measure(call.route.upstream, call.method, tool, found[0], found[2], duration)
-            if self._write is not None:
-                self._write(self._records.of_call(call, sent, duration, found, result))
+            if self._write is None:
+                return
+            arguments = sent.get("arguments")
+            if weighs_more(arguments, LARGE_ARGUMENTS):
+                task = asyncio.get_running_loop().create_task(
+                    self._record_large(call, arguments, duration, found, result)
+                )
+                self._recording.add(task)
+                task.add_done_callback(self._recording.discard)
+            else:
+                self._write(self._records.of_call(call, self._shown(call, arguments), duration, found, result))
         except Exception:
             log.exception("a call could not be recorded")
+
+    async def _record_large(
+        self, call: Call, arguments: Any, duration: float, found: Outcome, result: Json | None
+    ) -> None:
+        try:
+            shown = await in_thread(self._shown, call, arguments)
+            if self._write is not None:
+                self._write(self._records.of_call(call, shown, duration, found, result))
+        except Exception:
+            log.exception("a call could not be recorded")
+
+    async def close(self) -> None:
+        """Waits until all calls are recorded, for a bounded time. Never raises."""
+        if self._recording:
+            await asyncio.wait(self._recording, timeout=MAX_RECORDING)
 
 
 def _cleaned(redaction: Redactor, tell: Callable[[Json], None], told: Json) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -299,3 +300,21 @@ def test_a_deep_value_has_a_size() -> None:
     for _ in range(100_000):
         deep = [deep]
     assert approximate_size(deep) > 0
+
+
+async def test_large_arguments_are_prepared_for_the_record_in_a_thread() -> None:
+    records: list[Json] = []
+    threads: list[int] = []
+
+    def shown(call: Call, arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return arguments
+
+    trace = Trace(records.append, Redactor(), shown=shown)
+    for arguments in ({"a": 1}, {f"a{number}": number for number in range(LARGE)}):
+        assert await Chain((trace, Doing(OK)), Traced().upstream).run(a_call(arguments)) == OK
+        await asyncio.sleep(0)
+        await trace.close()
+    assert [record["verdict"] for record in records] == ["ok", "ok"]
+    here = threading.get_ident()
+    assert [thread == here for thread in threads] == [True, False]

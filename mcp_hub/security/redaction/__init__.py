@@ -130,7 +130,7 @@ class Redactor:
     def _object(self, value: Mapping[str, Any], room: int, depth: int) -> tuple[dict[str, Any], int]:
         copy: dict[str, Any] = {}
         used = 2
-        tells = not _NAMING.isdisjoint(value) and any(
+        tells = not value.keys().isdisjoint(_NAMING) and any(
             isinstance(name := value.get(word), str) and is_secret_key(name) for word in _NAMING
         )
         for number, (key, item) in enumerate(value.items()):
