@@ -46,7 +46,11 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
         if notification and buffered > HIGH_WATER:
             return
         line = message if isinstance(message, bytes) else encoded(message)
-        output.write(line + b"\n")
+        if len(line) >= LARGE:  # a copy of 30 MB would keep the loop
+            output.write(line)
+            output.write(b"\n")
+        else:
+            output.write(line + b"\n")
         if len(line) >= LARGE or buffered > LARGE:
             share.watch(unread)
             if notification:
