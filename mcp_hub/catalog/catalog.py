@@ -144,20 +144,34 @@ class Catalog:
     def view(
         self, listed: Callable[[Route], bool], gone: Callable[[Route], bool], own: Sequence[CatalogEntry]
     ) -> Catalog:
-        """Returns a catalog that lists only tools that are `listed`, with the hub's `own` tools in front.
+        """Returns the view that `viewing` makes, in one go."""
+        return _all(self.viewing(listed, gone, own))
+
+    def viewing(
+        self, listed: Callable[[Route], bool], gone: Callable[[Route], bool], own: Sequence[CatalogEntry]
+    ) -> Generator[None, None, Catalog]:
+        """Returns a catalog that lists only tools that are `listed`, with the hub's `own` tools in front, in steps.
 
         A name that is not listed still leads to its tool, one that is `gone` leads nowhere. Names never depend on
         what is listed.
         """
         made = copy(self)
         made._pages, made._cache_scope = {}, "private"
-        there = (entry for entry in self._entries[TOOLS] if listed(entry.route) and not gone(entry.route))
+        there: list[CatalogEntry] = []
+        for entry in self._entries[TOOLS]:
+            yield
+            if listed(entry.route) and not gone(entry.route):
+                there.append(entry)
         made._entries = {**self._entries, TOOLS: (*own, *there)}
-        known = {name: entry for name, entry in self._index[TOOLS].items() if not gone(entry.route)}
+        known: dict[str, CatalogEntry] = {}
+        for name, entry in self._index[TOOLS].items():
+            yield
+            if not gone(entry.route):
+                known[name] = entry
         made._index = {**self._index, TOOLS: {**known, **{entry.exposed: entry for entry in own}}}
         made.__dict__.pop("fingerprint", None)
         made._fingerprints, made._starts = dict(self._fingerprints), dict(self._starts)
-        _all(made._survey(TOOLS))
+        yield from made._survey(TOOLS)
         return made
 
     def __len__(self) -> int:

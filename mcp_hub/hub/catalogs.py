@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import eq
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -36,10 +36,18 @@ CallerFilter = Callable[[Hashable | None], bool]
 """Whether a caller is among those addressed."""
 Watcher = Callable[[frozenset[Kind], CallerFilter], None]
 """Called with the kinds of lists that have changed, and the callers for whom they have."""
-View = Callable[[Catalog, Hashable | None], Catalog]
-"""Reduces a caller's full catalog to what is active for it."""
 Visible = Callable[[Route, str | None], bool]
 """Whether callers of a profile may reach a route."""
+
+
+class CallerViews(Protocol):
+    """Reduces a caller's full catalog to what is active for it."""
+
+    def view(self, whole: Catalog, caller: Hashable | None) -> Catalog:
+        """Returns what a caller sees of its full catalog."""
+
+    def preparing(self, whole: Catalog, former: Catalog | None, profile: str | None) -> Generator[None]:
+        """Makes the views of a new catalog, in steps, that callers of a profile saw of the `former` one."""
 
 
 class _Shaped(msgspec.Struct, frozen=True):
@@ -80,9 +88,9 @@ class Catalogs:
         self._on_conflict: OnConflict = "keep_first"
         self._info = info
         self._built: Callable[[], None] = _nothing
-        self._view: View | None = None
+        self._view: CallerViews | None = None
         """None: every caller sees its full catalog."""
-        self._viewed: View | None = None
+        self._viewed: CallerViews | None = None
         """The view at the time callers were last notified."""
         self._reserved: frozenset[str] = frozenset()
         self._renewed = False
@@ -115,7 +123,7 @@ class Catalogs:
         shown: Visible,
         on_conflict: OnConflict,
         built: Callable[[], None],
-        view: View | None = None,
+        view: CallerViews | None = None,
         reserved: frozenset[str] = frozenset(),
     ) -> None:
         """Takes over a generation: its upstreams, the rules `shape`, and `shown` for profiles; `view` as in `look`.
@@ -132,7 +140,7 @@ class Catalogs:
         if self.seen:
             self._build()
 
-    def look(self, view: View, reserved: frozenset[str]) -> None:
+    def look(self, view: CallerViews, reserved: frozenset[str]) -> None:
         """Replaces the view. `reserved` are the names of the hub's own tools in it. Notifies callers that see a
         change."""
         self._view = view
@@ -192,7 +200,7 @@ class Catalogs:
         if not (self._dirty or self._of or self._view) and (caller is None or profile_of(caller) is None):
             return self._catalog
         whole = self.whole(caller)
-        return whole if self._view is None else self._view(whole, caller)
+        return whole if self._view is None else self._view.view(whole, caller)
 
     def whole(self, caller: Hashable | None) -> Catalog:
         """Returns what one caller would see with all groups active."""
@@ -265,6 +273,12 @@ class Catalogs:
             base = profile_of(caller)
             offered = catalog if base is None else of_profile.get(base)
             of[caller] = yield from self._merged(base, (caller,), offered, offered)
+        if self._view is not None:
+            yield from self._view.preparing(catalog, previous, None)
+            for name, seen in of_profile.items():
+                yield from self._view.preparing(seen, profiles.get(name), name)
+            for caller, seen in of.items():
+                yield from self._view.preparing(seen, before.get(caller), profile_of(caller))
         known = set(previous.findings)
         for finding in (finding for finding in catalog.findings if finding not in known):
             log.warning("%s: %s %s: %s", finding.upstream, finding.kind, finding.name, finding.problem)
@@ -292,12 +306,12 @@ class Catalogs:
             kinds = self.whole(caller).changed(then) - whom.get(profile, frozenset())
             self.tell(kinds if self._view is None else kinds - {TOOLS}, partial(eq, caller))
 
-    def _looks_new(self, former: View | None, then: Catalog | None, caller: Hashable | None) -> bool:
+    def _looks_new(self, former: CallerViews | None, then: Catalog | None, caller: Hashable | None) -> bool:
         """Whether a caller sees other tools than it saw of the catalog `then` through `former`; None: it saw
         nothing."""
         if then is None:
             return False
-        before = then if former is None else former(then, caller)
+        before = then if former is None else former.view(then, caller)
         return TOOLS in self.of(caller).changed(before)
 
     def _merged(

@@ -171,7 +171,7 @@ class Engine:
             lambda route, profile: access.why(route, profile) is None,
             now.config.on_conflict,
             self._built,
-            equipped.view if equipped is not None else None,
+            equipped,
             equipped.own_names if equipped is not None else frozenset(),
         )
 
@@ -433,7 +433,7 @@ class Engine:
         if call.method == TOOLS.act_method and self._groups is not None:
             from mcp_hub.hub.groups.meta_calls import call_meta_tool
 
-            return call_meta_tool(self._groups, call)
+            return await call_meta_tool(self._groups, call)
         reading = call.method == RESOURCES.act_method
         page = self._services.long_results.read(call.exposed, call.caller) if reading else None
         if page is None:

@@ -121,6 +121,9 @@ class Groups:
         """Groups that the command line activated, until they are switched."""
         self._config = config
         self._everything = everything
+        self._found: Any = None
+        """What the groups were found by: the groups, removed ones, and servers."""
+        self._members = GroupMembers((), (), {})
         self._take(config, everything)
         for name in self._switched_on:
             if name not in self._groups:
@@ -332,7 +335,7 @@ class Groups:
 
     def _changed(self) -> None:
         self._renew()
-        self._catalogs.look(self.now.view, self.now.own_names)
+        self._catalogs.look(self.now, self.now.own_names)
 
     def _renew(self) -> None:
         """Replaces `now`, so that the former one can still be compared with it."""
@@ -342,11 +345,14 @@ class Groups:
             one = groups[name]
             groups[name] = one.model_copy(update={"tools": one.tools + tools, "servers": one.servers + more})
         servers = {server.id: server for server in self._config.servers}
+        found = (tuple(groups.values()), tuple(self._removed.values()), servers)
+        if found != self._found:  # switching a group changes nobody's group
+            self._found, self._members = found, GroupMembers(*found)
         self.now = ActiveGroups(
             groups,
             {name: self._on(group) for name, group in groups.items()},
             self._chosen,
-            GroupMembers(groups.values(), self._removed.values(), servers),
+            self._members,
             everything=self._everything,
             meta_tools=self._config.meta_tools,
         )

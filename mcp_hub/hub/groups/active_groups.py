@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Generator, Hashable, Iterable, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -11,6 +11,7 @@ from mcp_hub.catalog.catalog import OWN, Catalog, CatalogEntry, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.hub.groups.meta_tools import definitions
+from mcp_hub.observability.stalls import finished
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.selection import matches_tool
 from mcp_hub.protocol.frames import encode
@@ -82,7 +83,7 @@ class ActiveGroups:
         self._chosen = chosen
         self._everything = everything
         self._meta_tools = meta_tools
-        self._views: WeakKeyDictionary[Catalog, OrderedDict[Hashable, Catalog]] = WeakKeyDictionary()
+        self._views: WeakKeyDictionary[Catalog, OrderedDict[tuple[frozenset[str], bool], Catalog]] = WeakKeyDictionary()
         self._shown: WeakKeyDictionary[Catalog, tuple[ToolGroupSettings, ...]] = WeakKeyDictionary()
 
     @property
@@ -104,32 +105,52 @@ class ActiveGroups:
 
     def shown(self, whole: Catalog, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
         """Returns the groups that a caller may know of; `whole` is its catalog with all groups active."""
-        if not self._restricts(caller):
+        return finished(self._showing(whole, self._restricts(caller)))
+
+    def _showing(self, whole: Catalog, restricted: bool) -> Generator[None, None, tuple[ToolGroupSettings, ...]]:
+        if not restricted:
             return tuple(self.groups.values())
         found = self._shown.get(whole)
         if found is None:
-            seen = {name for route in whole.routes(TOOLS) for name in self.members.groups(route)}
+            seen: set[str] = set()
+            for route in whole.routes(TOOLS):
+                yield
+                seen.update(self.members.groups(route))
             found = self._shown[whole] = tuple(group for name, group in self.groups.items() if name in seen)
         return found
 
     def view(self, whole: Catalog, caller: Hashable | None) -> Catalog:
         """Returns what a caller sees of `whole`: the meta tools, then the tools that are active for it."""
-        active = self.active(caller)
-        key = (active, self._restricts(caller))
-        views = self._views.setdefault(whole, OrderedDict())
-        if key in views:
-            views.move_to_end(key)
-            return views[key]
+        views = self._views.get(whole)
+        key = (self.active(caller), self._restricts(caller))
+        if views is None or key not in views:
+            return finished(self._viewing(whole, *key))
+        views.move_to_end(key)
+        return views[key]
 
+    def preparing(self, whole: Catalog, former: Catalog | None, profile: str | None) -> Generator[None]:
+        """Makes the views of `whole` that were seen of the catalog before it, or the one that is seen by default.
+
+        Without it, the first caller of each view would wait for all tools to be looked at in one go.
+        """
+        seen = list(self._views.get(former, ())) if former is not None else []
+        default = frozenset(name for name in self.groups if self._defaults[name])
+        for active, restricted in seen or [(default, not self._everything or profile is not None)]:
+            yield from self._viewing(whole, active, restricted)
+
+    def _viewing(self, whole: Catalog, active: frozenset[str], restricted: bool) -> Generator[None, None, Catalog]:
         def listed(route: Route) -> bool:
             names = self.members.groups(route)
             return not names or not active.isdisjoint(names)
 
-        own = [_entry(wire) for wire in definitions(self.shown(whole, caller), self._meta_tools)]
-        views[key] = whole.view(listed, self.members.gone, own)
+        shown = yield from self._showing(whole, restricted)
+        own = [_entry(wire) for wire in definitions(shown, self._meta_tools)]
+        made = yield from whole.viewing(listed, self.members.gone, own)
+        views = self._views.setdefault(whole, OrderedDict())
+        views[active, restricted] = made
         if len(views) > MAX_VIEWS:
             views.popitem(last=False)
-        return views[key]
+        return made
 
     def _restricts(self, caller: Hashable | None) -> bool:
         return not self._everything or profile_of(caller) is not None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.catalog.catalog import Catalog
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.hub.groups.meta_tools import CALL, FOUND, MAX_FOUND, MAX_QUERY, RESET, SEARCH
+from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
@@ -29,13 +30,13 @@ _SHOWN: Final = ("name", "title", "description", "inputSchema", "annotations")
 _WORD: Final = re.compile(r"\w+")
 
 
-def call_meta_tool(groups: Groups, call: Call) -> Json:
+async def call_meta_tool(groups: Groups, call: Call) -> Json:
     """Returns the result of one call of a meta tool. Raises InvalidParameters."""
     arguments = call.params.get("arguments") or {}
     if call.route.name == RESET:
         return _reset(groups, call, arguments)
     if call.route.name == SEARCH:
-        return _search(groups, call, arguments)
+        return await _search(groups, call, arguments)
     raise InvalidParameters(f"{CALL} stands for the call of another tool; call that tool itself.")
 
 
@@ -69,7 +70,7 @@ def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
     return {"content": content}
 
 
-def _search(groups: Groups, call: Call, arguments: Json) -> Json:
+async def _search(groups: Groups, call: Call, arguments: Json) -> Json:
     query, limit = arguments.get("query"), arguments.get("limit", FOUND)
     strange = sorted(set(arguments) - {"query", "limit"})
     if strange:
@@ -79,7 +80,7 @@ def _search(groups: Groups, call: Call, arguments: Json) -> Json:
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_FOUND:
         raise InvalidParameters(f"{SEARCH}: 'limit' must be a whole number from 1 to {MAX_FOUND}.")
     whole, now = groups.whole_of(call.caller), groups.now
-    names = list(_ranked(whole, query, lambda name: not now.members.gone(_route(whole, name))))
+    names = await in_slices(_ranked(whole, query, lambda name: not now.members.gone(_route(whole, name))))
     found = _definitions(whole, names[:limit])
     for tool in found["tools"]:
         route = _route(whole, tool["name"])
@@ -94,11 +95,12 @@ def _route(catalog: Catalog, name: str) -> Any:
     return catalog.resolve(TOOLS, name)
 
 
-def _ranked(catalog: Catalog, query: str, there: Any) -> Iterator[str]:
-    """Yields names of tools, the best match first: words in the name count more than in the description."""
+def _ranked(catalog: Catalog, query: str, there: Any) -> Generator[None, None, list[str]]:
+    """Returns names of tools, the best match first: words in the name count more than in the description."""
     words = set(_WORD.findall(query.casefold().replace("_", " ")))
     ranked = []
     for order, name in enumerate(catalog.names(TOOLS)):
+        yield
         if not there(name):
             continue
         entry = catalog.entry(TOOLS, name) or {}
@@ -106,7 +108,7 @@ def _ranked(catalog: Catalog, query: str, there: Any) -> Iterator[str]:
         points = sum(3 * (word in name.casefold()) + (word in text) for word in words)
         if points or not words:
             ranked.append((-points, order, name))
-    return (name for _, _, name in sorted(ranked))
+    return [name for _, _, name in sorted(ranked)]
 
 
 def _definitions(catalog: Catalog, names: Iterable[str]) -> Json:

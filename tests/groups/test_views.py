@@ -1,0 +1,67 @@
+"""What callers see of a catalog by their groups is made in steps, before anybody asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp_hub.catalog.catalog import Catalog, CatalogSource, Item, Route
+from mcp_hub.config.models import Server
+from mcp_hub.config.root_rules import ToolGroupSettings
+from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers
+from mcp_hub.hub.groups.meta_calls import _ranked
+from mcp_hub.protocol.kinds import TOOLS
+
+NUMBER = 1_000
+GROUP = ToolGroupSettings(name="g", description="x", tools=("a/*",))
+
+
+class CountedMembers(GroupMembers):
+    """Counts how often somebody asks for the groups of a tool."""
+
+    asked = 0
+
+    def groups(self, route: Route) -> tuple[str, ...]:
+        self.asked += 1
+        return super().groups(route)
+
+
+def catalog() -> Catalog:
+    schema: dict[str, Any] = {"type": "object"}
+    names = [f"tool_{number}" for number in range(NUMBER)]
+    items = [Item(Route("a", TOOLS, name), name, {"name": name, "inputSchema": schema}) for name in names]
+    return Catalog.build([CatalogSource("a", "a", tuple(items))])
+
+
+def active_groups(*, on: bool, meta_tools: bool = False) -> tuple[ActiveGroups, CountedMembers]:
+    members = CountedMembers([GROUP], [], {"a": Server(id="a", transport="stdio", command="x", namespace="a")})
+    groups = {"g": GROUP}
+    return ActiveGroups(groups, {"g": on}, {}, members, everything=True, meta_tools=meta_tools), members
+
+
+def test_a_view_is_prepared_in_steps_and_then_found_ready() -> None:
+    groups, members = active_groups(on=True)
+    whole = catalog()
+    assert sum(1 for _ in groups.preparing(whole, None, None)) > NUMBER
+    asked = members.asked
+    assert len(groups.view(whole, None).names(TOOLS)) > NUMBER
+    assert members.asked == asked
+
+
+def test_views_that_were_seen_of_a_catalog_are_prepared_of_the_next() -> None:
+    groups, members = active_groups(on=True)
+    former, whole = catalog(), catalog()
+    groups.view(former, "somebody")
+    assert sum(1 for _ in groups.preparing(whole, former, None)) > NUMBER
+    asked = members.asked
+    groups.view(whole, "somebody")
+    assert members.asked == asked
+
+
+def test_a_view_without_tools_has_none() -> None:
+    groups, _ = active_groups(on=False)
+    view = groups.view(catalog(), None)
+    assert not [name for name in view.names(TOOLS) if name.startswith("a__")]
+
+
+def test_a_search_looks_at_one_tool_in_each_step() -> None:
+    assert sum(1 for _ in _ranked(catalog(), "tool 7", lambda name: True)) == NUMBER
