@@ -72,7 +72,7 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
     duplex = Duplex(dispatcher, write, share)
     duplex.caller.sole = True
 
-    def take(line: bytes | Oversized) -> None:
+    def take(line: bytes | bytearray | Oversized) -> None:
         if isinstance(line, Oversized):
             duplex.refuse(INVALID_REQUEST, f"The message is {line.size:,} bytes, more than {MAX_LINE:,}.")
         elif line and not line.isspace():

@@ -283,3 +283,4 @@ def _allocator() -> Any:
 
 _heap: Final = _Heap()
 own_heap: Final = _heap.own
+large_heap: Final = _heap.large

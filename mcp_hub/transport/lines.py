@@ -9,11 +9,17 @@ from typing import Final
 
 import msgspec
 
+from mcp_hub.protocol.frames import large_heap
+
 _MANY = 64
 """Line ends in one chunk above which it is handled in pieces."""
 _PIECE = 4096
 _KEPT = 4096
 """Bytes kept of each end of an oversized line; a message's id is usually found there."""
+
+
+LARGE: Final = 256 * 1024
+"""Bytes above which a batch is written at once, and a line is not joined: copying them would cost too much."""
 
 
 class Oversized(msgspec.Struct, frozen=True):
@@ -31,12 +37,14 @@ class LineReader(msgspec.Struct):
     partial: int = 0
     """Bytes of the incomplete line."""
     _parts: list[bytes] = msgspec.field(default_factory=list)
+    _long: bytearray | None = None
+    """A long line so far. It grows as its parts come: joining 30 MB at its end would keep the event loop for 25 ms."""
     _head: bytes | None = None
     _tail: bytes = b""
 
-    def feed(self, data: bytes) -> list[bytes | Oversized]:
+    def feed(self, data: bytes) -> list[bytes | bytearray | Oversized]:
         """Returns the lines that `data` completes, in order."""
-        lines: list[bytes | Oversized] = []
+        lines: list[bytes | bytearray | Oversized] = []
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
             self._take(data[start:end])
@@ -46,7 +54,7 @@ class LineReader(msgspec.Struct):
             self._take(data[start:] if start else data)
         return lines
 
-    def rest(self) -> bytes | Oversized | None:
+    def rest(self) -> bytes | bytearray | Oversized | None:
         """Returns what follows the last line end when the input has ended; None if nothing does."""
         return self._finish() if self.partial else None
 
@@ -56,17 +64,26 @@ class LineReader(msgspec.Struct):
             self._head = (self._head + piece[:_KEPT])[:_KEPT]
             self._tail = (self._tail + piece)[-_KEPT:]
             return
-        self._parts.append(piece)
+        if self._long is not None:
+            self._long += piece
+        else:
+            self._parts.append(piece)
         if self.partial > self.limit:
-            whole = b"".join(self._parts)
-            self._head, self._tail, self._parts = whole[:_KEPT], whole[-_KEPT:], []
+            whole = b"".join(self._parts) if self._long is None else self._long
+            self._head, self._tail = bytes(whole[:_KEPT]), bytes(whole[-_KEPT:])
+            self._parts, self._long = [], None
+        elif self.partial > LARGE and self._long is None:
+            large_heap()
+            self._long, self._parts = bytearray(b"".join(self._parts)), []
 
-    def _finish(self) -> bytes | Oversized:
+    def _finish(self) -> bytes | bytearray | Oversized:
         if self._head is not None:
-            line: bytes | Oversized = Oversized(self.partial, self._head, self._tail)
+            line: bytes | bytearray | Oversized = Oversized(self.partial, self._head, self._tail)
+        elif self._long is not None:
+            line = self._long
         else:
             line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts, self.partial, self._head, self._tail = [], 0, None, b""
+        self._parts, self._long, self.partial, self._head, self._tail = [], None, 0, None, b""
         return line
 
 
@@ -84,7 +101,10 @@ class FairLineReader:
     """
 
     def __init__(
-        self, limit: int, take: Callable[[bytes | Oversized], None], hold: Callable[[bool], None] = lambda held: None
+        self,
+        limit: int,
+        take: Callable[[bytes | bytearray | Oversized], None],
+        hold: Callable[[bool], None] = lambda held: None,
     ) -> None:
         self._reader = LineReader(limit)
         self._take = take
@@ -131,10 +151,6 @@ class FairLineReader:
         rest = self._reader.rest()
         if rest is not None:
             self._take(rest)
-
-
-LARGE: Final = 256 * 1024
-"""Bytes above which a batch is written at once: copying them would cost more than another write."""
 
 
 class WriteBatcher:

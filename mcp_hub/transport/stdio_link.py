@@ -232,7 +232,7 @@ class _Process(asyncio.SubprocessProtocol):
         elif not held and not pipe.is_reading():
             pipe.resume_reading()
 
-    def _line(self, line: bytes | Oversized) -> None:
+    def _line(self, line: bytes | bytearray | Oversized) -> None:
         if self.muted:
             return
         if isinstance(line, Oversized):
@@ -252,11 +252,11 @@ class _Process(asyncio.SubprocessProtocol):
             else:
                 self._noisy(line)
 
-    def _undecodable(self, line: bytes, error: FrameError) -> None:
+    def _undecodable(self, line: bytes | bytearray, error: FrameError) -> None:
         if line.lstrip()[:1] not in (b"{", b"["):
             self._noisy(line)
             return
-        about = salvage_id(line[:4096], line[-4096:])
+        about = salvage_id(bytes(line[:4096]), bytes(line[-4096:]))
         self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}"))
         if about is None:
             now = asyncio.get_running_loop().time()
@@ -264,13 +264,13 @@ class _Process(asyncio.SubprocessProtocol):
             if len(self._invalid) == INVALID_MESSAGES and now - self._invalid[0] < INVALID_WITHIN:
                 self.lose(LinkLost(f"it wrote {INVALID_MESSAGES} invalid messages in less than {INVALID_WITHIN:g} s"))
 
-    def _noisy(self, line: bytes) -> None:
+    def _noisy(self, line: bytes | bytearray) -> None:
         self._noise += 1
         if self._noise <= NOISE_LOGGED:
             text = printable(line[:1024].decode("utf-8", "replace"), 200)
             log.warning("%s wrote a line to its stdout that is not a message: %s", self._upstream, self._clean(text))
 
-    def _stderr_line(self, line: bytes | Oversized) -> None:
+    def _stderr_line(self, line: bytes | bytearray | Oversized) -> None:
         raw = line.head if isinstance(line, Oversized) else line
         text = printable(raw[:2048].decode("utf-8", "replace").rstrip(), 500)
         if self._warns and text.startswith(STDERR_WARNING):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.transport.lines import FairLineReader, LineReader, Oversized
+from mcp_hub.transport.lines import LARGE, FairLineReader, LineReader, Oversized
 
 
 def fed(data: bytes, cuts: list[int], limit: int) -> list[bytes | Oversized]:
@@ -87,3 +87,21 @@ async def test_lines_that_wait_for_their_turn_are_taken_at_the_end() -> None:
     assert taken == whole
     await asyncio.sleep(0)
     assert taken == whole
+
+
+def test_a_long_line_grows_as_its_parts_come() -> None:
+    part = b"0123456789abcdef" * 4096
+    reader = LineReader(64 * len(part))
+    whole = 0
+    for _ in range(50):
+        assert reader.feed(part) == []
+        whole += len(part)
+        assert reader.partial == whole
+        assert sum(map(len, reader._parts)) <= LARGE  # nothing large is left to be joined at the end
+    assert reader.feed(b"end\nnext\n") == [part * 50 + b"end", b"next"]
+    for _ in range(65):
+        reader.feed(part)
+    (oversized,) = reader.feed(b"\n")
+    assert isinstance(oversized, Oversized)
+    assert oversized.size == 65 * len(part)
+    assert oversized.head == part[:4096]

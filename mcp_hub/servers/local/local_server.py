@@ -165,9 +165,9 @@ class LocalServer:
         except Exception as error:
             print(f"closing: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
-    def _take(self, line: bytes | Oversized) -> None:
+    def _take(self, line: bytes | bytearray | Oversized) -> None:
         try:
-            message = decode(line) if isinstance(line, bytes) else None
+            message = None if isinstance(line, Oversized) else decode(line)
         except FrameError:
             self._refuse(None, ProtocolError(PARSE_ERROR, "Parse error"))
             return
