@@ -16,6 +16,7 @@ import math
 import re
 import sys
 import time
+from collections.abc import Generator
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -191,8 +192,27 @@ def weighs_more(value: Any, most: int = LARGE) -> bool:
 
     Takes time in proportion to `most`, however large the value is.
     """
-    left, waiting = most, [value]
-    while waiting:
+    return _weigh([value], most) < 0
+
+
+def weighing(value: Any, most: int) -> Generator[None, None, bool]:
+    """Returns what `weighs_more` returns; yields after every thousand values."""
+    waiting = [value]
+    left = _weigh(waiting, most, _VALUES)
+    while waiting and left >= 0:
+        yield
+        left = _weigh(waiting, left, _VALUES)
+    return left < 0
+
+
+_VALUES: Final = 1000
+
+
+def _weigh(waiting: list[Any], left: int, number: int = sys.maxsize) -> int:
+    """Takes at most so many values off `waiting`; returns what is left of the weight, negative for no more."""
+    for _ in range(number):
+        if not waiting:
+            break
         one = waiting.pop()
         kind = type(one)
         left -= PER_VALUE
@@ -200,16 +220,16 @@ def weighs_more(value: Any, most: int = LARGE) -> bool:
             left -= len(one)
         elif kind is list:
             if len(one) * PER_VALUE > left:
-                return True
+                return -1
             waiting += one
         elif kind is dict:
             if len(one) * PER_VALUE > left:
-                return True
+                return -1
             left -= sum(map(len, one))
             waiting += one.values()
         if left < 0:
-            return True
-    return False
+            break
+    return left
 
 
 # --- heap ------------------------------------------------------------------------------------------------------

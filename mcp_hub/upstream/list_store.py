@@ -14,7 +14,7 @@ import msgspec
 from mcp_hub.config.models import Server
 from mcp_hub.errors import METHOD_NOT_FOUND, HubError, UpstreamAnswered
 from mcp_hub.observability.stalls import in_slices, in_thread
-from mcp_hub.protocol.frames import weighs_more
+from mcp_hub.protocol.frames import weighing, weighs_more
 from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM, TOOLS, Kind, overlong_name
 from mcp_hub.text import printable
 from mcp_hub.transport.link import LinkError
@@ -184,7 +184,7 @@ class RawLists:
         left = MAX_NAMES
         for item in items:
             yield
-            reason = _oversized(kind, item) or unusable(kind, item)
+            reason = (yield from _oversized(kind, item)) or unusable(kind, item)
             name = item.get(kind.name_key) if isinstance(item, dict) else None
             left -= len(name) if reason is None and isinstance(name, str) else 0
             if left < 0:
@@ -205,12 +205,12 @@ class RawLists:
         log.warning("%s: the %s %s is left out: %s", self._server.id, kind.unknown, name, printable(reason, 300))
 
 
-def _oversized(kind: Kind, item: Any) -> str | None:
+def _oversized(kind: Kind, item: Any) -> Generator[None, None, str | None]:
     """The reason why an item is too large to be processed in bounded time; None if it is not."""
     overlong = overlong_name(kind, item)
     if overlong is not None:
         return f"its {overlong}"
-    return f"it is larger than {MAX_ITEM:,} bytes" if weighs_more(item, MAX_ITEM) else None
+    return f"it is larger than {MAX_ITEM:,} bytes" if (yield from weighing(item, MAX_ITEM)) else None
 
 
 def _same(before: dict[Kind, list[Any] | None], now: dict[Kind, list[Any]]) -> Generator[None, None, bool]:

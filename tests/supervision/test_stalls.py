@@ -14,7 +14,7 @@ import pytest
 
 from mcp_hub.cli import GARBAGE_AFTER
 from mcp_hub.observability.stalls import EVERY, STALL, StallMonitor, in_slices, in_thread, run_for
-from mcp_hub.protocol.frames import LARGE, weighs_more
+from mcp_hub.protocol.frames import LARGE, weighing, weighs_more
 from tests.fakes.client import PATIENCE, check_stalls, spawned
 
 pytestmark = pytest.mark.anyio
@@ -142,3 +142,13 @@ async def test_the_hubs_of_the_tests_fail_for_a_callback_that_keeps_the_loop(
         check_stalls(tmp_path / "stalls")
     (one,) = map(json.loads, (tmp_path / "stalls").read_text().splitlines())
     assert one["seconds"] >= seconds
+
+
+def test_a_large_value_is_weighed_in_steps_with_the_same_outcome() -> None:
+    schema = {"properties": {f"p{number}": {"type": "string"} for number in range(9_000)}}
+    for most in (LARGE, 256 * 1024, 512 * 1024, 1024 * 1024):
+        steps = weighing(schema, most)
+        done, outcome = run_for(steps)
+        assert (done, outcome) == (True, weighs_more(schema, most))
+    assert len(list(weighing(schema, 1024 * 1024))) > 15
+    assert not list(weighing({"type": "string"}, LARGE))
