@@ -310,7 +310,8 @@ class Generations:
             self._watching_pins.cancel()
         stopping = (upstream.stop() for upstream in self.now.upstreams.values())
         await asyncio.gather(*stopping, self.now.own.close(), self._retiring.close(), return_exceptions=True)
-        await self.now.rules.trace.close()
+        rules = self.now.rules
+        await rules.trace.close()
         await self._services.token_writes.close()
         if self._tracing is not None:
             await self._tracing.close()  # the last, for the spans of the calls that have ended with the upstreams

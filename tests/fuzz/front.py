@@ -105,6 +105,7 @@ class Answer:
     port = 8808
     peer = "127.0.0.1"
     paused = False
+    stranger = False
 
     def __init__(self) -> None:
         self.status = 0

@@ -78,7 +78,7 @@ FAULTS: dict[str, tuple[object, str, object, bytes]] = {
         b"\x00" + sockets.SIZED,
     ),
     "answers": (HttpResponse, "feed", lambda self, piece: None, b"\x00\x00\x00" + answers.SIZED),
-    "bodies": (dispatcher, "ambiguous", lambda params: None, bytes([1, 1, 0, _PARAMS, 1, _NAME, 0])),
+    "bodies": (dispatcher, "ambiguous_member", lambda params: None, bytes([1, 1, 0, _PARAMS, 1, _NAME, 0])),
 }
 """What to replace in the product by what, and the bytes that must be objected to then."""
 
