@@ -1,4 +1,4 @@
-"""The library: the hub in a program of its user's, and the classes of other tool systems on top of it.
+"""The library: the hub in a Python program, and the classes of other tool systems on top of it.
 
-Nothing here has connections, rules or retries of its own: every call goes through the hub's chain.
+Nothing here has connections, rules or retries of its own: every call goes through the policies of the hub.
 """

@@ -1,4 +1,4 @@
-"""The engine in the loop of a portal: started with the first request, changed while it runs."""
+"""Runs the engine in the loop of a portal: starts it with the first request, and reconfigures it while it runs."""
 
 from __future__ import annotations
 
@@ -28,62 +28,62 @@ from mcp_hub.version import VERSION
 Json = dict[str, Any]
 
 calls: Final = logging.getLogger("mcp_hub.calls")
-"""A record of every call, at INFO."""
+"""The logger that gets a record of every call, at INFO."""
 
 _ENVELOPE: Final = Envelope(client_info={"name": "mcp-hub library", "version": VERSION})
 
 
 @dataclass(frozen=True)
 class ToolCard:
-    """A tool as the hub lists it. `name` is its server's, `exposed` what clients call it by."""
+    """A tool as the hub lists it. `name` is its name at its server, `exposed` the name that clients use."""
 
     server: str
     name: str
     exposed: str
     definition: Json
-    """As in `tools/list`; not to be changed."""
+    """The tool's entry in `tools/list`. It must not be changed."""
 
     @property
     def description(self) -> str:
-        """What the model reads of it."""
+        """Returns the description that models read."""
         return str(self.definition.get("description") or "")
 
     @property
     def schema(self) -> Json:
-        """Of its arguments."""
+        """Returns the schema of the arguments."""
         found = self.definition.get("inputSchema")
         return found if isinstance(found, dict) else {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True)
 class ServerTools:
-    """The tools of one server, or the error for which it is not there."""
+    """The tools of one server, or the error because of which it is unavailable."""
 
     server: str
     tools: tuple[ToolCard, ...]
     error: CallError | None = None
     blacklisted: tuple[str, ...] = ()
-    """Names of tools it has that the blacklist hides."""
+    """Names of its tools that the blacklist hides."""
 
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """The outcome of one call: `error`, or else `result`."""
+    """The outcome of one call: either `error` or `result`."""
 
     call: Call | None
-    """What the rules noted; None where it did not get as far."""
+    """The call with the notes of the policies; None if it failed before it reached them."""
     result: Json | None
     error: Exception | None
     value: Any = None
-    """Of a function of this program, what it returned itself."""
+    """What a function of this program returned, unchanged."""
     direct: bool = False
-    """Whether `value` is the result."""
+    """Whether `value` may be used in place of `result`."""
     raised: BaseException | None = None
-    """By a function of this program."""
+    """What a function of this program raised."""
 
 
 class EngineHost:
-    """Hosts the engine in the portal's loop, where everything but `config` and `functions` is to be used."""
+    """Hosts the engine in the portal's loop. Only `config` and `functions` may be used outside of that loop."""
 
     def __init__(
         self, config: Config, collectors: Sequence[IMetricsCollector] = (), tracer_provider: Any = None
@@ -97,7 +97,7 @@ class EngineHost:
         self._changing = asyncio.Lock()
 
     async def hub(self) -> Engine:
-        """The hub, started if it is not running. Raises ConfigError."""
+        """Returns the engine, and starts it if it is not running. Raises ConfigError."""
         if self._hub is None:
             async with self._changing:
                 if self._hub is None:
@@ -126,7 +126,7 @@ class EngineHost:
             calls.info("%s", encode(record).decode())
 
     async def change(self, edit: Callable[[Config], Config]) -> None:
-        """Go over to another configuration. Raises ConfigError; then nothing has changed."""
+        """Applies `edit` to the configuration. Raises ConfigError, and changes nothing then."""
         async with self._changing:
             config = edit(self.config)
             if self._hub is not None:
@@ -134,7 +134,7 @@ class EngineHost:
             self.config = config
 
     async def functions_changed(self, id: str) -> None:
-        """List the functions of this program again, if the hub runs."""
+        """Lists the functions of this program again if the engine runs."""
         upstream = self._hub.upstreams.get(id) if self._hub is not None else None
         if upstream is not None:
             with contextlib.suppress(HubError):
@@ -142,15 +142,15 @@ class EngineHost:
             await upstream.list_store.refresh_now({TOOLS})
 
     async def close(self) -> None:
-        """Stop every server. Never raises."""
+        """Stops every server. Never raises."""
         if self._hub is not None:
             await self._hub.close()
         self.functions.close()
         if self._records is not None:
-            self._records.close()  # bounded; nothing else runs here any more, and at the program's end no thread begins
+            self._records.close()  # bounded; not in a thread, as none can start while the program exits
 
     def begin_anew(self) -> None:
-        """Starts over after a fork: everything that runs belongs to the parent process."""
+        """Resets the host after a fork: everything that runs belongs to the parent process."""
         keep((self._hub, self._records))
         self._hub = self._records = None
         self._changing = asyncio.Lock()
@@ -159,7 +159,7 @@ class EngineHost:
     # --- lists and calls ---------------------------------------------------------------------------------------
 
     async def listed(self, server: str | None = None) -> list[ServerTools]:
-        """The tools of every server, or of one, in the order of the configuration, once all have been tried."""
+        """Tries to connect to all servers, or to one, and returns their tools in the order of the configuration."""
         hub = await self.hub()
         wanted = [u for id, u in hub.upstreams.items() if server in (None, id) and _is_meant(u)]
         errors = await asyncio.gather(*(_reached(upstream) for upstream in wanted))
@@ -190,9 +190,9 @@ class EngineHost:
         direct: DirectCall | None = None,
         preset: Mapping[str, Any] | None = None,
     ) -> CallOutcome:
-        """One call, as any client's. Raises nothing but what ends the hub itself: the outcome has the error.
+        """Makes one call as any client's. Errors are in the outcome and not raised.
 
-        `preset` are arguments of whoever has registered the tool.
+        `preset` are arguments that were set where the tool was registered.
         """
         call: Call | None = None
         try:
@@ -212,7 +212,11 @@ class EngineHost:
             return CallOutcome(call, None, error)
 
     async def _route(self, hub: Engine, server: str, tool: str) -> tuple[Route, str]:
-        """Raises UnknownName, the same for absent, hidden and refused, and CallError for a server that is not there."""
+        """Returns the route and the exposed name of a tool.
+
+        Raises UnknownName for a tool that is absent, hidden or refused alike, and CallError if the server is
+        unavailable.
+        """
         upstream = hub.upstreams.get(server)
         if upstream is None:
             raise UnknownName(INVALID_PARAMS, f"Unknown server: {server}")
@@ -224,7 +228,7 @@ class EngineHost:
                 async with asyncio.timeout(limit):
                     await upstream.connected()
             except TimeoutError:
-                text = f"{server!r} was not there within {limit:g} s (setting: servers.{server}.deadlines.call)."
+                text = f"{server!r} was not available within {limit:g} s (setting: servers.{server}.deadlines.call)."
                 raise DeadlineExceeded(text, server=server, executed=False) from None
             await hub.catalogs.settled()
             exposed = hub.catalog.exposed(route)
@@ -234,13 +238,13 @@ class EngineHost:
         return route, exposed
 
     async def why_hidden(self, server: str, tool: str) -> str | None:
-        """The rule that keeps a tool from being reached, for the user of the hub."""
+        """Returns the name of the rule that hides a tool, or None. It is for the user of the hub."""
         hub = await self.hub()
         return hub.rules.why(Route(server, TOOLS, tool)) if server in hub.upstreams else None
 
 
 def _is_meant(upstream: Upstream) -> bool:
-    """Whether it is meant to run: a server that the user has switched off is not missing."""
+    """Returns whether a server should run. One that the user has disabled is not reported as missing."""
     return upstream.server.enabled or upstream.server.disabled_reason is not None
 
 

@@ -1,7 +1,7 @@
-"""Tools and their calls in the words models understand, and calls found in what models say. Pure.
+"""Tools and calls in the formats that models understand, and calls found in what models write. Pure, without I/O.
 
-Two strategies: *function_calling* in the form of a vendor's interface (`openai`, `anthropic`), and *structured_output*,
-a prompt that asks for a JSON object.
+There are two strategies: *function_calling*, in the format of a vendor's interface (`openai`, `anthropic`), and
+*structured_output*, a prompt that asks for a JSON object.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ TEMPLATE: Final = """请按以下格式调用工具：
 TOOLS_HEAD: Final = "可用工具："
 
 MAX_TEXT: Final = 256 * 1024
-"""Characters of a text that are looked through for calls."""
+"""Characters of a text that are searched for calls."""
 MAX_FALSE_STARTS: Final = 5000
-"""Braces that begin no JSON, after which a text is given up: each may be read to its end."""
+"""Braces without valid JSON after which the search of a text ends, as each may take a scan of the rest of the text."""
 _DEEP: Final = 500
-"""How many of those one counts for that is nested too deeply."""
+"""How many false starts a value that is nested too deeply counts for."""
 MAX_CALLS: Final = 1000
 
 _START: Final = re.compile(r"[{\[]")
 _SCHEMAS: Final = ("inputSchema", "input_schema", "json_schema", "schema", "args_schema")
 _OF_SCHEMAS: Final = frozenset({"properties", "$ref", "$schema", "$defs", "anyOf", "oneOf", "allOf", "required"})
-"""What tells a JSON schema from a mapping of parameters."""
+"""Keys that tell a JSON schema from a mapping of parameters."""
 _CONTAINERS: Final = ("tool_calls", "function_call", "output", "content", "choices", "message", "kwargs")
-"""Members of a vendor's message, or of its answer, that lead to calls; the first that has some counts."""
+"""Keys of a vendor's message or answer that may contain calls. The first one that does counts."""
 
 
 class FormatError(ValueError):
-    """What is given is no tool, or what a model says of a call cannot be read."""
+    """The given object is not a tool, or a call that a model wrote cannot be read."""
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One call a model asks for. `id` is the vendor's, which the answer has to name."""
+    """One call that a model asks for. `id` is the vendor's id, which the answer has to name."""
 
     name: str
     arguments: Json = field(default_factory=dict)
@@ -59,8 +59,8 @@ class ToolCall:
 
 
 @dataclass(frozen=True)
-class Described:
-    """A tool as a model needs it."""
+class ToolDescription:
+    """A tool as models need it."""
 
     name: str
     description: str
@@ -70,21 +70,21 @@ class Described:
 # --- tools -----------------------------------------------------------------------------------------------------
 
 
-def described(tool: Any) -> Described:
-    """A tool out of what people have: an item of `tools/list`, a vendor's definition, an object with these members.
+def describe_tool(tool: Any) -> ToolDescription:
+    """Reads a tool from an item of `tools/list`, a vendor's definition, or an object with such attributes.
 
-    Raises FormatError.
+    Raises FormatError if it has no name or its parameters are invalid.
     """
     read: Callable[[str], Any] = tool.get if isinstance(tool, Mapping) else lambda name: getattr(tool, name, None)
     if isinstance(inner := read("function"), Mapping):
-        return described(inner)
+        return describe_tool(inner)
     name, description = read("name"), read("description")
     if not isinstance(name, str) or not name:
         raise FormatError("A tool needs a name; give an item of tools/list, or an object with a name.")
     schema = next((one for key in _SCHEMAS if isinstance(one := read(key), Mapping)), None)
     if schema is None:
         schema = _schema(name, read("parameters"))
-    return Described(name, description if isinstance(description, str) else "", dict(schema))
+    return ToolDescription(name, description if isinstance(description, str) else "", dict(schema))
 
 
 def _schema(name: str, given: Any) -> Mapping[str, Any]:
@@ -108,29 +108,33 @@ def _schema(name: str, given: Any) -> Mapping[str, Any]:
 
 
 def openai_tools(tools: Iterable[Any]) -> list[Json]:
-    """For `tools=` of OpenAI's interface and the many that copy it. Raises FormatError."""
+    """Returns the tools for `tools=` of OpenAI's interface and compatible ones. Raises FormatError."""
     return [
         {
             "type": "function",
             "function": {"name": one.name, "description": one.description, "parameters": one.schema},
         }
-        for one in map(described, tools)
+        for one in map(describe_tool, tools)
     ]
 
 
 def anthropic_tools(tools: Iterable[Any]) -> list[Json]:
-    """For `tools=` of Anthropic's interface. Raises FormatError."""
+    """Returns the tools for `tools=` of Anthropic's interface. Raises FormatError."""
     return [
-        {"name": one.name, "description": one.description, "input_schema": one.schema} for one in map(described, tools)
+        {"name": one.name, "description": one.description, "input_schema": one.schema}
+        for one in map(describe_tool, tools)
     ]
 
 
 def prompt(tools: Iterable[Any]) -> str:
-    """The tools with their schemas, and how to call one, for a model that has only text. Raises FormatError."""
-    # Not `parameters`: a model that repeats a line of this calls nothing.
+    """Returns the tools with their schemas, and how to call one, for a model without function calling.
+
+    Raises FormatError.
+    """
+    # The key is `schema` and not `parameters`, so that a model which repeats such a line does not make a call.
     lines = [
         json.dumps({"name": one.name, "description": one.description, "schema": one.schema}, ensure_ascii=False)
-        for one in map(described, tools)
+        for one in map(describe_tool, tools)
     ]
     return "\n".join([TOOLS_HEAD, *lines, "", TEMPLATE])
 
@@ -139,7 +143,10 @@ def prompt(tools: Iterable[Any]) -> str:
 
 
 def call(name: str, arguments: Mapping[str, Any], style: Style, id: str | None = None) -> Json:
-    """One call as a model of this style says it. Raises FormatError for what JSON cannot say."""
+    """Returns one call as a model writes it in this style.
+
+    Raises FormatError if the arguments cannot be written as JSON.
+    """
     try:
         text = json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -152,10 +159,10 @@ def call(name: str, arguments: Mapping[str, Any], style: Style, id: str | None =
 
 
 def calls_in(said: Any, known: Iterable[str] | None = None) -> list[ToolCall]:
-    """The calls in what a model said, in their order: a text, a message or an answer of a vendor's interface.
+    """Returns the calls in what a model wrote, in order: a text, or a message or answer of a vendor's interface.
 
-    `known` are the names that count; None: any. Raises FormatError where a vendor's call has arguments that are no
-    JSON object. A text without calls has none.
+    If `known` is given, only calls of these names count. Raises FormatError if a vendor's call has arguments that are
+    not a JSON object. A text without calls gives an empty list.
     """
     names = None if known is None else frozenset(known)
     found = _in_text(said) if isinstance(said, str) else _in_value(_plain(said), 0)
@@ -163,7 +170,7 @@ def calls_in(said: Any, known: Iterable[str] | None = None) -> list[ToolCall]:
 
 
 def _plain(value: Any) -> Any:
-    """Objects of a vendor's package as dicts."""
+    """Returns an object of a vendor's package as a dict."""
     if isinstance(value, Mapping | list | tuple | str) or value is None:
         return value
     dump = getattr(value, "model_dump", None)
@@ -193,7 +200,7 @@ def _in_value(value: Any, depth: int) -> list[ToolCall]:
 
 
 def _in_member(value: Any, depth: int) -> list[ToolCall]:
-    """Where a message has both calls and words, its words are no calls."""
+    """Returns the calls in a member of a message. If the message has both calls and text, its text is not searched."""
     value = _plain(value)
     if not isinstance(value, list | tuple):
         return _in_value(value, depth + 1)
@@ -241,12 +248,12 @@ def _in_text(text: str) -> list[ToolCall]:
         try:
             found += _in_value(value, 0)
         except FormatError:
-            continue  # in prose it may be anything
+            continue  # in prose, JSON of this shape need not be a call
     return found
 
 
 def _values(text: str) -> Iterator[Any]:
-    """The objects and lists of JSON in a text, whatever stands around them."""
+    """Yields the JSON objects and lists in a text, whatever surrounds them."""
     decoder = json.JSONDecoder(strict=False)
     at, false_starts = 0, 0
     while false_starts < MAX_FALSE_STARTS and (start := _START.search(text, at)) is not None:
@@ -266,17 +273,17 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def error_message(error: BaseException) -> str:
-    """Returns what an error says, with all that was added to it on its way."""
+    """Returns the message of an error, with everything that was added to it on its way."""
     return error.message if isinstance(error, CallError) else str(error)
 
 
 def result_text(result: Json) -> str:
-    """All texts of a result, embedded ones too, joined by line ends; `[image image/png]` and so on for what is none."""
+    """Returns all texts of a result joined by newlines, with markers such as `[image image/png]` for other blocks."""
     return "\n".join(_block_text(block) for block in _blocks(result))
 
 
 def error_text(result: Json) -> str:
-    """The texts alone, for an error."""
+    """Returns the texts of an error result, joined by newlines."""
     return "\n".join(str(block["text"]) for block in _blocks(result) if isinstance(block.get("text"), str))
 
 

@@ -48,7 +48,7 @@ class HasHub(Protocol):
 
     @property
     def hub(self) -> Hub:
-        """Where its servers and functions are."""
+        """The hub with the object's servers and functions."""
         ...
 
     @hub.setter
@@ -56,12 +56,12 @@ class HasHub(Protocol):
 
 
 class Hub:
-    """What `mcp-hub serve` runs, without a client: `async with Hub.from_config("servers.yaml") as hub: ...`.
+    """The hub that `mcp-hub serve` runs, in a program: `async with Hub.from_config("servers.yaml") as hub: ...`.
 
     It starts with the first call, in a thread of its own, and ends with `close`, with the block, or with the program.
-    Every call goes through the rules of the configuration. `config` is a file, what would stand in one, or nothing.
-    `collectors` are told of every call, in the hub's thread; `tracer_provider` is one of OpenTelemetry to trace calls
-    with. Raises ConfigError.
+    Every call goes through the policies of the configuration. `config` is a file, the content of one, or nothing.
+    `collectors` get the metrics of every call, in the hub's thread; `tracer_provider` is an OpenTelemetry provider for
+    spans of calls. Raises ConfigError.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Hub:
         self._running = EngineHost(_config(config), collectors, tracer_provider)
         self._redaction: tuple[Config, Redactor] | None = None
         self._portal = Portal(self._running.close, self._running.begin_anew)
-        # Whoever loses it without closing it loses its servers too.
+        # A hub that is garbage-collected without `close` still stops its servers.
         weakref.finalize(self, self._portal.end).atexit = False
 
     @classmethod
     def from_config(cls, path: str | Path | None = None, **options: Any) -> Hub:
-        """The hub of a configuration file; without a path of the one `mcp-hub` would use. Raises ConfigError."""
+        """Makes a hub from a configuration file, by default the one that `mcp-hub` would use. Raises ConfigError."""
         return cls(default_path() if path is None else path, **options)
 
     def __repr__(self) -> str:
@@ -87,12 +87,12 @@ class Hub:
 
     @property
     def config(self) -> Config:
-        """The configuration in force."""
+        """Returns the configuration in force."""
         return self._running.config
 
     @property
     def redaction(self) -> Redactor:
-        """Takes the secrets of the configuration in force out of what is written."""
+        """Returns the redactor for the secrets of the configuration in force."""
         config = self.config
         if self._redaction is None or self._redaction[0] is not config:
             self._redaction = (config, Redactor(secrets_of(config)))
@@ -100,12 +100,12 @@ class Hub:
 
     @cached_property
     def groups(self) -> HubGroups:
-        """Groups of tools, made and switched while the hub runs."""
+        """Returns the groups of tools, which can be changed while the hub runs."""
         return HubGroups(self._portal, self._running)
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended; it does not begin again."""
+        """Returns whether the hub is closed. A closed hub cannot start again."""
         return self._portal.closed
 
     # --- life --------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Hub:
         self.close()
 
     def close(self) -> None:
-        """Stop every server, at the same time and in a bounded time. Idempotent; never raises."""
+        """Stops every server, all at the same time and within a bounded time. Idempotent; never raises."""
         self._portal.close()
 
     def begin_end(self) -> None:
@@ -135,7 +135,7 @@ class Hub:
         self._portal.end()
 
     async def aclose(self) -> None:
-        """`close` for a coroutine."""
+        """Does what `close` does, for coroutines."""
         await self._portal.aclose()
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -145,19 +145,19 @@ class Hub:
     # --- tools -------------------------------------------------------------------------------------------------
 
     async def list(self, server: str | None = None) -> Cards:
-        """The tools that may be called, of all servers that are there or of one, in the order of the configuration."""
+        """Returns the callable tools of all available servers, or of one, in the order of the configuration."""
         return _cards(await self.listed(server))
 
     def list_sync(self, server: str | None = None) -> Cards:
-        """`list` for code without a loop."""
+        """Does what `list` does, for code without a loop."""
         return _cards(self.listed_sync(server))
 
     async def listed(self, server: str | None = None) -> Listed:
-        """The tools by server, and the errors of those that are not there."""
+        """Returns the tools by server, and the errors of servers that are unavailable."""
         return await self._portal.wait(lambda: self._running.listed(server))
 
     def listed_sync(self, server: str | None = None) -> Listed:
-        """`listed` for code without a loop."""
+        """Does what `listed` does, for code without a loop."""
         return self._portal.run(lambda: self._running.listed(server))
 
     async def call(
@@ -168,16 +168,17 @@ class Hub:
         *,
         on_progress: Callable[[Json], None] | None = None,
     ) -> Json:
-        """The result of one call, a CallToolResult as MCP has it on the wire.
+        """Calls a tool and returns MCP's CallToolResult, `{"content": [...], "isError"?: bool, ...}`.
 
-        What the hub refuses or cannot do is a result too, with `isError` and the code in `_meta["mcp-hub/error"]`.
-        Raises UnknownName for a tool that does not exist or may not be used, and UpstreamAnswered for a JSON-RPC
-        error of the server. `on_progress` is called in the hub's thread. Cancelling cancels the server's work.
+        A call that the hub refuses or cannot carry out also returns a result, with `isError` and a code in
+        `_meta["mcp-hub/error"]`. Raises UnknownName for a tool that does not exist or may not be used, and
+        UpstreamAnswered for a JSON-RPC error of the server. `on_progress` is called in the hub's thread. Cancelling
+        this cancels the server's work.
         """
         return _result(await self.act(server, tool, arguments, on_progress=on_progress))
 
     def call_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> Json:
-        """`call` for code without a loop."""
+        """Does what `call` does, for code without a loop."""
         return _result(self.act_sync(server, tool, arguments))
 
     async def act(
@@ -191,11 +192,11 @@ class Hub:
         in_hub: bool = False,
         preset: Mapping[str, Any] | None = None,
     ) -> CallOutcome:
-        """`call` for facades: the outcome has the error as it was raised, and what a function itself returned.
+        """Calls a tool for a facade: the outcome has the error as an exception, and the value that a function returned.
 
-        `on_chunk(chunk, more)` is called in the running loop with each chunk of a function, and whether others may
-        follow. `in_hub` says that the caller runs by `run`, in the loop of the hub, where no function may.
-        `preset` are arguments of the facade's own, which nothing that is written or told has.
+        `on_chunk(chunk, more)` is called in the running loop with each chunk of a function and whether others may
+        follow. `in_hub` must be true for a caller inside `run`, whose loop must not run functions. `preset` are
+        arguments of the facade, which are kept out of all records and logs.
         """
         direct = DirectCall(None if in_hub else asyncio.get_running_loop(), on_chunk=on_chunk)
         act = partial(
@@ -204,59 +205,62 @@ class Hub:
         return await self._portal.wait(act)
 
     def act_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> CallOutcome:
-        """`act` for code without a loop."""
+        """Does what `act` does, for code without a loop."""
         return self._portal.run(partial(self._running.act, server, tool, arguments or {}, direct=DirectCall()))
 
     async def why_hidden(self, server: str, tool: str) -> str | None:
-        """The rule that keeps a tool from being reached, None where none does. For the hub's user, not for a model."""
+        """Returns the name of the rule that hides a tool, or None. It is for the user of the hub, not for a model."""
         return await self._portal.wait(lambda: self._running.why_hidden(server, tool))
 
     # --- servers and functions ---------------------------------------------------------------------------------
 
     async def add_server(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
-        """Add a server as the entry of a file would: `await hub.add_server("time", {"command": "mcp-server-time"})`.
+        """Adds a server from a configuration entry: `await hub.add_server("time", {"command": "mcp-server-time"})`.
 
-        A hub that runs has tried to connect to it on return. `literal` expands no variables. Raises ConfigError for
-        an entry that is not right or a name that is taken; then nothing has changed.
+        A running hub has tried to connect to it when this returns. `literal` means that variables are not expanded.
+        Raises ConfigError if the entry is invalid or the name is taken, and changes nothing then.
         """
         await self._portal.wait(partial(self._running.change, partial(with_server, make_server(name, entry, literal))))
 
     def add_server_sync(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
-        """`add_server` for code without a loop."""
+        """Does what `add_server` does, for code without a loop."""
         self._portal.run(partial(self._running.change, partial(with_server, make_server(name, entry, literal))))
 
     def add_server_unstarted(self, name: str, entry: Mapping[str, Any] | Server, *, literal: bool = False) -> None:
-        """`add_server` for a hub that nothing has been asked of yet; nothing is started. Raises ConfigError."""
+        """Does what `add_server` does, for a hub that has not been used yet; nothing is started. Raises ConfigError."""
         self.edit_unstarted(partial(with_server, make_server(name, entry, literal)))
 
     def edit_unstarted(self, edit: Callable[[Config], Config]) -> None:
-        """`edit` for a hub that nothing has been asked of yet. Raises ConfigError."""
+        """Does what `edit` does, for a hub that has not been used yet. Raises ConfigError."""
         self._running.config = edit(self.config)
 
     async def remove_server(self, name: str) -> None:
-        """Remove a server with all its tools; it ends when its last call has. Raises ConfigError if there is none."""
+        """Removes a server and its tools; it ends after its last call.
+
+        Raises ConfigError if there is none of this name.
+        """
         await self._portal.wait(partial(self._running.change, partial(without_server, name)))
 
     def remove_server_sync(self, name: str) -> None:
-        """`remove_server` for code without a loop."""
+        """Does what `remove_server` does, for code without a loop."""
         self._portal.run(partial(self._running.change, partial(without_server, name)))
 
     async def edit(self, edit: Callable[[Config], Config]) -> None:
-        """Go over to what `edit` makes of the configuration in force. Raises ConfigError; then nothing has changed."""
+        """Applies `edit` to the configuration in force. Raises ConfigError, and changes nothing then."""
         await self._portal.wait(partial(self._running.change, edit))
 
     async def renew(self, config: Config | Mapping[str, Any] | str | Path) -> None:
-        """Go over to another configuration; nothing that runs fails. Functions stay. Raises ConfigError."""
+        """Replaces the configuration without failing running calls. Functions stay. Raises ConfigError."""
         renewed = _config(config)
         await self._portal.wait(partial(self._running.change, lambda before: with_functions_of(before, renewed)))
 
     def change_sync(self, edit: Callable[[Config], Config]) -> None:
-        """Go over to what `edit` makes of the configuration in force. Raises ConfigError; then nothing has changed."""
+        """Does what `edit` does, for code without a loop."""
         self._portal.run(partial(self._running.change, edit))
 
     @property
     def functions(self) -> str | None:
-        """The id of the server whose tools are functions of this program; None where there are none."""
+        """Returns the id of the server of this program's functions, or None if there are none."""
         return next((server.id for server in self.config.servers if server.functions is not None), None)
 
     @overload
@@ -264,9 +268,9 @@ class Hub:
     @overload
     def tool(self, /, **said: Any) -> Callable[[F], F]: ...
     def tool(self, function: F | None = None, /, **said: Any) -> F | Callable[[F], F]:
-        """`@hub.tool`, or `@hub.tool(name=..., tags=...)` with what `mcp_hub.tool` takes: offer a function as a tool.
+        """Adds a function as a tool and returns it unchanged: `@hub.tool`, or `@hub.tool(name=..., tags=...)`.
 
-        It is returned unchanged. Raises TypeError for what can be none.
+        It takes the options of `mcp_hub.tool`. Raises TypeError if the function cannot be a tool.
         """
 
         def offer(target: F) -> F:
@@ -277,7 +281,7 @@ class Hub:
         return offer if function is None else offer(function)
 
     def put_function(self, tool: LocalTool) -> str:
-        """Offer a function as a tool, in the place of one of its name; the id of the server that has it."""
+        """Adds a function as a tool, or replaces the one of the same name. Returns the id of the server that has it."""
         self._running.functions.put(tool)
 
         async def put() -> str:
@@ -300,19 +304,19 @@ class Hub:
             self._portal.run(lambda: self._running.functions_changed(id))
 
     def forget_function(self, name: str) -> None:
-        """`remove_function` without waiting: for code that runs in the hub's own loop."""
+        """Does what `remove_function` does without waiting, for code in the hub's own loop."""
         self._running.functions.remove(name)
 
     def tag_function(self, name: str, tags: Sequence[str]) -> None:
-        """Give a function these tags and no others; nothing if there is none of this name."""
+        """Replaces the tags of a function; does nothing if there is none of this name."""
         tool = self._running.functions.get(name)
         if tool is not None:
             self.put_function(LocalTool(tool.original, replace(tool.mark, name=name, tags=tuple(tags))))
 
     def attach(self, *others: HasHub) -> None:
-        """Take over the servers and functions of facades and clients, which work with this hub from now on.
+        """Moves the servers and functions of facades and clients to this hub, and closes the hubs they had.
 
-        What they have run with until now is closed. Raises ConfigError for names of servers that are taken.
+        Raises ConfigError if the name of a server is taken.
         """
         for other in others:
             theirs = other.hub
@@ -339,11 +343,11 @@ class Hub:
     def serve(
         self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None
     ) -> None:
-        """Serve MCP until the client leaves (stdio) or the program is interrupted; the hub is closed then.
+        """Serves MCP until the client leaves (stdio) or the program is interrupted, then closes the hub.
 
-        Over stdio whatever the program prints goes to stderr from now on. Raises HubError, ConfigError.
+        Over stdio, everything that the program prints goes to stderr from now on. Raises HubError and ConfigError.
         """
-        from mcp_hub.library.serving import serve  # what listens on a network is heavy
+        from mcp_hub.library.serving import serve  # imported here, as listening on a network takes heavy imports
 
         try:
             serve(self._portal, self._running, transport, host, port)

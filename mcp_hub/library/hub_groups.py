@@ -1,4 +1,4 @@
-"""`hub.groups` of a program: the groups of its hub, changed from any code."""
+"""`hub.groups` of a program: the groups of its hub, changed from sync or async code."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class HubGroups:
-    """The default state of groups, for callers without a choice of their own. Starts the hub if it is not running.
+    """The default state of groups, for callers that have not chosen their own. Starts the hub if it is not running.
 
-    Every method checks all it was given before it changes anything, and raises ValueError.
+    Every method checks all of its arguments before it changes anything, and raises ValueError.
     """
 
     def __init__(self, portal: Portal, running: EngineHost) -> None:
@@ -25,7 +25,7 @@ class HubGroups:
         self._running = running
 
     def __iter__(self) -> Iterator[ToolGroupSettings]:
-        """All groups but `basic`, each with whether it is on."""
+        """Yields all groups but `basic`, each with whether it is active."""
         return iter(self._done(lambda groups: list(groups)))
 
     def __len__(self) -> int:
@@ -35,11 +35,11 @@ class HubGroups:
         return self._done(lambda groups: name in groups)
 
     def __getitem__(self, name: str) -> ToolGroupSettings:
-        """Raises KeyError."""
+        """Returns a group. Raises KeyError if there is none of this name."""
         return self._done(lambda groups: groups[name])
 
     def active(self) -> tuple[str, ...]:
-        """The groups that are on."""
+        """Returns the names of the active groups."""
         return self._done(lambda groups: groups.active())
 
     def notes(self, names: Collection[str] | None = None) -> str:
@@ -64,23 +64,23 @@ class HubGroups:
         self._done(lambda groups: groups.create(name, description, **more))
 
     def add(self, name: str, *, tools: Iterable[str] = (), servers: Iterable[str] = ()) -> None:
-        """More tools for a group."""
+        """Adds tools to a group. Raises ValueError."""
         self._done(lambda groups: groups.add(name, tools=tools, servers=servers))
 
     def update(self, names: str | Iterable[str], active: bool) -> None:
-        """Switch groups on or off; `basic` stays on."""
+        """Activates or deactivates groups; `basic` stays active. Raises ValueError."""
         self._done(lambda groups: groups.update(names, active))
 
     def reset(self, states: Mapping[str, bool]) -> None:
-        """Switch on what is true here and off everything else."""
+        """Activates the groups that are true in `states`, and deactivates all others. Raises ValueError."""
         self._done(lambda groups: groups.reset(states))
 
     def remove(self, names: str | Iterable[str]) -> None:
-        """Groups go, and with them the tools that are in no other."""
+        """Removes groups, and hides the tools that are in no other group. Raises ValueError."""
         self._done(lambda groups: groups.remove(names))
 
     def state_dict(self) -> dict[str, Any]:
-        """`{"active_groups": [...]}`."""
+        """Returns `{"active_groups": [...]}`."""
         return self._done(lambda groups: groups.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:

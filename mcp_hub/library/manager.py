@@ -16,12 +16,12 @@ from mcp_hub.library.tool_system.tool_types import ToolsBySet
 
 
 class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
-    """MiroFlow's `execute_tool_call`, Agently's `register` and `call_tool`, and tools by name and tool set.
+    """MiroFlow's `execute_tool_call`, Agently's `register` and `call_tool`, and tools by name and by tool set.
 
-    `tool_blacklist` has `(server, tool)` pairs or `"server/tool"`, patterns too. `timeout` is for one call in total
-    (1200 s, or what the configuration says); at its end asyncio.TimeoutError is raised, or with `on_timeout="return"`
-    an error returned. `config` is a file or what would stand in one. Raises ValueError for two servers of one name,
-    ConfigError for a configuration that is wrong.
+    `tool_blacklist` has `(server, tool)` pairs or `"server/tool"`, patterns too. `timeout` is the deadline of one call
+    in seconds (by default 1200, or what the configuration says). After it, asyncio.TimeoutError is raised, or an error
+    returned with `on_timeout="return"`. `config` is a file or the content of one. Raises ValueError if two servers have
+    the same name, and ConfigError if the configuration is invalid.
     """
 
     def __init__(
@@ -39,14 +39,17 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
 
     @classmethod
     def from_config(cls, path: str | Path | None = None, **options: Any) -> ToolManager:
-        """With the servers of a configuration file; without a path of the one `mcp-hub` would use."""
+        """Makes a manager from a configuration file, by default the one that `mcp-hub` would use.
+
+        Raises ConfigError.
+        """
         from mcp_hub.config import default_path
 
         return cls(config=default_path() if path is None else path, **options)
 
     @property
     def hub(self) -> Hub:
-        """Where its servers and functions are."""
+        """The hub with the manager's servers and functions."""
         return self._hub
 
     @hub.setter
@@ -56,24 +59,24 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
     def serve(
         self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None
     ) -> None:
-        """Serve all its tools over MCP; see `Hub.serve`."""
+        """Serves all tools over MCP, as `Hub.serve` does."""
         self.hub.run(self._apply_blacklist)
         self.hub.serve(transport, host=host, port=port)
 
     # --- life --------------------------------------------------------------------------------------------------
 
-    def close(self) -> Closing:
-        """End all servers: `await manager.close()` in a coroutine, `manager.close()` elsewhere. Idempotent."""
+    def close(self) -> PendingShutdown:
+        """Ends all servers: `await manager.close()` in a coroutine, `manager.close()` elsewhere. Idempotent."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             self.hub.close()
         else:
             self.hub.begin_end()
-        return Closing(self.hub)
+        return PendingShutdown(self.hub)
 
     async def aclose(self) -> None:
-        """`await close()`."""
+        """Does what `await close()` does."""
         await self.hub.aclose()
 
     async def __aenter__(self) -> ToolManager:
@@ -91,8 +94,8 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
         self.hub.close()
 
 
-class Closing(Coroutine[Any, Any, None]):
-    """An end that has begun. Awaiting it waits until it is complete; it need not be awaited."""
+class PendingShutdown(Coroutine[Any, Any, None]):
+    """A shutdown that has begun. Awaiting it waits until it is complete; it need not be awaited."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -107,11 +110,14 @@ class Closing(Coroutine[Any, Any, None]):
         return self._begun().__await__()
 
     def send(self, value: Any, /) -> Any:
+        """Resumes the coroutine; part of the protocol of coroutines."""
         return self._begun().send(value)
 
     def throw(self, *error: Any) -> Any:
+        """Raises an exception in the coroutine; part of the protocol of coroutines."""
         return self._begun().throw(*error)
 
     def close(self) -> None:
+        """Closes the coroutine without stopping the shutdown; part of the protocol of coroutines."""
         if self._awaited is not None:
             self._awaited.close()

@@ -1,4 +1,4 @@
-"""The portal: an event loop in a thread of its own, to which code with or without a loop hands work."""
+"""The portal: an event loop in a thread of its own, which runs work for code with or without a loop."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ T = TypeVar("T")
 log = logging.getLogger("mcp_hub.library")
 
 CLOSE_WITHIN: Final = 10.0
-"""Seconds the end may take; stopping servers takes at most 3."""
+"""Seconds that `close` may take. Stopping servers takes at most 3."""
 
 Work = Callable[[], Coroutine[Any, Any, T]]
 
 
 class Portal:
-    """`run` blocks until the work is done, `wait` awaits it in any loop; the work itself runs in the portal's loop.
+    """Runs work in a loop of its own: `run` blocks until the work is done, `wait` awaits it in any loop.
 
-    The thread begins with the first work. `ending` is what to do in the loop before it ends; it runs when `close` or
-    `aclose` is called, or the program ends without. In a process made by `fork` there is no thread: it begins anew
-    with the first work, after `forked()`.
+    The thread starts with the first work. `ending` runs in the loop before it ends, when `close` or `aclose` is called
+    or the program exits. After a `fork` the child has no such thread: it starts again with the first work, after
+    `forked()` is called.
     """
 
     def __init__(self, ending: Work[None], forked: Callable[[], None] = lambda: None) -> None:
@@ -43,11 +43,14 @@ class Portal:
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more work."""
+        """Returns whether the portal is closed and accepts no more work."""
         return self._closed
 
     def run(self, work: Work[T]) -> T:
-        """What the work returns or raises. RuntimeError in the portal's own thread, which would wait for itself."""
+        """Returns or raises what the work does.
+
+        Raises RuntimeError in the portal's own thread, which would wait for itself.
+        """
         if threading.current_thread() is self._thread:
             raise RuntimeError("the hub cannot wait for itself in its own thread")
         future = self.begin(work)
@@ -56,11 +59,11 @@ class Portal:
         except CancelledError:
             raise RuntimeError(_CLOSED) from None
         except BaseException:
-            future.cancel()  # an interrupt from the keyboard, say
+            future.cancel()  # for example after KeyboardInterrupt
             raise
 
     async def wait(self, work: Work[T]) -> T:
-        """What the work returns or raises; being cancelled cancels it."""
+        """Returns or raises what the work does. Cancelling this cancels the work."""
         future = self.begin(work)
         try:
             return await asyncio.wrap_future(future)
@@ -71,7 +74,7 @@ class Portal:
             raise RuntimeError(_CLOSED) from None
 
     def begin(self, work: Work[T]) -> Future[T]:
-        """Have the work done. RuntimeError once the portal is closed."""
+        """Starts the work and returns its future. Raises RuntimeError if the portal is closed."""
         loop = self._running()
         running = _begun(work)
         try:
@@ -81,13 +84,13 @@ class Portal:
             raise RuntimeError(_CLOSED) from None
 
     def close(self) -> None:
-        """End what runs, then the thread, within `CLOSE_WITHIN` seconds. Idempotent; never raises."""
+        """Runs `ending`, then ends the thread, within `CLOSE_WITHIN` seconds. Idempotent; never raises."""
         ending = self.end()
         if ending is not None and ending is not threading.current_thread():
             ending.join(CLOSE_WITHIN)
 
     async def aclose(self) -> None:
-        """`close` for a coroutine."""
+        """Does what `close` does, for coroutines."""
         ending = self.end()
         if ending is not None and ending is not threading.current_thread():
             await asyncio.get_running_loop().run_in_executor(None, ending.join, CLOSE_WITHIN)
@@ -119,7 +122,7 @@ class Portal:
             loop.close()
 
     def end(self) -> threading.Thread | None:
-        """Begin the end; the thread to wait for, None if there is none in this process."""
+        """Starts `close` and returns the thread to wait for, or None if there is none in this process."""
         with self._starting:
             first, self._closed = not self._closed, True
             loop, thread = self._loop, self._thread
@@ -139,7 +142,7 @@ class Portal:
             loop.stop()
 
     def _begin_anew(self) -> None:
-        """After a fork, where the thread is gone, and what it had open is its parent's to use and to end."""
+        """Resets the portal after a fork. The thread is gone, and what it had open belongs to the parent process."""
         _inherited.append(self._loop)
         self._process = os.getpid()
         self._loop = self._thread = None
@@ -150,7 +153,7 @@ _CLOSED: Final = "this hub is closed; make another one"
 
 _open: weakref.WeakSet[Portal] = weakref.WeakSet()
 _inherited: list[Any] = []
-"""What was open when the process was forked: kept for ever, as its end would end what the parent uses."""
+"""Objects of the parent process after a fork, kept for ever, as finalizing them would end what the parent uses."""
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -167,7 +170,7 @@ async def _begun(work: Work[T]) -> T:
 
 @atexit.register
 def _close_all() -> None:
-    """No server outlives the program, whoever has forgotten to close."""
+    """Closes all portals when the program exits, so that no server outlives it."""
     portals = list(_open)
     for portal in portals:
         portal.end()
@@ -176,7 +179,7 @@ def _close_all() -> None:
 
 
 def keep(inherited: object) -> None:
-    """Keep something of the parent's process for as long as this one lives."""
+    """Keeps an object of the parent process alive for as long as this process lives."""
     _inherited.append(inherited)
 
 
@@ -184,6 +187,6 @@ if hasattr(os, "register_at_fork"):
 
     def _after_fork() -> None:
         for portal in list(_open):
-            portal._starting = threading.Lock()  # whoever held it is not here to give it back
+            portal._starting = threading.Lock()  # the thread that held it does not exist in the child
 
     os.register_at_fork(after_in_child=_after_fork)

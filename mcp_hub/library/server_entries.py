@@ -1,4 +1,4 @@
-"""Servers and functions that a program adds: as configuration entries, and the configuration with them."""
+"""Servers and functions that a program adds, as configuration entries, and the configuration with them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.security.redaction import MIN_SECRET
 
 FUNCTIONS: Final = "local"
-"""Id of the server whose tools are functions of the program; with underscores behind it where there is one already."""
+"""Id of the server of the program's functions. Underscores are appended if it is taken."""
 
 
 def make_server(name: str, entry: Mapping[str, Any] | Server, literal: bool) -> Server:
+    """Returns the server of a configuration entry. Raises ConfigError if the entry is invalid."""
     if isinstance(entry, Server):
         return entry
     return config_of({"servers": {name: dict(entry)}}, literal=literal).servers[0]
 
 
 def with_server(server: Server, config: Config) -> Config:
+    """Returns the configuration with another server. Raises ConfigError if its id is taken."""
     if any(known.id == server.id for known in config.servers):
         raise ConfigError(f"there is a server {server.id!r} already; remove it first or choose another name")
     return config.model_copy(update={"servers": (*config.servers, server)})
 
 
 def without_server(name: str, config: Config) -> Config:
+    """Returns the configuration without a server. Raises ConfigError if there is none of this name."""
     left = tuple(server for server in config.servers if server.id != name)
     if len(left) == len(config.servers):
         known = ", ".join(server.id for server in config.servers) or "none"
@@ -38,7 +41,7 @@ def without_server(name: str, config: Config) -> Config:
 
 
 def with_functions(secrets: tuple[SecretStr, ...] | None, config: Config) -> Config:
-    """With a server of functions that has these secrets; None: those it has."""
+    """Returns the configuration with a server of functions that has these secrets; None keeps the secrets it has."""
     known = next((server for server in config.servers if server.functions is not None), None)
     if known is not None:
         return config if secrets in (None, known.secrets) else with_secrets(config, known.id, secrets or ())
@@ -50,17 +53,18 @@ def with_functions(secrets: tuple[SecretStr, ...] | None, config: Config) -> Con
 
 
 def with_functions_of(before: Config, config: Config) -> Config:
+    """Returns `config` with the server of functions that `before` has, if any."""
     former = next((server for server in before.servers if server.functions), None)
     return config if former is None else with_functions(former.secrets, config)
 
 
 def secrets_among(texts: Iterable[str]) -> tuple[SecretStr, ...]:
-    """Those that are long enough to be looked for, each once."""
+    """Returns the texts that are long enough to be redacted, without duplicates."""
     return tuple(SecretStr(text) for text in dict.fromkeys(texts) if len(text) >= MIN_SECRET)
 
 
 def with_secrets(config: Config, server: str, secrets: tuple[SecretStr, ...]) -> Config:
-    """The configuration with these secrets of one of its servers in the place of those it had."""
+    """Returns the configuration with the secrets of one server replaced."""
     changed = [one.model_copy(update={"secrets": secrets}) if one.id == server else one for one in config.servers]
     return config.model_copy(update={"servers": tuple(changed)})
 
@@ -68,7 +72,7 @@ def with_secrets(config: Config, server: str, secrets: tuple[SecretStr, ...]) ->
 Json = dict[str, Any]
 
 PLAYWRIGHT: Final = "playwright"
-"""The name of the server that MiroFlow drives a browser by."""
+"""The name of the server by which MiroFlow drives a browser."""
 _SCRIPTS: Final = {".py": sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
 _TAKEN: Final = (
     "a URL, the path of a .py or .js script, {'mcpServers': {...}}, StdioServerParameters, or a client transport with "
@@ -77,10 +81,10 @@ _TAKEN: Final = (
 
 
 def entries_of(transport: Any, headers: Mapping[str, str] | None = None) -> dict[str, tuple[Json, bool]]:
-    """{name: (entry, whether it is meant literally)}; the name is "" where the transport has none.
+    """Returns `{name: (entry, literal)}` of a transport; the name is "" if the transport has none.
 
-    `headers` are sent to every server with a URL. Raises TypeError for what is no transport, ValueError for a script
-    that is not there.
+    `literal` means that variables in the entry are not expanded. `headers` are added to every entry with a URL. Raises
+    TypeError if it is not a transport, and ValueError if a script does not exist.
     """
     found = _entries(transport)
     for entry, _ in found.values():
@@ -100,7 +104,7 @@ def _entries(transport: Any) -> dict[str, tuple[Json, bool]]:
     if isinstance(transport, str | Path) and not str(transport).startswith(("http://", "https://")):
         path = Path(transport).expanduser()
         if path.suffix not in _SCRIPTS:
-            raise TypeError(f"{str(transport)!r} is no transport; transports are: {_TAKEN}")
+            raise TypeError(f"{str(transport)!r} is not a transport; transports are: {_TAKEN}")
         if not path.is_file():
             raise ValueError(f"there is no script {path}")
         return {"": ({"command": _SCRIPTS[path.suffix], "args": [str(path.resolve())]}, True)}
@@ -112,14 +116,13 @@ def _entries(transport: Any) -> dict[str, tuple[Json, bool]]:
     try:
         return {"": entry_of("use_mcp", transport)}
     except TypeError:
-        raise TypeError(f"{type(transport).__name__} is no transport; transports are: {_TAKEN}") from None
+        raise TypeError(f"{type(transport).__name__} is not a transport; transports are: {_TAKEN}") from None
 
 
 def entry_of(name: str, params: Any) -> tuple[Json, bool]:
-    """(the entry that `params` mean, whether it is meant literally).
+    """Returns (entry, literal) of `StdioServerParameters` of any SDK version, an http(s) URL, or a configuration entry.
 
-    They are `StdioServerParameters` of any version of the SDK, an http(s) URL, or what an entry in a file may be.
-    Raises TypeError for anything else.
+    `literal` means that variables in the entry are not expanded. Raises TypeError for anything else.
     """
     if isinstance(params, str) and params.startswith(("http://", "https://")):
         return {"url": params}, True

@@ -1,4 +1,4 @@
-"""Serving the hub of a program to MCP clients."""
+"""Serves the hub of a program to MCP clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
 
 def serve(portal: Portal, running: EngineHost, transport: str, host: str | None, port: int | None) -> None:
-    """Until the client leaves, SIGTERM or SIGINT. Raises HubError, ConfigError."""
+    """Serves until the client leaves, or SIGTERM or SIGINT. Raises HubError and ConfigError."""
     stop = asyncio.Event()
     with _signals(portal, stop):
         if transport == "stdio":
@@ -75,7 +75,7 @@ def _listen(config: Config, host: str | None, port: int | None) -> Listen:
 
 @contextmanager
 def _signals(portal: Portal, stop: asyncio.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT end what is served; a thread that is not the main one cannot hear them."""
+    """Ends serving on SIGTERM and SIGINT. Outside of the main thread signals cannot be handled."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The user's skills as a server of resources without a process: plain files, read when they are asked for."""
+"""The user's skills as a server of resources without a process: plain files, read when they are requested."""
 
 from __future__ import annotations
 
@@ -28,13 +28,17 @@ from mcp_hub.transport.link import Link, LinkLost, Receiver, RequestId
 from mcp_hub.version import VERSION
 
 MAX_FILE: Final = 8 * 1024 * 1024
-"""Bytes of a file that is passed on."""
+"""Most bytes of a file that is served."""
 _DIRECTORY_FLAGS: Final = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FILE_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def read_file(directory: Path, file: str) -> bytes:
-    """The contents. Raises OSError for what is not there or no regular file, ValueError for what is too large."""
+    """Returns the content of a file of a skill.
+
+    Raises OSError if it does not exist, is not a regular file or can be written by other users, and ValueError if it is
+    larger than `MAX_FILE`.
+    """
     descriptor = _opened(directory, file.split("/"))
     with os.fdopen(descriptor, "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
@@ -67,7 +71,7 @@ def _opened(directory: Path, parts: list[str]) -> int:
 
 
 MAX_DESCRIPTION: Final = 1000
-"""Characters of one that are told at the start; the resource has all of it."""
+"""Most characters of a description in the instructions; the resource has all of it."""
 _ABOUT: Final = (
     "Skills are instructions for particular tasks. Before a task that one is for, read its resource with "
     "resources/read; the other files it names lie beside it."
@@ -75,12 +79,15 @@ _ABOUT: Final = (
 
 
 def uri_of(skill: Skill, file: str = SKILL_FILE) -> str:
-    """`skill://NAME/FILE`, percent-encoded."""
+    """Returns the URI `skill://NAME/FILE`, percent-encoded."""
     return f"skill://{quote(skill.name, safe='')}/{quote(file)}"
 
 
 def skill_notes(skills: Iterable[Skill], exposed: Callable[[str], str | None]) -> str | None:
-    """What a client is told of them at the start. `exposed(uri)` is the URI it knows a resource by, None for none."""
+    """Returns the part of the instructions that lists the skills, or None if the client sees none.
+
+    `exposed(uri)` returns the URI by which the client knows a resource, or None.
+    """
     lines = []
     for skill in skills:
         if (uri := exposed(uri_of(skill))) is not None:
@@ -97,7 +104,7 @@ _CAPABILITIES: Final[Json] = {"resources": {}}
 
 
 class SkillLink(Link):
-    """A `Link`. The skills are those it was made with: with others there is another one."""
+    """A `Link` to the skills it is made with. A change of the skills takes a new link."""
 
     is_local = True
 
@@ -107,11 +114,11 @@ class SkillLink(Link):
         self._reading: dict[RequestId, asyncio.Task[None]] = {}
 
     async def open(self, receiver: Receiver) -> None:
-        """Nothing to start."""
+        """Sets the receiver; there is no process to start."""
         self._receiver = receiver
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Take one message in; its answer comes on a later turn of the loop. Raises LinkLost once it is closed."""
+        """Takes one message; its answer comes in a later iteration of the loop. Raises LinkLost after `close`."""
         if self._receiver is None:
             raise LinkLost("it was closed", executed=False)
         if "method" in message and "id" in message:
@@ -155,7 +162,7 @@ class SkillLink(Link):
 
     async def _read(self, uri: Any) -> Json:
         if not isinstance(uri, str):
-            raise ProtocolError(INVALID_PARAMS, "params.uri must be a text.")
+            raise ProtocolError(INVALID_PARAMS, "params.uri must be a string.")
         if uri not in self._files:
             raise ProtocolError(RESOURCE_NOT_FOUND, f"Resource not found: {uri}")
         skill, file = self._files[uri]
@@ -172,19 +179,19 @@ class SkillLink(Link):
             return {"contents": [{"uri": uri, "mimeType": kind, "blob": base64.b64encode(content).decode()}]}
 
     def abandon(self, request_id: RequestId) -> None:
-        """Nobody waits for it any more."""
+        """Cancels a request that nobody waits for any more."""
         if (task := self._reading.get(request_id)) is not None:
             task.cancel()
 
     async def close(self) -> None:
-        """Nothing more is answered."""
+        """Cancels all requests; nothing more is answered."""
         self._receiver = None
         for task in list(self._reading.values()):
             task.cancel()
 
     @property
     def last_words(self) -> tuple[str, ...]:
-        """There is no process."""
+        """Returns nothing, as there is no process."""
         return ()
 
 

@@ -62,11 +62,11 @@ def browsers() -> set[int]:
 
 async def test_the_scripts_have_run_and_pages_share_a_browser_but_no_cookies(warm: Settings, site: Site) -> None:
     start = site.redirect("/start", "/made")
-    html, url = await render.rendered(start, warm, PATIENCE)
+    html, url = await render.render_page(start, warm, PATIENCE)
     assert url == site.url("/made")
     assert "cookies: {}" in html
     first = browsers()
-    pages = await asyncio.gather(*(render.rendered(site.url("/made"), warm, PATIENCE) for _ in range(6)))
+    pages = await asyncio.gather(*(render.render_page(site.url("/made"), warm, PATIENCE) for _ in range(6)))
     assert all("cookies: {}" in html for html, _ in pages)
     assert browsers() == first
     assert len(first) == 1
@@ -76,7 +76,7 @@ async def test_the_rules_hold_for_rendered_pages(warm: Settings, site: Site) -> 
     site.put("/leads", "<script>location = '/secret/page'</script>", "text/html")
     for url in (site.url("/secret/page"), site.url("/leads"), site.redirect("/hop", "http://10.0.0.1/")):
         with pytest.raises(ToolRefused) as refused:
-            await render.rendered(url, warm, PATIENCE)
+            await render.render_page(url, warm, PATIENCE)
         assert refused.value.code == "guard_blocked"
     assert "/secret/page" not in site.asked
 
@@ -85,23 +85,23 @@ async def test_a_page_that_never_answers_ends_at_the_deadline_and_one_that_never
     warm: Settings, site: Site
 ) -> None:
     with pytest.raises(ToolRefused) as refused:
-        await render.rendered(site.url("/never"), warm, 1.0)
+        await render.render_page(site.url("/never"), warm, 1.0)
     assert refused.value.code == "timeout"
     site.put("/restless", "<p>Here</p><script>setInterval(() => fetch('/data'), 50)</script>", "text/html")
-    html, _ = await render.rendered(site.url("/restless"), warm, 4.0)
+    html, _ = await render.render_page(site.url("/restless"), warm, 4.0)
     assert "Here" in html
 
 
 async def test_a_browser_that_died_is_replaced(warm: Settings, site: Site) -> None:
-    await render.rendered(site.url("/made"), warm, PATIENCE)
+    await render.render_page(site.url("/made"), warm, PATIENCE)
     (pid,) = browsers()
     dead = psutil.Process(pid)
     dead.kill()
     psutil.wait_procs([dead], PATIENCE)
     try:
-        html, _ = await render.rendered(site.url("/made"), warm, PATIENCE)
+        html, _ = await render.render_page(site.url("/made"), warm, PATIENCE)
     except ToolRefused:  # the news of its end came with this very page
-        html, _ = await render.rendered(site.url("/made"), warm, PATIENCE)
+        html, _ = await render.render_page(site.url("/made"), warm, PATIENCE)
     assert "cookies: {}" in html
 
 
@@ -110,7 +110,7 @@ async def test_a_browser_without_work_is_closed_after_a_while(site: Site, monkey
     settings = Settings(address_rules=AddressRules(allow=(f"127.0.0.1:{site.port}",)))
     before = browsers()
     with mock.patch.dict(os.environ):
-        await render.rendered(site.url("/made"), settings, PATIENCE)
+        await render.render_page(site.url("/made"), settings, PATIENCE)
     async with asyncio.timeout(PATIENCE):
         while browsers() - before:
             await asyncio.sleep(0.01)

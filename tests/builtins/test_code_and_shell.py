@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.servers.builtin.programs import KEPT, Captured
+from mcp_hub.servers.builtin.programs import KEPT, OutputCapture
 from tests.fakes.client import HUB, PATIENCE, StdioClient, hub, spawned, write_config
 
 pytestmark = pytest.mark.anyio
@@ -99,7 +99,7 @@ async def test_long_output_is_no_timeout_and_beyond_the_bound_says_what_is_left_
 
 
 def test_what_is_kept_of_an_output_is_bounded_while_it_is_written() -> None:
-    captured = Captured(10)
+    captured = OutputCapture(10)
     for _ in range(1000):
         captured.feed(b"0123456789")
     assert len(captured._head) + len(captured._tail) <= 30

@@ -173,10 +173,10 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tree: Tree, kind: st
 def test_what_a_file_becomes_after_it_was_looked_at_is_noticed(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, becomes: str
 ) -> None:
-    looked_at = regular_files.looked_at
+    stat_regular = regular_files.stat_regular
 
     def exchanged(name: str, directory: int | None = None) -> os.stat_result | None:
-        found = looked_at(name, directory)
+        found = stat_regular(name, directory)
         (tree.work / "notes.txt").unlink()
         if becomes == "a link":
             (tree.work / "notes.txt").symlink_to(tree.outside / "secret.txt")
@@ -184,7 +184,7 @@ def test_what_a_file_becomes_after_it_was_looked_at_is_noticed(
             os.mkfifo(tree.work / "notes.txt")
         return found
 
-    monkeypatch.setattr(regular_files, "looked_at", exchanged)
+    monkeypatch.setattr(regular_files, "stat_regular", exchanged)
     code = refusal(tree.files.read, "/workspace/notes.txt", None)
     assert code == ("permission_denied" if becomes == "a link" else "tool_error")
 

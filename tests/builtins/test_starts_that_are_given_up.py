@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.servers.builtin import programs
-from mcp_hub.servers.builtin.programs import Executions
+from mcp_hub.servers.builtin.programs import ProgramRunner
 from mcp_hub.transport import reaper
 from tests.fakes.client import PATIENCE
 
@@ -24,7 +24,7 @@ STEPS = 8
 @pytest.mark.parametrize("rounds", range(STEPS))
 async def test_a_call_that_is_cancelled_at_any_moment_leaves_no_program(rounds: int) -> None:
     mark = f"given-up-{os.getpid()}-{rounds}:"
-    executions = Executions({**os.environ, reaper.MARK: mark})
+    executions = ProgramRunner({**os.environ, reaper.MARK: mark})
     program = [sys.executable, "-S", "-c", "import os, time; os.fork(); time.sleep(999)"]
     async with asyncio.timeout(PATIENCE):
         running = asyncio.ensure_future(executions.run(program, 999, "program"))
@@ -46,7 +46,9 @@ async def test_where_there_are_no_marks_the_group_is_ended_all_the_same(
     told = tmp_path / "group"
     code = f"import os, time; os.fork() and open({str(told)!r}, 'w', 1).write(f'{{os.getpgid(0)}}\\n'); time.sleep(999)"
     async with asyncio.timeout(PATIENCE):
-        running = asyncio.ensure_future(Executions(os.environ).run([sys.executable, "-S", "-c", code], 999, "program"))
+        running = asyncio.ensure_future(
+            ProgramRunner(os.environ).run([sys.executable, "-S", "-c", code], 999, "program")
+        )
         for _ in range(rounds):
             await asyncio.sleep(0)
         end = time.monotonic() + PATIENCE

@@ -13,7 +13,7 @@ from mcp_hub.library.agentscope.registered_tools import name_for
 from mcp_hub.schema.schema_edits import drop_titles
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.registry import Mark, mark_of
-from mcp_hub.servers.local.signature import WrongArguments, annotated
+from mcp_hub.servers.local.signature import InvalidArguments, annotated
 
 
 class Color(enum.Enum):
@@ -329,7 +329,7 @@ def test_only_what_always_is_an_object_has_an_output_schema(returned: Any, has_s
 def test_arguments_that_do_not_fit_are_explained(arguments: dict[str, Any], said: str) -> None:
     def f(count: int, color: Color = Color.RED) -> None: ...
 
-    with pytest.raises(WrongArguments, match="nothing was called") as caught:
+    with pytest.raises(InvalidArguments, match="nothing was called") as caught:
         made(f).bind(arguments)
     assert said in str(caught.value)
 

@@ -13,7 +13,7 @@ import pytest
 from mcp_hub import ToolResponse
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.registry import Mark
-from mcp_hub.servers.local.tool_results import INTERRUPTED, interrupted, response_of
+from mcp_hub.servers.local.tool_results import INTERRUPTED, interrupted_response, response_of
 from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -151,9 +151,9 @@ def test_a_response_is_a_result_and_a_result_a_response() -> None:
 
 def test_an_interrupted_call_ends_with_its_last_chunk_and_a_note() -> None:
     note = {"type": "text", "text": INTERRUPTED}
-    alone = interrupted()
+    alone = interrupted_response()
     assert (alone.content, alone.is_last, alone.is_interrupted) == ([note], True, True)
-    last = interrupted(ToolResponse([{"type": "text", "text": "so far"}], is_last=False))
+    last = interrupted_response(ToolResponse([{"type": "text", "text": "so far"}], is_last=False))
     assert last.content == [{"type": "text", "text": "so far"}, note]
     assert (last.is_last, last.is_interrupted) == (True, True)
 

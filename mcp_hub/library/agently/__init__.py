@@ -1,1 +1,1 @@
-"""Agently's tool calls on the hub: tools by name, and the format in which Agently writes arguments."""
+"""Agently's tool calls on the hub: tools by name, and Agently's format for arguments."""

@@ -1,4 +1,4 @@
-"""How Agently writes down what a function takes and returns: `{"name": (type, "text;text;Default: 3")}`."""
+"""Agently's format for the arguments and the result of a function: `{"name": (type, "text;text;Default: 3")}`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 Kwargs = dict[str, Any]
 
 REST: Final = "<*>"
-"""Stands for arguments that have no name of their own."""
+"""The key for further arguments that have no name of their own."""
 _JSON_TYPES: Final[Mapping[Any, str]] = {
     **{str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"},
     **{"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"},
@@ -26,9 +26,9 @@ _JSON_TYPES: Final[Mapping[Any, str]] = {
 
 
 def from_schema(schema: Mapping[str, Any] | None) -> Kwargs | None:
-    """A JSON schema of an object, which stays as it is; None where there is nothing to say.
+    """Converts a JSON schema of an object; None if it describes nothing.
 
-    Raises TypeError for a schema of something else.
+    Raises TypeError for a schema of another type.
     """
     if not schema:
         return None
@@ -52,7 +52,7 @@ def _of_property(schema: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def from_function(function: Callable[..., Any]) -> Kwargs:
-    """What a signature says; `Annotated[T, "a", "b"]` is T with these texts."""
+    """Reads the signature of a function. `Annotated[T, "a", "b"]` becomes the type T with these texts."""
     hints = _hints(function)
     found: Kwargs = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -63,13 +63,13 @@ def from_function(function: Callable[..., Any]) -> Kwargs:
 
 
 def returns_of(function: Callable[..., Any]) -> Any:
-    """What a function says it returns, None where it does not: a model by its fields, any other type as it is."""
+    """Returns the annotated return type of a function, or None. A model becomes `{field: (type, description)}`."""
     hints = _hints(function)
     return plain_type(hints["return"]) if "return" in hints else None
 
 
 def plain_type(hint: Any) -> Any:
-    """A type, a model as `{field: (type, description)}`."""
+    """Returns the type in a type hint. A model becomes `{field: (type, description)}`."""
     base = annotated(hint)[0]
     if not isinstance(base, type) or isinstance(base, types.GenericAlias) or not issubclass(base, BaseModel):
         return base
@@ -82,9 +82,9 @@ def plain_type(hint: Any) -> Any:
 
 
 def to_schema(kwargs: Mapping[str, Any], function: Callable[..., Any]) -> Json:
-    """A JSON schema of what was written down by hand; what a type means to JSON is said where that is known.
+    """Returns a JSON schema for arguments in Agently's format. Types unknown to JSON are left out.
 
-    Required is what the function has no default for.
+    Arguments for which the function has no default are required.
     """
     properties = {name: _property(one) for name, one in kwargs.items() if name != REST}
     try:
@@ -115,5 +115,5 @@ def _property(written: Any) -> Json:
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except Exception:  # a name that is not there; the signature has what was written
+    except Exception:  # an annotation cannot be resolved; the signature has it as written
         return {}

@@ -1,4 +1,4 @@
-"""Agently's half of ToolManager: functions and servers' tools by name, and by tags; errors are texts."""
+"""Agently's part of ToolManager: functions and tools of servers by name and by tags. Errors are returned as texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mcp_hub.library.engine_host import CallOutcome, ToolCard
 from mcp_hub.library.hub import Hub
 from mcp_hub.library.server_entries import entries_of
 from mcp_hub.servers.local.local_tool import LocalTool
-from mcp_hub.servers.local.registry import Mark, kept_of
+from mcp_hub.servers.local.registry import Mark, inherited_options
 
 Json = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,11 +27,11 @@ Tags = str | Iterable[str] | None
 Shift = Literal["sync", "async"] | None
 
 _GONE = (ServerUnavailable, CircuitOpen, StateLost, DeadlineExceeded)
-"""What Agently's client answers with an exception, and so with None."""
+"""Errors for which Agently's client raises, so that Agently returns None."""
 
 
 class ToolsByName:
-    """Tools by name; a name that is registered again is replaced."""
+    """Tools by name. Registering a name again replaces the tool."""
 
     hub: Hub
 
@@ -40,21 +40,21 @@ class ToolsByName:
         self._info: dict[str, Json] = {}
         self._tags: dict[str, set[str]] = {}
         self._places: dict[str, tuple[str, str]] = {}
-        """Name -> (server, its name there), of tools of servers."""
+        """Name -> (server, name of the tool there), for tools of servers."""
 
     @property
     def tool_funcs(self) -> Mapping[str, Callable[..., Any]]:
-        """Name -> function."""
+        """Returns name -> function."""
         return MappingProxyType(self._funcs)
 
     @property
     def tool_info(self) -> Mapping[str, Json]:
-        """Name -> `{"name", "desc", "kwargs", "returns"?}`."""
+        """Returns name -> `{"name", "desc", "kwargs", "returns"?}`."""
         return MappingProxyType(self._info)
 
     @property
     def tag_mappings(self) -> Mapping[str, set[str]]:
-        """Tag -> names."""
+        """Returns tag -> names of the tools with this tag."""
         return MappingProxyType(self._tags)
 
     # --- functions ---------------------------------------------------------------------------------------------
@@ -68,7 +68,10 @@ class ToolsByName:
         returns: Any = None,
         tags: Tags = None,
     ) -> ToolsByName:
-        """Make a function a tool. `kwargs` is `{argument: (type, text)}`. Raises TypeError for no function."""
+        """Registers a function as a tool.
+
+        `kwargs` is `{argument: (type, text)}`. Raises TypeError if `func` is not callable.
+        """
         if not callable(func):
             raise TypeError("register needs a function: register(name, desc, kwargs, func)")
         schema = kwargs_format.to_schema(kwargs or {}, func)
@@ -76,7 +79,7 @@ class ToolsByName:
         return self
 
     def tool_func(self, func: F) -> F:
-        """Make a function a tool by what it says itself; a decorator that returns it unchanged."""
+        """Registers a function by its own name, docstring and signature. A decorator that returns it unchanged."""
         desc = inspect.getdoc(func) or func.__name__
         kwargs = kwargs_format.from_function(func)
         self._put(func.__name__, desc, kwargs, func, kwargs_format.returns_of(func), None, None)
@@ -85,7 +88,7 @@ class ToolsByName:
     def _put(
         self, name: str, desc: str | None, kwargs: Json, func: Any, returns: Any, tags: Tags, schema: Json | None
     ) -> None:
-        labels, kept = _listed(tags), kept_of(func)
+        labels, kept = _listed(tags), inherited_options(func)
         kwargs = {one: said for one, said in kwargs.items() if one not in kept.get("preset", {})}
         mark = Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=schema, **kept)
         try:
@@ -93,7 +96,7 @@ class ToolsByName:
         except TypeError:
             if schema is not None:
                 raise
-            # Types that JSON has no schema for are the function's own business here.
+            # Unlike elsewhere, arguments may have types without a JSON schema: the function checks those itself.
             written = kwargs_format.to_schema(kwargs, func)
             tool = LocalTool(
                 func, Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=written, **kept)
@@ -114,7 +117,7 @@ class ToolsByName:
             self._tags.setdefault(tag, set()).add(name)
 
     def tag(self, tool_names: str | Iterable[str], tags: Tags) -> ToolsByName:
-        """Give tools more tags. Raises ValueError for a name that is not registered; then nothing has changed."""
+        """Adds tags to tools. Raises ValueError for a name that is not registered, and changes nothing then."""
         names, labels = _listed(tool_names), _listed(tags)
         for name in names:
             if name not in self._info:
@@ -129,9 +132,10 @@ class ToolsByName:
     # --- servers -----------------------------------------------------------------------------------------------
 
     def use_mcp(self, transport: Any, *, headers: Mapping[str, str] | None = None, tags: Tags = None) -> ToolsByName:
-        """Add servers and register their tools under their own names; see `transports.py` for what they may be.
+        """Adds servers and registers their tools under their own names.
 
-        Raises TypeError, ValueError, ConfigError, and CallError for a server that cannot be reached.
+        `transport` is whatever `server_entries.entries_of` accepts. Raises TypeError, ValueError or ConfigError if it
+        is invalid, and CallError if a server cannot be reached.
         """
         self.hub.run(lambda: self.async_use_mcp(transport, headers=headers, tags=tags))
         return self
@@ -139,7 +143,7 @@ class ToolsByName:
     async def async_use_mcp(
         self, transport: Any, *, headers: Mapping[str, str] | None = None, tags: Tags = None
     ) -> ToolsByName:
-        """`use_mcp` for a coroutine."""
+        """Does what `use_mcp` does, for coroutines."""
         entries = entries_of(transport, headers)
         for name, (entry, literal) in entries.items():
             server = self._free(name)
@@ -149,7 +153,7 @@ class ToolsByName:
                 await self.hub.remove_server(server)
                 raise listed.error
             for card in listed.tools:
-                # As fastmcp's client names the tools of several servers.
+                # fastmcp's client names the tools of several servers in the same way.
                 self._import(card, f"{name}_{card.name}" if len(entries) > 1 else card.name, _listed(tags))
         return self
 
@@ -178,20 +182,21 @@ class ToolsByName:
     # --- lists -------------------------------------------------------------------------------------------------
 
     def get_tool_info(self, tags: Tags = None) -> dict[str, Json]:
-        """Name -> info of all tools, or of those that have any of the tags."""
+        """Returns name -> info of all tools, or of those with any of the tags."""
         if tags is None:
             return {name: dict(info) for name, info in self._info.items()}
         chosen: set[str] = set().union(*(self._tags.get(tag, set()) for tag in _listed(tags)))
         return {name: dict(info) for name, info in self._info.items() if name in chosen}
 
     def get_tool_list(self, tags: Tags = None) -> list[Json]:
-        """The info of all tools, or of those that have any of the tags, each once."""
+        """Returns the info of all tools, or of those with any of the tags, without duplicates."""
         return list(self.get_tool_info(tags).values())
 
     def get_tool_func(self, name: str, shift: Shift = None) -> Callable[..., Any] | None:
-        """The very function that was registered, or one that calls the server's tool; None for an unknown name.
+        """Returns the function that was registered, or one that calls the server's tool; None for an unknown name.
 
-        With `shift` one that is sync or async whatever it was; the sync one works in a running loop as well.
+        With `shift`, the function is wrapped to be sync or async where needed. The sync one also works inside a running
+        loop. Raises ValueError for another `shift`.
         """
         func = self._funcs.get(name)
         if func is None or shift is None:
@@ -206,10 +211,10 @@ class ToolsByName:
     # --- calls -------------------------------------------------------------------------------------------------
 
     def call_tool(self, name: str, kwargs: Mapping[str, Any] | None = None) -> Any:
-        """What a tool returns; an unknown one and one that fails are a text that says so. Never raises for either.
+        """Calls a tool and returns its result. An unknown tool or a failure is returned as a text.
 
-        A server's tool gives its structured content, else its first block (JSON parsed), `{"error": text}`, or None
-        where the server is gone.
+        A server's tool returns its structured content, else its first block (JSON parsed), `{"error": text}` for an
+        error, or None if the server is unavailable.
         """
         place = self._place(name) or _found(name, self.hub.list_sync())
         if place is None:
@@ -217,7 +222,7 @@ class ToolsByName:
         return self._answer(name, self.hub.act_sync(*place, kwargs or {}))
 
     async def async_call_tool(self, name: str, kwargs: Mapping[str, Any] | None = None) -> Any:
-        """`call_tool` for a coroutine."""
+        """Does what `call_tool` does, for coroutines."""
         place = self._place(name) or _found(name, await self.hub.list())
         if place is None:
             return _not_found(name)
@@ -240,7 +245,7 @@ class ToolsByName:
             return f"Error: {formats.error_message(outcome.error)}"
         result = outcome.result or {}
         if not result.get("isError"):
-            return _of_server(outcome)  # a rule has changed what it returned
+            return _of_server(outcome)  # a policy has changed what the function returned
         said = formats.error_text(result)
         return said if said.startswith("Error:") else f"Error: {said}"
 
@@ -250,12 +255,12 @@ def _not_found(name: str) -> str:
 
 
 def _listed(values: str | Iterable[str] | None) -> list[str]:
-    """A single text is one value."""
+    """Returns a list of texts; a single text becomes a list of one."""
     return [] if values is None else [values] if isinstance(values, str) else [str(value) for value in values]
 
 
 def _found(name: str, cards: list[ToolCard]) -> tuple[str, str] | None:
-    """The tool that is exposed under a name, or the only one that its server calls so."""
+    """Returns (server, tool) of the tool exposed under a name, or else of the only tool with this original name."""
     for card in cards:
         if name in (card.exposed, f"{card.server}/{card.name}"):
             return card.server, card.name
@@ -264,7 +269,7 @@ def _found(name: str, cards: list[ToolCard]) -> tuple[str, str] | None:
 
 
 def _of_server(outcome: CallOutcome) -> Any:
-    """The outcome of a server's tool as fastmcp's client and Agently make it."""
+    """Converts the outcome of a server's tool as fastmcp's client and Agently do."""
     error, result = outcome.error, outcome.result or {}
     if error is not None:
         refused = isinstance(error, CallError) and not isinstance(error, _GONE)

@@ -1,4 +1,4 @@
-"""AgentScope's MCP clients: one server each, on a hub of its own or, once attached, on that of a toolkit."""
+"""AgentScope's MCP clients. Each has one server, on a hub of its own or, once attached, on the hub of a toolkit."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ _ABSENT: Final[dict[str, Any]] = {
     "title": None,
     "_meta": None,
 }
-"""What fields mean that may be missing."""
+"""Values of fields that may be missing."""
 _NEXT_WORD: Final = re.compile(r"_([a-z])")
 
 
 class McpObject(dict[str, Any]):
-    """A dict as it came over the wire, whose fields are attributes too: `result.isError`, `result.is_error`.
+    """A JSON object of the protocol whose fields are attributes too: `result.isError` or `result.is_error`.
 
-    The names are those of both generations of the MCP SDK; `meta` is `_meta`. Inside of lists and objects it goes on.
+    The names are those of both generations of the MCP SDK; `meta` is `_meta`. Lists and objects inside are converted
+    when they are accessed.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -44,15 +45,15 @@ class McpObject(dict[str, Any]):
                 return objects(self[key])
             if key in _ABSENT:
                 return [] if key == "content" else _ABSENT[key]
-        raise AttributeError(f"it has no {name!r}; it has: {', '.join(self)}")
+        raise AttributeError(f"there is no field {name!r}; the fields are: {', '.join(self)}")
 
     def model_dump(self, **_: Any) -> dict[str, Any]:
-        """A plain copy; what the SDK's models take as options makes no difference."""
+        """Returns a plain copy. The options that the SDK's models take are ignored."""
         return _plain(self)  # type: ignore[no-any-return]
 
 
 def objects(value: Any) -> Any:
-    """A JSON value with every object in it as an McpObject."""
+    """Returns a JSON value in which every object is an McpObject."""
     if isinstance(value, dict):
         return value if isinstance(value, McpObject) else McpObject(value)
     return [objects(item) for item in value] if isinstance(value, list) else value
@@ -90,22 +91,22 @@ class MCPToolFunction:
         self.client = client
 
     async def __call__(self, **kwargs: Any) -> Any:
-        """A ToolResponse, or with `wrap_tool_result=False` the CallToolResult as it came.
+        """Calls the tool and returns a ToolResponse, or the CallToolResult unchanged with `wrap_tool_result=False`.
 
-        Raises CallError for what the hub refused or could not do, UpstreamAnswered for an error of the protocol,
-        TimeoutError after `execution_timeout` seconds.
+        Raises CallError if the hub refused the call or could not carry it out, UpstreamAnswered for a JSON-RPC error of
+        the server, and TimeoutError after `execution_timeout` seconds.
         """
         return await self.called(kwargs)
 
     async def called(self, arguments: Json, preset: Mapping[str, Any] | None = None) -> Any:
-        """The same; `preset` are arguments of whoever has registered it, which nothing that is written has."""
+        """Does what `__call__` does. `preset` are additional arguments that are kept out of all records and logs."""
         async with asyncio.timeout(self.execution_timeout):
             result = await self.client.call(self.name, arguments, preset)
         return response_of(result) if self.wrap_tool_result else result
 
 
 class MCPClientBase:
-    """One server: `entry` is what would stand for it in a configuration."""
+    """A client of one server. `entry` is what would stand for the server in a configuration file."""
 
     is_stateful: ClassVar[bool]
 
@@ -119,13 +120,13 @@ class MCPClientBase:
         self._check()
 
     def _check(self) -> None:
-        """Raises ConfigError for an entry that is none."""
+        """Makes a hub with this server. Raises ConfigError if the entry is invalid."""
         self._hub = Hub()
         self._hub.add_server_unstarted(self.name, self.entry, literal=True)
         self._hub.edit_unstarted(self._with_presets)
 
     def hold(self, owner: object, presets: Iterable[str]) -> None:
-        """Keep what a toolkit has preset out of all that its hub writes, as long as the toolkit lives."""
+        """Keeps preset values of a toolkit out of everything that the client's hub writes, while the toolkit lives."""
         texts = tuple(presets)
         if texts != self._presets.get(owner, ()):
             self._presets[owner] = texts
@@ -137,7 +138,7 @@ class MCPClientBase:
 
     @property
     def hub(self) -> Hub:
-        """Where its server is. Setting it moves the client to a hub that has a server of its name."""
+        """The hub with the client's server. Setting it moves the client to a hub that has a server of the same name."""
         if self._hub is None or self._hub.closed:
             self._check()
             self._own = True
@@ -149,7 +150,7 @@ class MCPClientBase:
         self._hub, self._own = hub, False
 
     async def list_tools(self) -> list[McpObject]:
-        """All tools, with the fields of `mcp.types.Tool`. Raises CallError if the server is not there."""
+        """Returns all tools with the fields of `mcp.types.Tool`. Raises CallError if the server is unavailable."""
         (listed,) = await self.hub.listed(self.name)
         if listed.error is not None:
             raise listed.error
@@ -159,7 +160,7 @@ class MCPClientBase:
     async def get_callable_function(
         self, func_name: str, wrap_tool_result: bool = True, execution_timeout: float | None = None
     ) -> MCPToolFunction:
-        """A tool as a function. Raises ValueError if the server has none of this name."""
+        """Returns a tool as a function. Raises ValueError if the server has none of this name."""
         tools = self._tools if self._tools is not None else await self.list_tools()
         for tool in tools:
             if tool["name"] == func_name:
@@ -167,7 +168,7 @@ class MCPClientBase:
         raise ValueError(f"Tool '{func_name}' not found in the MCP server")
 
     async def call(self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None) -> McpObject:
-        """The result of one call. Raises CallError, UpstreamAnswered."""
+        """Calls a tool and returns the CallToolResult. Raises CallError and UpstreamAnswered."""
         outcome = await self.hub.act(self.name, tool, arguments, preset=preset)
         if outcome.error is not None:
             raise outcome.error
@@ -185,7 +186,7 @@ class MCPClientBase:
 
 
 class StatefulClientBase(MCPClientBase):
-    """One session from `connect` to `close`. Several may be closed in any order."""
+    """A client with one session from `connect` to `close`. Several clients may be closed in any order."""
 
     is_stateful = True
 
@@ -194,7 +195,10 @@ class StatefulClientBase(MCPClientBase):
         self.is_connected = False
 
     async def connect(self) -> None:
-        """Connect to the server. Raises RuntimeError if it is connected already, CallError if it cannot be reached."""
+        """Connects to the server.
+
+        Raises RuntimeError if it is connected already, and CallError if it cannot be reached.
+        """
         if self.is_connected:
             raise RuntimeError(_CONNECTED)
         try:
@@ -205,30 +209,33 @@ class StatefulClientBase(MCPClientBase):
         self.is_connected = True
 
     async def list_tools_anyway(self) -> list[McpObject]:
-        """`list_tools` before there is a connection."""
+        """Returns all tools even before `connect`."""
         return await super().list_tools()
 
     async def close(self) -> None:
-        """End the session and the server's process. Raises RuntimeError if it is not connected."""
+        """Ends the session and the server's process. Raises RuntimeError if the client is not connected."""
         if not self.is_connected:
             raise RuntimeError(_NOT_CLOSABLE)
         self.is_connected = False
         await self._leave()
 
     async def list_tools(self) -> list[McpObject]:
-        """All tools. Raises RuntimeError before `connect`."""
+        """Returns all tools. Raises RuntimeError before `connect`."""
         self._require_connection()
         return await super().list_tools()
 
     async def get_callable_function(
         self, func_name: str, wrap_tool_result: bool = True, execution_timeout: float | None = None
     ) -> MCPToolFunction:
-        """A tool as a function. Raises RuntimeError before `connect`, ValueError if there is none of this name."""
+        """Returns a tool as a function.
+
+        Raises RuntimeError before `connect`, and ValueError if there is none of this name.
+        """
         self._require_connection()
         return await super().get_callable_function(func_name, wrap_tool_result, execution_timeout)
 
     async def call(self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None) -> McpObject:
-        """The result of one call. Raises RuntimeError after `close`."""
+        """Calls a tool and returns the CallToolResult. Raises RuntimeError before `connect` and after `close`."""
         self._require_connection()
         return await super().call(tool, arguments, preset)
 
@@ -238,10 +245,10 @@ class StatefulClientBase(MCPClientBase):
 
 
 class HttpStatefulClient(StatefulClientBase):
-    """A server over streamable HTTP or SSE with one session.
+    """A client of a server over streamable HTTP or SSE with one session.
 
-    `timeout` is for connecting and listing, `sse_read_timeout` for a call of which nothing is heard. Other keywords
-    are keys of an entry, such as `oauth`.
+    `timeout` is in seconds, for connecting and for listing. `sse_read_timeout` is in seconds, for a call without any
+    message from the server. Other keywords are keys of a configuration entry, such as `oauth`.
     """
 
     def __init__(
@@ -259,7 +266,7 @@ class HttpStatefulClient(StatefulClientBase):
 
 
 class HttpStatelessClient(MCPClientBase):
-    """A server over streamable HTTP or SSE with a session of its own for every call."""
+    """A client of a server over streamable HTTP or SSE with a new session for every call."""
 
     is_stateful = False
     stateful = False
@@ -287,7 +294,7 @@ class HttpStatelessClient(MCPClientBase):
 
 
 class StdIOStatefulClient(StatefulClientBase):
-    """A server as a child process. It speaks UTF-8, as the protocol has it."""
+    """A client of a server that is a child process. Raises ValueError for an encoding other than UTF-8."""
 
     def __init__(
         self,
@@ -306,7 +313,7 @@ class StdIOStatefulClient(StatefulClientBase):
 
 
 def function_schema(tool: Json) -> Json:
-    """A tool as a function for a model, with its whole inputSchema."""
+    """Returns `{"type": "function", "function": {"name", "description", "parameters"}}` for a tool."""
     schema = tool.get("inputSchema")
     parameters = {"type": "object", "properties": {}, **(schema if isinstance(schema, dict) else {})}
     return {

@@ -1,4 +1,4 @@
-"""The tools that a toolkit has registered, and the configuration by which its hub serves them."""
+"""The tools that a toolkit has registered, and the configuration with which its hub serves them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mcp_hub.schema.schema_edits import drop_titles, written_path
 from mcp_hub.security.redaction import preset_texts
 from mcp_hub.servers.local.local_tool import (
     LocalTool,
-    Withheld,
-    by_hand,
-    postprocessed_result,
+    ResultWithheld,
+    handwritten_schema,
+    postprocess_result,
     without_properties,
 )
 from mcp_hub.servers.local.registry import Mark
-from mcp_hub.servers.local.signature import Extension, WrongArguments
+from mcp_hub.servers.local.signature import InvalidArguments, ModelExtension
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -40,11 +40,11 @@ MAX_NAMESAKES: Final = 100
 
 
 def name_for(name: str, taken: Container[str], strategy: Strategy) -> str | None:
-    """The name a tool is kept under, None if it is not kept.
+    """Returns the name to register a tool under, or None if it is not to be registered.
 
-    `override` takes the place of the other, `skip` leaves it its place, `rename` finds `name_2`, `name_3`, ...,
-    always the same from the same tools. Raises ValueError with `raise`, and for a strategy that is none;
-    RuntimeError when a hundred names are taken.
+    If the name is taken, `override` replaces the other tool, `skip` keeps it, `rename` returns `name_2`, `name_3`, ...,
+    and `raise` raises ValueError. Raises ValueError for an unknown strategy too, and RuntimeError if `MAX_NAMESAKES`
+    such names are taken.
     """
     if strategy not in get_args(Strategy):
         names = "', '".join(get_args(Strategy))
@@ -64,58 +64,61 @@ def name_for(name: str, taken: Container[str], strategy: Strategy) -> str | None
 
 Json = dict[str, Any]
 Process = Callable[[Coroutine[Any, Any, Json]], Awaitable[Json]]
-"""What the work gives in the loop of the program's functions."""
+"""Runs a coroutine in the loop of the program's functions and returns its result."""
 Source = Literal["function", "mcp_server", "function_group"]
 
 
 @dataclass
 class RegisteredToolFunction:
-    """One tool under the name models know it by."""
+    """One tool under the name by which models know it."""
 
     name: str
     group: str
     source: Source
     original_func: Callable[..., Any]
     json_schema: Json
-    """As models are told of it, without what an extended model adds."""
+    """The schema that models see, without the fields of an extended model."""
     preset_kwargs: Json = field(repr=False)
     original_name: str | None = None
-    """Before it was renamed."""
+    """The name before the tool was renamed."""
     extended_model: type[BaseModel] | None = None
     mcp_name: str | None = None
     postprocess_func: Callable[..., Any] | None = None
     begin: Callable[[Json], ToolStream] | None = field(default=None, repr=False)
-    """Takes the block of a call."""
+    """Starts a call with the block of the call, `{"type": "tool_use", ...}`."""
     local: LocalTool | None = field(default=None, repr=False)
-    """How the hub has it, if it is a function."""
+    """The tool as the hub has it, if it is a function."""
     by_hand: bool = False
     """Whether its schema was written by hand."""
 
     @property
     def remote(self) -> MCPToolFunction | None:
-        """The tool of an MCP server it stands for."""
+        """Returns the tool of an MCP server that this stands for, or None."""
         return self.original_func if isinstance(self.original_func, MCPToolFunction) else None
 
     @property
     def extended_json_schema(self) -> Json:
-        """With the fields of the extended model. Raises ValueError where the tool has one of its own of that name."""
+        """Returns the schema with the fields of the extended model.
+
+        Raises ValueError if the tool has one of them itself.
+        """
         if self.extended_model is None:
             return self.json_schema
         function = self.json_schema["function"]
-        merged = Extension(self.extended_model).merged(function["parameters"], self.name)
+        merged = ModelExtension(self.extended_model).merged(function["parameters"], self.name)
         return {**self.json_schema, "function": {**function, "parameters": merged}}
 
     def call(self, *, arguments: Json, stream_print: bool | None = None) -> ToolStream:
-        """The chunks of one call. Raises RuntimeError for a tool that was removed."""
+        """Calls the tool and returns the stream of its chunks. Raises RuntimeError if the tool was removed."""
         if self.begin is None:
-            raise RuntimeError(f"'{self.name}' is not registered in a toolkit any more")
+            raise RuntimeError(f"'{self.name}' is no longer registered in a toolkit")
         return self.begin({"type": "tool_use", "id": "", "name": self.name, "input": arguments})
 
 
 def register_function(function: Callable[..., Any], mark: Mark) -> RegisteredToolFunction:
-    """A function, or a partial of one. Raises TypeError where no schema can be made of it."""
+    """Returns the registration of a function or a partial. Raises TypeError if no schema can be made of it."""
     local = LocalTool(function, mark)
-    stated = by_hand(mark.json_schema)
+    stated = handwritten_schema(mark.json_schema)
     parameters = dict(local.definition["inputSchema"])
     if stated is None:
         del parameters["additionalProperties"]
@@ -136,8 +139,11 @@ def register_function(function: Callable[..., Any], mark: Mark) -> RegisteredToo
 
 
 def register_remote(function: MCPToolFunction, mark: Mark) -> RegisteredToolFunction:
-    """A tool of an MCP server; what that says of its arguments is left as it is. Raises TypeError for a bad schema."""
-    about = {**function.json_schema["function"], **(by_hand(mark.json_schema) or {})}
+    """Returns the registration of an MCP server's tool, with its own schema.
+
+    Raises TypeError for an invalid json_schema.
+    """
+    about = {**function.json_schema["function"], **(handwritten_schema(mark.json_schema) or {})}
     if mark.description:
         about["description"] = mark.description
     if mark.name:
@@ -160,15 +166,15 @@ def register_remote(function: MCPToolFunction, mark: Mark) -> RegisteredToolFunc
 def registered_tool(target: Callable[..., Any], mark: Mark) -> RegisteredToolFunction:
     """Returns the registration of a function or of an MCP client's tool.
 
-    Raises TypeError for a json_schema that is not one, and for a function that no schema can be made of.
+    Raises TypeError if the json_schema is invalid, or no schema can be made of the function.
     """
     return register_remote(target, mark) if isinstance(target, MCPToolFunction) else register_function(target, mark)
 
 
 def take_name(tool: RegisteredToolFunction, taken: Container[str], strategy: Strategy) -> str | None:
-    """Gives a tool the name it is kept under and returns it; None if it is not kept. Logs what differs.
+    """Sets and returns the name under which a tool is registered, or returns None. Logs a name that was taken.
 
-    Raises ValueError and RuntimeError as `name_for`.
+    Raises ValueError and RuntimeError as `name_for` does.
     """
     name = name_for(tool.name, taken, strategy)
     known = "A function with name '%s' is already registered in the toolkit."
@@ -184,7 +190,7 @@ def take_name(tool: RegisteredToolFunction, taken: Container[str], strategy: Str
 
 
 def hold_presets(owner: object, tools: Iterable[RegisteredToolFunction]) -> None:
-    """Have the hubs of MCP clients keep the presets of their tools out of what they write, while `owner` lives."""
+    """Makes the hubs of MCP clients keep preset values of their tools out of what they write, while `owner` lives."""
     held: dict[MCPClientBase, list[str]] = {}
     for tool in tools:
         if tool.remote is not None:
@@ -196,7 +202,7 @@ def hold_presets(owner: object, tools: Iterable[RegisteredToolFunction]) -> None
 def repeated_registrations(
     tools: Iterable[RegisteredToolFunction],
 ) -> list[tuple[RegisteredToolFunction, RegisteredToolFunction]]:
-    """(a tool, the one before it that is the same tool of the same server), of each that has been registered twice."""
+    """Returns (tool, earlier one) for each tool of a server that was registered more than once."""
     first: dict[tuple[str, str], RegisteredToolFunction] = {}
     again = []
     for tool in tools:
@@ -208,35 +214,38 @@ def repeated_registrations(
 
 
 class ServedTool:
-    """What a toolkit has registered for a tool of an MCP server, where its hub serves it: an `InProgram`."""
+    """The extended model and the post-processor of a server's tool while the hub serves it: an `InProgram`."""
 
     def __init__(self, tool: RegisteredToolFunction, process: Process) -> None:
         self._name = tool.name
-        self._extension = None if tool.extended_model is None else Extension(tool.extended_model)
+        self._extension = None if tool.extended_model is None else ModelExtension(tool.extended_model)
         self._postprocess = tool.postprocess_func
         self._process = process
 
     def check(self, arguments: Json) -> None:
-        """Raises InvalidParameters for what the extended model does not take."""
+        """Raises InvalidParameters if the extended model does not accept the arguments."""
         if self._extension is not None:
             try:
                 self._extension.checked(self._name, arguments)
-            except WrongArguments as error:
+            except InvalidArguments as error:
                 raise InvalidParameters(str(error), executed=False) from None
 
     async def process(self, call: Json, result: Json) -> Json:
-        """The result as the post-processor leaves it, in the loop of the program's functions. Raises ToolFailed."""
+        """Post-processes a result in the loop of the program's functions.
+
+        Raises ToolFailed if the post-processor fails.
+        """
         if self._postprocess is None:
             return result
         block = {"type": "tool_use", "id": "", "name": self._name, "input": call["arguments"]}
         try:
-            return await self._process(postprocessed_result(self._postprocess, block, result))
-        except Withheld as withheld:
+            return await self._process(postprocess_result(self._postprocess, block, result))
+        except ResultWithheld as withheld:
             raise ToolFailed(withheld.message) from None
 
 
 _ADDED: Final = frozenset({"properties", "required", "$defs"})
-"""What of a model's schema is added to a tool's."""
+"""Keys of a model's schema that are added to a tool's schema."""
 
 Tools = Sequence[RegisteredToolFunction]
 
@@ -249,9 +258,9 @@ def with_tools(
     hub: Hub,
     clients: Collection[str],
 ) -> Config:
-    """The configuration with the toolkit's groups in the place of those it had `before`.
+    """Returns the configuration with the toolkit's groups in place of the groups named in `before`.
 
-    `hub` has its functions, `clients` are those of its MCP clients that are there too.
+    `hub` serves the toolkit's functions; `clients` are the ids of its MCP clients' servers on that hub.
     """
     settings = tuple(_settings(group, tools, hub.functions) for group in groups)
     others = tuple(group for group in config.groups if group.name not in before)
@@ -260,7 +269,7 @@ def with_tools(
 
 
 def with_own_names(config: Config, clients: Collection[str]) -> Config:
-    """The configuration with the tools of these servers under the names the toolkit has for them."""
+    """Returns the configuration with the tools of these servers exposed under the names that the toolkit uses."""
     servers = [s.model_copy(update={"namespace": ""}) if s.id in clients else s for s in config.servers]
     return config.model_copy(update={"servers": tuple(servers)})
 
@@ -278,9 +287,9 @@ def _settings(group: ToolGroup, tools: Tools, functions: str | None) -> GroupSet
 
 
 def _ruled(server: Server, tools: Tools, hub: Hub) -> Server:
-    """What is not registered is not there; what is looks as it was registered, with its presets.
+    """Returns a server that has only its registered tools, each as it was registered, with its presets.
 
-    A server has each tool once: of several registrations of one, clients are served the first.
+    A server has each tool once: of several registrations of one tool, clients see the first.
     """
     rules, names = dict(server.tools), list[str]()
     for tool in tools:

@@ -13,8 +13,8 @@ from mcp_hub.library.agentscope.mcp_clients import McpObject
 from mcp_hub.library.agentscope.registered_tools import RegisteredToolFunction
 from mcp_hub.library.agentscope.tool_stream import NoResponse, ToolRaised, response, stream_chunks
 from mcp_hub.library.hub import Hub
-from mcp_hub.servers.local.local_tool import Withheld, postprocessed, tool_call
-from mcp_hub.servers.local.signature import Extension
+from mcp_hub.servers.local.local_tool import ResultWithheld, apply_postprocessor, tool_call
+from mcp_hub.servers.local.signature import ModelExtension
 from mcp_hub.servers.local.tool_results import ToolResponse, response_of
 
 if TYPE_CHECKING:
@@ -29,13 +29,14 @@ Heard = Callable[[Any, bool], None]
 async def call_tool(
     hub: Hub, tool: RegisteredToolFunction, block: Json, *, raise_on_error: bool
 ) -> AsyncGenerator[Any, None]:
-    """The chunks of a call. Raises NoResponse, and with `raise_on_error` what the tool raises.
+    """Calls a tool and yields the chunks of its result.
 
-    A tool with a post-processor raises ToolFailed with the text that this has left of the error.
+    Raises NoResponse for a chunk that is not a ToolResponse, and, with `raise_on_error`, what the tool raises. A tool
+    with a post-processor raises ToolFailed with the post-processed text instead.
     """
     given = dict(block.get("input") or {})
     if dropped := tool.preset_kwargs.keys() & given.keys():
-        log.warning("%s: %d arguments sent are dropped: they are preset", tool.name, len(dropped))
+        log.warning("%s: %d arguments were dropped because they are preset", tool.name, len(dropped))
     given = {name: value for name, value in given.items() if name not in tool.preset_kwargs}
     act = _through_the_client if tool.local is None else partial(_through_the_hub, hub, raise_on_error)
     try:
@@ -73,10 +74,10 @@ async def _through_the_hub(
     if result.get("isError"):
         if tool.postprocess_func is not None:
             raise ToolRaised(_Processed(response_of(result), _error_of(result)))
-        # What the function raised is for the program alone: the text is the hub's, which has no presets in it.
+        # The exception itself is only for the program. The text is the hub's, in which presets are redacted.
         raised = outcome.raised if raise_on_error and isinstance(outcome.raised, Exception) else None
         raise ToolRaised(raised or _error_of(result))
-    if not outcome.direct:  # a rule of the hub's has changed it
+    if not outcome.direct:  # a policy of the hub has changed the result
         return response_of(result)
     nothing = outcome.value is None and tool.local is not None and tool.local.is_stream
     return ToolResponse([]) if nothing else outcome.value
@@ -84,18 +85,18 @@ async def _through_the_hub(
 
 async def _through_the_client(tool: RegisteredToolFunction, block: Json, given: Json, heard: Heard) -> Any:
     if tool.extended_model is not None:
-        Extension(tool.extended_model).checked(tool.name, given)
+        ModelExtension(tool.extended_model).checked(tool.name, given)
     assert tool.remote is not None
     answer = await tool.remote.called(given, tool.preset_kwargs)
     if tool.postprocess_func is None:
         return answer
     chunk = response_of(answer) if isinstance(answer, McpObject) else answer
-    changed = await postprocessed(tool.postprocess_func, block, chunk)
+    changed = await apply_postprocessor(tool.postprocess_func, block, chunk)
     return answer if changed is None else changed
 
 
 class _Processed(Exception):
-    """An error that the post-processor has seen."""
+    """An error whose text was post-processed already."""
 
     def __init__(self, chunk: ToolResponse, error: CallError) -> None:
         super().__init__(str(error))
@@ -104,12 +105,14 @@ class _Processed(Exception):
 
 
 async def _of_error(tool: RegisteredToolFunction, block: Json, error: Exception) -> ToolResponse | None:
-    """What the post-processor makes of an error; None: there is none, or it changes nothing."""
-    if tool.postprocess_func is None or isinstance(error, Withheld):
+    """Returns the error as the post-processor changes it, or None if there is no post-processor or no change."""
+    if tool.postprocess_func is None or isinstance(error, ResultWithheld):
         return None
     try:
-        changed: ToolResponse | None = await postprocessed(tool.postprocess_func, block, response(f"Error: {error}"))
-    except Withheld as withheld:
+        changed: ToolResponse | None = await apply_postprocessor(
+            tool.postprocess_func, block, response(f"Error: {error}")
+        )
+    except ResultWithheld as withheld:
         return response(f"Error: {withheld}")
     return changed
 
@@ -120,11 +123,11 @@ def _text(chunk: ToolResponse) -> str:
 
 
 def _add_message(model: type[BaseModel], given: Json, chunk: ToolResponse) -> None:
-    """The fields of the extended model that were given, checked, where an agent looks for its final answer."""
+    """Adds the checked fields of the extended model as `metadata["response_msg"]`, where agents read their answer."""
     metadata = chunk.metadata or {}
     if "response_msg" in metadata:
         return
-    names = Extension(model).names
+    names = ModelExtension(model).names
     message = model.model_validate({name: value for name, value in given.items() if name in names})
     chunk.metadata = {**metadata, "response_msg": message.model_dump_json(by_alias=True)}
 

@@ -1,4 +1,4 @@
-"""What a toolkit switches on and off, and tells of: its groups of tools, and its agent skills."""
+"""The groups of tools and the agent skills of a toolkit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub.library")
 
 BASIC: Final = "basic"
-"""The group of what is in no other."""
+"""The group of all tools that are in no other group."""
 
 
 @dataclass
 class ToolGroup:
-    """Tools that are switched on and off together; `notes` say how they are to be used."""
+    """Tools that are activated and deactivated together. `notes` say how to use them."""
 
     name: str
     active: bool
@@ -29,20 +29,20 @@ class ToolGroup:
 
 
 class ToolGroups(dict[str, ToolGroup]):
-    """By name, without `basic`, which is always on."""
+    """The groups by name, without `basic`, which is always active."""
 
     def create(self, name: str, description: str, active: bool, notes: str | None) -> None:
-        """One more. Raises ValueError for one that is there."""
+        """Adds a group. Raises ValueError if it exists."""
         if name in self or name == BASIC:
             raise ValueError(f"Tool group '{name}' is already registered in the toolkit.")
         self[name] = ToolGroup(name, active, description, notes)
 
     def has_on(self, name: str) -> bool:
-        """Whether a group is on."""
+        """Returns whether a group is active."""
         return name == BASIC or (name in self and self[name].active)
 
     def switch(self, names: Collection[str], active: bool) -> None:
-        """Switch some on or off; of unknown ones nothing is said."""
+        """Activates or deactivates groups. Unknown names are ignored."""
         for name in names:
             if name == BASIC:
                 log.warning("The 'basic' tool group is always active, skipping it.")
@@ -50,12 +50,15 @@ class ToolGroups(dict[str, ToolGroup]):
                 self[name].active = active
 
     def notes(self) -> str:
-        """How the tools of the groups that are on are to be used."""
+        """Returns the notes of the active groups as one text."""
         on = (group for group in self.values() if group.active and group.notes)
         return "\n".join(f"## About Tool Group '{group.name}'\n{group.notes}" for group in on)
 
     def reset(self, states: Mapping[str, Any]) -> str:
-        """Switch on what is true here and off everything else; what to tell the model. All or nothing is done."""
+        """Activates the groups that are true in `states`, deactivates all others, and returns a text for the model.
+
+        If `states` is invalid, the text says so and nothing changes.
+        """
         for name, value in states.items():
             if not isinstance(value, bool):
                 return f"Invalid arguments: the argument {name} should be a bool value, but got {type(value)}."
@@ -72,7 +75,7 @@ class ToolGroups(dict[str, ToolGroup]):
         return text or "All tool groups are now deactivated currently."
 
     def choice(self) -> type[BaseModel]:
-        """The arguments of `reset`: a boolean for each group."""
+        """Returns a model of the arguments of `reset`: a boolean for each group."""
         from pydantic import Field, create_model
 
         fields: dict[str, Any] = {
@@ -81,11 +84,14 @@ class ToolGroups(dict[str, ToolGroup]):
         return create_model("_DynamicModel", **fields)
 
     def state_dict(self) -> dict[str, Any]:
-        """`{"active_groups": [...]}`."""
+        """Returns `{"active_groups": [...]}`."""
         return {"active_groups": [name for name, group in self.items() if group.active]}
 
     def load_state_dict(self, state: Any, strict: bool) -> None:
-        """What `state_dict` gave: groups it does not name are off. Raises ValueError for what it cannot have given."""
+        """Restores what `state_dict` returned; groups that it does not name become inactive.
+
+        Raises ValueError if it is malformed or, with `strict`, has other keys.
+        """
         active = state.get("active_groups") if isinstance(state, dict) else None
         if not isinstance(active, list):
             raise ValueError(
@@ -110,7 +116,7 @@ Check "{dir}/SKILL.md" for how to use this skill"""
 
 
 class AgentSkill(TypedDict):
-    """One of them; `dir` is the directory with its `SKILL.md`."""
+    """One skill. `dir` is the directory with its `SKILL.md`."""
 
     name: str
     description: str
@@ -118,7 +124,11 @@ class AgentSkill(TypedDict):
 
 
 class SkillRegistry:
-    """`instruction` is what a model is told of skills, `template` of each: `{name}`, `{description}`, `{dir}`."""
+    """The skills of an agent, and the prompt that describes them.
+
+    `instruction` introduces the skills; `template` describes each one and contains `{name}`, `{description}` and
+    `{dir}`.
+    """
 
     def __init__(self, instruction: str | None, template: str | None) -> None:
         self.skills: dict[str, AgentSkill] = {}
@@ -126,17 +136,17 @@ class SkillRegistry:
         self._template = SKILL_TEMPLATE if template is None else template
 
     def register_agent_skill(self, skill_dir: str) -> None:
-        """Tell the agent of the skill in a directory. Raises ValueError for one that is none or is known already."""
+        """Adds the skill in a directory. Raises ValueError if it is invalid or its name is taken."""
         name, description = read_name_and_description(skill_dir)
         if name in self.skills:
             raise ValueError(f"An agent skill with name '{name}' is already registered in the toolkit.")
         self.skills[name] = {"name": name, "description": description, "dir": str(skill_dir)}
 
     def remove_agent_skill(self, name: str) -> None:
-        """Tell the agent of it no longer; nothing if there is none."""
+        """Removes a skill; does nothing if there is none of this name."""
         self.skills.pop(name, None)
 
     def get_agent_skill_prompt(self) -> str | None:
-        """What to tell the agent of its skills; None without one."""
+        """Returns the prompt that describes the skills, or None if there are none."""
         parts = [self._template.format(**one) for one in self.skills.values()]
         return "\n".join([self._instruction, *parts]) if parts else None

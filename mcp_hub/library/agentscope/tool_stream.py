@@ -9,23 +9,23 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any, Final
 
 from mcp_hub.library.agentscope.mcp_clients import McpObject
-from mcp_hub.servers.local.tool_results import ToolResponse, interrupted
+from mcp_hub.servers.local.tool_results import ToolResponse, interrupted_response
 
 Chunk = ToolResponse | McpObject
-"""A CallToolResult only from an MCP client that was registered with `wrap_tool_result=False`."""
+"""A CallToolResult comes only from an MCP client that was registered with `wrap_tool_result=False`."""
 Act = Callable[[Callable[[Any, bool], None]], Awaitable[Any]]
-"""Makes the call, tells of chunks on the way, and returns the last one."""
+"""Makes the call, passes chunks to its argument as they come, and returns the last one."""
 
 MAX_WAITING: Final = 1000
-"""Chunks of which nobody has taken note yet; as they accumulate, nothing is lost with the older ones."""
+"""Most chunks that wait to be consumed. Chunks accumulate, so dropping the oldest ones loses nothing."""
 
 
 class NoResponse(TypeError):
-    """A tool gave something that is no ToolResponse."""
+    """A tool returned something that is not a ToolResponse."""
 
 
 class ToolRaised(Exception):
-    """The tool itself raised `error`: what it said before stands."""
+    """The tool itself raised `error`. Chunks that came before it remain valid."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
@@ -33,7 +33,7 @@ class ToolRaised(Exception):
 
 
 class ToolStream(AsyncGenerator[Any, None]):
-    """What `call_tool_function` gives: iterated at once, or after an `await` that gives it again."""
+    """The return value of `call_tool_function`: an async iterator that may be awaited first, which returns itself."""
 
     def __init__(self, chunks: AsyncGenerator[Any, None]) -> None:
         self._chunks = chunks
@@ -43,23 +43,23 @@ class ToolStream(AsyncGenerator[Any, None]):
         return self
 
     async def asend(self, value: None) -> Any:
-        """The next chunk. Raises StopAsyncIteration behind the last one."""
+        """Returns the next chunk. Raises StopAsyncIteration after the last one."""
         return await self._chunks.asend(value)
 
     async def athrow(self, *error: Any) -> Any:
-        """Raise something where the stream waits."""
+        """Raises an exception at the point where the stream waits."""
         return await self._chunks.athrow(*error)
 
     async def aclose(self) -> None:
-        """Cancel the call, if it still runs."""
+        """Cancels the call if it still runs."""
         await self._chunks.aclose()
 
 
 async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
-    """The chunks of a call, the last of them marked so. Raises what the call raises, NoResponse for what is no chunk.
+    """Yields the chunks of a call, the last one with `is_last`.
 
-    A chunk that says of itself that it is the last one is passed on when another follows or the call is over. A task
-    that is cancelled while it waits for a chunk gets a last one that says so.
+    Raises what the call raises, and NoResponse for a chunk that is not a ToolResponse. A chunk with `is_last` is held
+    back until another one follows or the call ends. If the task is cancelled while it waits, a last chunk says so.
     """
     waiting: deque[Any] = deque(maxlen=MAX_WAITING)
     something = asyncio.Event()
@@ -72,7 +72,7 @@ async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
     def done(acting: asyncio.Future[Any]) -> None:
         something.set()
         if not acting.cancelled():
-            acting.exception()  # seen, even where nobody waits any more
+            acting.exception()  # marks it as retrieved, so that asyncio does not log it
 
     acting = asyncio.ensure_future(act(heard))
     acting.add_done_callback(done)
@@ -99,7 +99,7 @@ async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
         raise raised.error from None
     except asyncio.CancelledError:
         acting.cancel()
-        yield interrupted(held or passed)
+        yield interrupted_response(held or passed)
         return
     finally:
         acting.cancel()
@@ -111,7 +111,7 @@ async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
 
 
 def response(text: str) -> ToolResponse:
-    """A chunk that is one text."""
+    """Returns a chunk with one text."""
     return ToolResponse([{"type": "text", "text": text}])
 
 

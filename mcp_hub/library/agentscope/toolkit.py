@@ -1,4 +1,4 @@
-"""`mcp_hub.Toolkit`: the tools of an agent in groups, as AgentScope has them, on top of a hub."""
+"""`mcp_hub.Toolkit`: AgentScope's toolkit, an agent's tools in groups, on top of a hub."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from mcp_hub.library.agentscope.tool_calls import call_tool
 from mcp_hub.library.agentscope.tool_groups import BASIC, SkillRegistry, ToolGroups
 from mcp_hub.library.agentscope.tool_stream import ToolStream, response
 from mcp_hub.library.hub import Hub
-from mcp_hub.servers.local.registry import Mark, kept_of
-from mcp_hub.servers.local.signature import Extension
+from mcp_hub.servers.local.registry import Mark, inherited_options
+from mcp_hub.servers.local.signature import ModelExtension
 from mcp_hub.servers.local.tool_results import ToolResponse
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ RESET = "reset_equipped_tools"
 
 
 class Toolkit(SkillRegistry):
-    """Tools and groups of tools for an agent. Every call goes through the hub and its rules.
+    """Tools and groups of tools for an agent. Every call goes through the hub and its policies.
 
-    `hub` is one to share, or `config` what a hub of its own begins with: a file, what would stand in one, or nothing.
-    `raise_on_error`: what a tool raises is raised by the stream, instead of becoming a text.
+    `hub` is a hub to share. Without it the toolkit makes its own from `config`: a file, the content of one, or nothing.
+    With `raise_on_error`, the stream raises what a tool raises instead of yielding a text.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class Toolkit(SkillRegistry):
         self._own = hub is None
         self._hub = Hub(config) if hub is None else hub
         self._gathers = hub is not None or config is not None
-        """Whether its MCP clients move to the hub, so that its rules hold for them too."""
+        """Whether its MCP clients move to the hub, so that the hub's policies apply to them too."""
         self._told: frozenset[str] = frozenset()
-        """Groups the hub has from here."""
+        """Names of the groups that this toolkit has added to the hub."""
 
     # --- life --------------------------------------------------------------------------------------------------
 
     @property
     def hub(self) -> Hub:
-        """Where its functions are. `Hub.attach` sets it; the MCP clients that are registered move there too."""
+        """The hub with the toolkit's functions. `Hub.attach` sets it; registered MCP clients move there too."""
         return self._hub
 
     @hub.setter
@@ -82,12 +82,12 @@ class Toolkit(SkillRegistry):
         self._tell()
 
     def close(self) -> None:
-        """Close its hub, unless that is shared. MCP clients are closed by whoever has connected them."""
+        """Closes the hub unless it is shared. MCP clients are closed by whoever connected them."""
         if self._own:
             self._hub.close()
 
     async def aclose(self) -> None:
-        """`close` for a coroutine."""
+        """Does what `close` does, for coroutines."""
         if self._own:
             await self._hub.aclose()
 
@@ -102,7 +102,7 @@ class Toolkit(SkillRegistry):
     def serve(
         self, transport: Literal["stdio", "http", "sse"] = "stdio", *, host: str | None = None, port: int | None = None
     ) -> None:
-        """Serve its tools and its groups over MCP as `Hub.serve` does, under the names it knows them by."""
+        """Serves the toolkit's tools and groups over MCP as `Hub.serve` does, under their registered names."""
         self.hub = self._hub
         mine = {client.name for client in self._clients()}
         self._hub.change_sync(lambda config: with_own_names(config, mine))
@@ -115,17 +115,20 @@ class Toolkit(SkillRegistry):
     def create_tool_group(
         self, group_name: str, description: str, active: bool = False, notes: str | None = None
     ) -> None:
-        """One more group. Raises ValueError for one that is there already, and for `basic`, which always is."""
+        """Adds a group. Raises ValueError if it exists or is called `basic`."""
         self.groups.create(group_name, description, active, notes)
         self._tell()
 
     def update_tool_groups(self, group_names: list[str], active: bool) -> None:
-        """Switch groups on or off; `basic` stays on, and of unknown ones nothing is said."""
+        """Activates or deactivates groups. `basic` stays active, and unknown names are ignored."""
         self.groups.switch(group_names, active)
         self._tell()
 
     def remove_tool_groups(self, group_names: str | list[str]) -> None:
-        """Remove groups with their tools. Raises ValueError for `basic`, TypeError for what are no names."""
+        """Removes groups and their tools.
+
+        Raises ValueError for `basic`, and TypeError if `group_names` are not names.
+        """
         names = _names(group_names, "group_names")
         if BASIC in names:
             raise ValueError("Cannot remove the default 'basic' tool group.")
@@ -136,7 +139,7 @@ class Toolkit(SkillRegistry):
         self._tell()
 
     def get_activated_notes(self) -> str:
-        """How the tools of the groups that are on are to be used."""
+        """Returns the notes of the active groups as one text."""
         return self.groups.notes()
 
     get_tool_group_notes = get_activated_notes
@@ -173,14 +176,14 @@ class Toolkit(SkillRegistry):
         namesake_strategy: Strategy = "raise",
         func_name: str | None = None,
     ) -> None:
-        """Make a function, or a tool of an MCP client, a tool of the agent.
+        """Registers a function, or a tool of an MCP client, as a tool of the agent.
 
-        Raises ValueError for a group that is not there and a name that is taken (`namesake_strategy`), TypeError for
-        a json_schema that is none and a function no schema can be made of.
+        Raises ValueError if the group does not exist or the name is taken (see `namesake_strategy`), and TypeError if
+        the json_schema is invalid or no schema can be made of the function.
         """
         if group_name != BASIC and group_name not in self.groups:
             raise ValueError(f"Tool group '{group_name}' not found.")
-        kept = kept_of(tool_func)
+        kept = inherited_options(tool_func)
         mark = Mark(
             name=func_name,
             description=func_description,
@@ -215,7 +218,7 @@ class Toolkit(SkillRegistry):
                 self._tell()
 
     def remove_tool_function(self, tool_name: str, allow_not_exist: bool = True) -> None:
-        """Remove a tool. Raises ValueError for one that is not there, if that is not allowed."""
+        """Removes a tool. Raises ValueError if there is none of this name and `allow_not_exist` is false."""
         if tool_name in self.tools:
             self._remove(tool_name)
             self._tell()
@@ -223,27 +226,27 @@ class Toolkit(SkillRegistry):
             raise ValueError(f"Tool function '{tool_name}' does not exist in the toolkit.")
 
     def get_json_schemas(self, group_names: list[str] | None = None) -> list[Json]:
-        """The tools of the groups that are on, or of those that are named, as models are told of them."""
+        """Returns the schemas that models see of the tools in the active groups, or in the named ones."""
         if RESET in self.tools and self._is_meta(self.tools[RESET]):
             self.tools[RESET].extended_model = self.groups.choice()
         return [tool.extended_json_schema for tool in self.tools.values() if self._is_on(tool.group, group_names)]
 
     def set_extended_model(self, func_name: str, model: type[BaseModel] | None) -> None:
-        """Give a tool the fields of a model as further arguments, which the model checks; None: no longer.
+        """Adds the fields of a model to a tool's arguments, which the model then checks; None removes them.
 
-        The responses of such a tool have the checked fields as a JSON text in `metadata["response_msg"]`, unless it
-        says something there itself. Raises ValueError for an unknown tool and a field it has already, TypeError for
-        what is no model.
+        Responses of such a tool have the checked fields as JSON in `metadata["response_msg"]`, unless the tool sets
+        that itself. Raises ValueError if the tool is unknown or has one of the fields already, and TypeError if it is
+        not a model.
         """
         if model is not None:
-            Extension(model)
+            ModelExtension(model)
         tool = self.tools.get(func_name)
         if tool is None:
             raise ValueError(f"Tool function '{func_name}' not found in the toolkit.")
         if tool.local is not None:
             tool.local.extend(model)
         elif model is not None:
-            Extension(model).merged(tool.json_schema["function"]["parameters"], func_name)
+            ModelExtension(model).merged(tool.json_schema["function"]["parameters"], func_name)
         tool.extended_model = model
         if tool.local is not None and not self._is_meta(tool):
             self._hub.put_function(tool.local)
@@ -253,10 +256,11 @@ class Toolkit(SkillRegistry):
     # --- calls -------------------------------------------------------------------------------------------------
 
     def call_tool_function(self, tool_call: Mapping[str, Any]) -> ToolStream:
-        """The chunks of one call, `{"type": "tool_use", "id", "name", "input"}`; the last one is complete.
+        """Calls a tool with a block `{"type": "tool_use", "id", "name", "input"}` and returns the stream of its chunks.
 
-        `async for chunk in toolkit.call_tool_function(block)`, or with an `await` in front. What fails is a text.
-        Raises TypeError if a tool gives something else than ToolResponses.
+        The stream is used with `async for chunk in toolkit.call_tool_function(block)`, or after `await`; its last chunk
+        is complete. Errors are chunks with a text. The stream raises TypeError if a tool yields anything but
+        ToolResponses.
         """
         return ToolStream(self._called(dict(tool_call)))
 
@@ -293,10 +297,10 @@ class Toolkit(SkillRegistry):
         wrap_tool_result: bool = True,
         execution_timeout: float | None = None,
     ) -> None:
-        """Make the tools of an MCP client tools of the agent, all of them or only those that are enabled.
+        """Registers the tools of an MCP client, all of them or those in `enable_funcs`.
 
-        Raises RuntimeError for a client that has to be connected first, ValueError for names that are enabled and
-        disabled and for what `register_tool_function` raises it for, TypeError for what has the wrong type.
+        Raises RuntimeError if the client must be connected first, ValueError if a name is both enabled and disabled or
+        as `register_tool_function` does, and TypeError for arguments of the wrong type.
         """
         if getattr(mcp_client, "is_stateful", False) and not getattr(mcp_client, "is_connected", False):
             raise RuntimeError("The MCP client is not connected to the server. Use the `connect()` method first.")
@@ -327,7 +331,10 @@ class Toolkit(SkillRegistry):
             self._tell()
 
     async def remove_mcp_clients(self, client_names: str | list[str]) -> None:
-        """Remove all tools of these clients; the clients stay connected. Raises TypeError for what are no names."""
+        """Removes all tools of these clients, which stay connected.
+
+        Raises TypeError if `client_names` are not names.
+        """
         names = _names(client_names, "client_names")
         removed = [name for name, tool in self.tools.items() if tool.mcp_name in names]
         for name in removed:
@@ -340,19 +347,19 @@ class Toolkit(SkillRegistry):
     # --- state -----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> Json:
-        """`{"active_groups": [...]}`."""
+        """Returns `{"active_groups": [...]}`."""
         return self.groups.state_dict()
 
     def load_state_dict(self, state_dict: Json, strict: bool = True) -> None:
-        """What `state_dict` gave: groups it does not name are off. Raises ValueError for what it cannot have given.
+        """Restores what `state_dict` returned; groups that it does not name become inactive.
 
-        Other keys are an error too, unless `strict` is false.
+        Raises ValueError if it is malformed or, with `strict`, has other keys.
         """
         self.groups.load_state_dict(state_dict, strict)
         self._tell()
 
     def clear(self) -> None:
-        """Remove all tools and groups."""
+        """Removes all tools and groups."""
         for name in list(self.tools):
             self._remove(name)
         self.groups.clear()
@@ -364,7 +371,7 @@ class Toolkit(SkillRegistry):
         return group in named if named is not None else self.groups.has_on(group)
 
     def _is_meta(self, tool: RegisteredToolFunction) -> bool:
-        """Whether it is the tool that switches groups: the hub has one of its own for its clients."""
+        """Returns whether it is `reset_equipped_tools`, which stays off the hub: the hub has its own such tool."""
         return tool.original_func == self.reset_equipped_tools
 
     def _remove(self, name: str) -> None:
@@ -376,12 +383,12 @@ class Toolkit(SkillRegistry):
             self._hub.remove_function(tool.name)
 
     def _clients(self) -> list[MCPClientBase]:
-        """The clients whose tools are registered."""
+        """Returns the clients whose tools are registered."""
         remote = [tool.remote.client for tool in self.tools.values() if tool.remote is not None]
         return list({id(client): client for client in remote}.values())
 
     def _tell(self) -> None:
-        """Have the hub know the groups, and which tools of the clients that are attached to it may be used."""
+        """Updates the hub with the groups, and with the registered tools of the clients that are attached to it."""
         hold_presets(self, self.tools.values())
         mine = {client.name for client in self._clients() if client.hub is self._hub}
         if not (self.groups or self._told or mine):

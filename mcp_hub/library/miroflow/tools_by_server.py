@@ -1,4 +1,4 @@
-"""MiroFlow's half of ToolManager: tools by their servers, its task log, `PlaywrightSession` and `with_timeout`."""
+"""MiroFlow's part of ToolManager: tools by server, its task log, `PlaywrightSession` and `with_timeout`."""
 
 from __future__ import annotations
 
@@ -35,9 +35,12 @@ Json = dict[str, Any]
 
 
 class PlaywrightSession:
-    """Connects with the first call and lasts until `close`; a session that is lost is begun anew.
+    """A session with a browser server.
 
-    `server_params` are those of a ToolManager's server. With `hub` it is that hub's server `playwright`.
+    It connects with the first call, lasts until `close`, and reconnects if it is lost.
+
+    `server_params` are those of a ToolManager's server. With `hub`, the session uses the server `playwright` of that
+    hub.
     """
 
     def __init__(self, server_params: Any, *, hub: Hub | None = None) -> None:
@@ -50,20 +53,23 @@ class PlaywrightSession:
             self._hub.add_server_unstarted(PLAYWRIGHT, entry, literal=literal)
 
     async def connect(self) -> None:
-        """Connect if it is not connected. Raises CallError."""
+        """Connects unless connected. Raises CallError."""
         (listed,) = await self._hub.listed(self._name)
         if listed.error is not None:
             raise listed.error
 
     async def call_tool(self, tool_name: str, arguments: Json | None = None) -> str:
-        """The texts of the result, an error's too. Raises CallError, UnknownName, UpstreamAnswered."""
+        """Calls a tool and returns the texts of its result, also of an error result.
+
+        Raises CallError, UnknownName and UpstreamAnswered.
+        """
         outcome = await self._hub.act(self._name, tool_name, arguments or {})
         if outcome.error is not None:
             raise outcome.error
         return formats.result_text(outcome.result or {})
 
     async def close(self) -> None:
-        """End the session and the browser; of a manager's server the manager does. Idempotent."""
+        """Ends the session and the browser, unless a ToolManager's hub runs the server. Idempotent."""
         if self._own:
             await self._hub.aclose()
 
@@ -73,7 +79,7 @@ R = TypeVar("R")
 
 
 def with_timeout(timeout_s: float = 300.0) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
-    """A decorator: the coroutine is cancelled after so many seconds, and its caller gets asyncio.TimeoutError."""
+    """Returns a decorator that cancels a coroutine after `timeout_s` seconds and raises asyncio.TimeoutError."""
 
     def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         @functools.wraps(function)
@@ -91,29 +97,29 @@ _PREFIX: Final = "ToolManager | "
 
 
 class TaskLog(Protocol):
-    """Takes steps by position, whatever it calls its parameters."""
+    """A log of steps. The arguments are passed by position, so their names do not matter."""
 
     def log_step(self, level: str, step_name: str, message: str, metadata: Any = None, /) -> Any:
-        """One step."""
+        """Logs one step."""
         ...
 
 
 class StepLog:
-    """Silent without a task log. One that raises never fails a call."""
+    """Passes steps to a task log if there is one. A task log that raises never fails a call."""
 
     def __init__(self) -> None:
         self.sink: TaskLog | None = None
 
     def info(self, step: str, message: str, metadata: Any = None) -> None:
-        """Something went as it should."""
+        """Logs a step that succeeded."""
         self._tell("info", step, message, metadata)
 
     def debug(self, step: str, message: str) -> None:
-        """A detail."""
+        """Logs a detail."""
         self._tell("debug", step, message, None)
 
     def error(self, step: str, message: str) -> None:
-        """Something failed."""
+        """Logs a failure."""
         self._tell("error", step, message, None)
 
     def _tell(self, level: str, step: str, message: str, metadata: Any) -> None:
@@ -122,19 +128,19 @@ class StepLog:
         try:
             self.sink.log_step(level, _PREFIX + step, message, metadata)
         except Exception as error:
-            log.warning("the task log did not take %r: %r", step, error)
+            log.warning("the task log failed for step %r: %r", step, error)
 
 
 OnTimeout = Literal["raise", "return"]
 
 BLACKLIST: Final = "blacklist"
-"""What Access says of a tool that the blacklist hides."""
+"""The rule that the access policy names for a tool which the blacklist hides."""
 _CONNECTION: Final = (ServerUnavailable, CircuitOpen, StateLost, PermissionDenied)
-"""The server was not reached, or is gone."""
+"""Errors of calls that did not reach the server, or lost it."""
 
 
 class ToolsByServer:
-    """`server_configs` has `{"name", "params"}` for each; see `entry_of` for what params may be."""
+    """Tools by server. `server_configs` has `{"name", "params"}` for each; `entry_of` says what `params` may be."""
 
     hub: Hub
 
@@ -159,7 +165,7 @@ class ToolsByServer:
         self._on_timeout = on_timeout
         self._unusable: dict[str, Exception] = {}
         self._applied: frozenset[tuple[str, str]] = frozenset(self.tool_blacklist)
-        """What of the blacklist the hub knows."""
+        """The blacklist that the hub has."""
         self.hub.edit_unstarted(partial(_with_blacklist, frozenset(), self._applied))
         for name, params in self.server_dict.items():
             try:
@@ -180,7 +186,7 @@ class ToolsByServer:
 
     @property
     def task_log(self) -> TaskLog | None:
-        """Where steps are told, None for nowhere."""
+        """The log that gets the steps, or None."""
         return self._steps.sink
 
     @task_log.setter
@@ -188,20 +194,20 @@ class ToolsByServer:
         self._steps.sink = task_log
 
     def set_task_log(self, task_log: TaskLog | None) -> None:
-        """Tell steps to this log from now on, and at once that there is a manager."""
+        """Sends steps to this log from now on, beginning with one that the manager is initialized."""
         self._steps.sink = task_log
         self._steps.info("Initialization", f"ToolManager initialized, loaded servers: {list(self.server_dict)}")
 
     # --- lists -------------------------------------------------------------------------------------------------
 
     def get_server_params(self, server_name: str) -> Any:
-        """The `params` of a server; None if there is none of this name."""
+        """Returns the `params` of a server, or None if there is none of this name."""
         return self.server_dict.get(server_name)
 
     async def get_all_tool_definitions(self) -> list[Json]:
-        """`[{"name": SERVER, "tools": [{"name", "description", "schema"}, ...]}, ...]` in the order of the servers.
+        """Returns `[{"name": SERVER, "tools": [{"name", "description", "schema"}, ...]}, ...]` in order.
 
-        A server that is not there has one entry `{"error": "Unable to fetch tools: ..."}` among its tools instead.
+        The tools of an unavailable server are one entry `{"error": "Unable to fetch tools: ..."}`.
         """
         await self._apply_blacklist()
         for name in self.server_dict:
@@ -230,7 +236,7 @@ class ToolsByServer:
         return tools
 
     async def _apply_blacklist(self) -> None:
-        """The set is an attribute that a program may change: it counts as it is now."""
+        """Updates the hub if the program has changed the attribute `tool_blacklist`."""
         wanted = frozenset(_pair(item) for item in self.tool_blacklist)
         if wanted == self._applied:
             return
@@ -240,9 +246,9 @@ class ToolsByServer:
     # --- calls -------------------------------------------------------------------------------------------------
 
     async def execute_tool_call(self, server_name: str, tool_name: str, arguments: Json | None = None) -> Json:
-        """`{"server_name", "tool_name", "result"}`, or `error` in the place of `result`.
+        """Calls a tool and returns `{"server_name", "tool_name", "result"}`, or with `error` instead of `result`.
 
-        Raises asyncio.TimeoutError at the call's deadline, unless `on_timeout` is "return"; nothing else.
+        Raises asyncio.TimeoutError at the call's deadline, unless `on_timeout` is "return", and nothing else.
         """
         answer: Json = {"server_name": server_name, "tool_name": tool_name}
         await self._apply_blacklist()
@@ -286,7 +292,7 @@ class ToolsByServer:
             self._steps.error("Fallback Failed", tried[-1])
 
     def _answered(self, server: str, tool: str, outcome: CallOutcome) -> Json:
-        """`{"result": ...}` or `{"error": ...}`."""
+        """Returns `{"result": ...}` or `{"error": ...}`."""
         error, result = outcome.error, outcome.result
         if isinstance(error, GuardBlocked) or (result is not None and _code(result) == GuardBlocked.code):
             return {"result": error.message if isinstance(error, GuardBlocked) else formats.error_text(result or {})}
@@ -320,7 +326,7 @@ def _with_blacklist(former: frozenset[tuple[str, str]], wanted: frozenset[tuple[
 
 
 def _pair(item: Any) -> tuple[str, str]:
-    """(server, tool) of `("server", "tool")`, `["server", "tool"]` or `"server/tool"`. Raises ValueError."""
+    """Reads `("server", "tool")`, `["server", "tool"]` or `"server/tool"` as (server, tool). Raises ValueError."""
     pair = item.split("/", 1) if isinstance(item, str) else list(item)
     if len(pair) != 2 or not all(isinstance(one, str) and one for one in pair):
         raise ValueError(f"an item of tool_blacklist is (server, tool) or 'server/tool', not {item!r}")
@@ -334,7 +340,7 @@ def _code(result: Json) -> str | None:
 
 
 def _execution_error(error: Exception) -> str:
-    """What orchestrators look for at the beginning of an error is left there: `Unknown tool: ...`."""
+    """Returns the error text. It keeps the prefix `Unknown tool: ...`, which orchestrators look for."""
     unknown = isinstance(error, UpstreamAnswered) and error.code == INVALID_PARAMS
     if isinstance(error, UnknownName) or unknown:
         return str(error)
@@ -342,7 +348,7 @@ def _execution_error(error: Exception) -> str:
 
 
 def _page_alone(result: Json) -> Json:
-    """A page that the hub fetched itself, without the last block, which says so to a model."""
+    """Returns a page that the hub fetched as a fallback without the last block, which is a note for models."""
     meta = result.get("_meta")
     marked = isinstance(meta, dict) and FALLBACK_KEY in meta
     return {**result, "content": result["content"][:-1]} if marked else result

@@ -1,1 +1,1 @@
-"""A tool system of the program's own on the hub: tools by tool set, executor, formatter and protocols."""
+"""The tool system of the project's own API on the hub: tools by tool set, executor, formatter and protocols."""

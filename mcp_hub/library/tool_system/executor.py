@@ -1,4 +1,4 @@
-"""`ToolExecutor`: calls of tools whose outcome is always a ToolMessage."""
+"""`ToolExecutor`: calls tools and always returns a ToolMessage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ToolCall = tuple[Tool, Mapping[str, Any]] | Mapping[str, Any]
 
 
 class ToolExecutor:
-    """Of a ToolManager's tools, or a hub's. `logger` is told each call, without secrets."""
+    """Calls the tools of a ToolManager or a hub. `logger` gets a line for each call, with secrets redacted."""
 
     def __init__(self, tools: ToolManager | Hub | None = None, *, logger: ILogger | None = None) -> None:
         self._tools = ToolManager() if tools is None else tools
@@ -33,22 +33,22 @@ class ToolExecutor:
         return self._tools if isinstance(self._tools, Hub) else self._tools.hub
 
     def execute(self, tool: Tool, parameters: Mapping[str, Any] | None = None) -> ToolMessage:
-        """What became of a call; whatever goes wrong with the tool or its server is in `error`."""
+        """Calls a tool. Errors of the tool or its server are in the message's `error` and not raised."""
         called = self._hub.run(lambda: self._called(tool, parameters or {}, in_hub=True))
         return self._told(parameters or {}, called)
 
     async def async_execute(self, tool: Tool, parameters: Mapping[str, Any] | None = None) -> ToolMessage:
-        """`execute` for a coroutine."""
+        """Does what `execute` does, for coroutines."""
         return self._told(parameters or {}, await self._called(tool, parameters or {}))
 
     def execute_many(self, calls: Sequence[ToolCall], parallel: bool = True) -> list[ToolMessage]:
-        """The outcomes in the order of the calls; one that fails leaves the others as they are."""
+        """Returns the messages in the order of the calls. A call that fails does not affect the others."""
         read = [_read(call) for call in calls]
         done = self._hub.run(lambda: self._many(read, parallel, in_hub=True))
         return [self._told(parameters, called) for (_, parameters), called in zip(read, done, strict=True)]
 
     async def async_execute_many(self, calls: Sequence[ToolCall], parallel: bool = True) -> list[ToolMessage]:
-        """`execute_many` for a coroutine."""
+        """Does what `execute_many` does, for coroutines."""
         read = [_read(call) for call in calls]
         done = await self._many(read, parallel, in_hub=False)
         return [self._told(parameters, called) for (_, parameters), called in zip(read, done, strict=True)]
@@ -63,7 +63,7 @@ class ToolExecutor:
     async def _called(
         self, tool: Tool, parameters: Mapping[str, Any], *, in_hub: bool = False
     ) -> tuple[ToolMessage, float]:
-        """The message and the seconds it took."""
+        """Returns the message and the seconds that the call took."""
         began = time.monotonic()
         name = tool.name if isinstance(tool, BaseTool) else tool
         if isinstance(tool, BaseTool) and tool.server:

@@ -1,4 +1,4 @@
-"""ToolFormatter: how a model is told of tools, and how its calls are read, by what the model can do."""
+"""`ToolFormatter`: describes tools to a model and reads its calls, depending on what the model supports."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class StrategyUnavailable(HubError):
 
 
 class ToolFormatter:
-    """`strategy` is what `detect_strategy` found last, and what the other methods go by.
+    """Formats tools and calls by `strategy`, which `detect_strategy` sets.
 
-    `output_strategy` is the part of a configuration with that name, or the same as a mapping.
+    `output_strategy` is that part of a configuration, or a mapping with its keys.
     """
 
     def __init__(self, output_strategy: OutputStrategy | Mapping[str, bool] | None = None) -> None:
@@ -31,7 +31,10 @@ class ToolFormatter:
         self.strategy: Strategy = "function_calling" if output_strategy.function_calling else "structured_output"
 
     def detect_strategy(self, client: Any) -> Strategy:
-        """By `client.supports_function_calling()`. Raises StrategyUnavailable where there is no way left."""
+        """Sets and returns the strategy by `client.supports_function_calling()`.
+
+        Raises StrategyUnavailable if the model does not support it and the configuration allows no fallback.
+        """
         self.strategy = self._detected(client)
         return self.strategy
 
@@ -42,7 +45,7 @@ class ToolFormatter:
         try:
             if client.supports_function_calling() is True:
                 return "function_calling"
-        except Exception as error:  # to ask it has failed, whatever its reason
+        except Exception as error:  # the client may raise anything
             failure = error
         if self._allowed.fallback_to_structured_output:
             return "structured_output"
@@ -51,25 +54,25 @@ class ToolFormatter:
         ) from failure
 
     def format(self, tool: Any, parameters: Mapping[str, Any]) -> Json:
-        """A call as the model would write it: a `function_call` of OpenAI's, or the object of the prompt.
+        """Returns a call as the model would write it: OpenAI's `function_call`, or the object of the prompt.
 
         Raises FormatError.
         """
         style: formats.Style = "openai" if self.strategy == "function_calling" else "structured"
-        return formats.call(tool if isinstance(tool, str) else formats.described(tool).name, parameters, style)
+        return formats.call(tool if isinstance(tool, str) else formats.describe_tool(tool).name, parameters, style)
 
     def format_for_llm(self, tools: Iterable[Any]) -> list[Json] | str:
-        """The tools for a model: definitions for its `tools`, or the prompt. Raises FormatError."""
+        """Returns the tools for a model: a list for its `tools` parameter, or a prompt. Raises FormatError."""
         return formats.openai_tools(tools) if self.strategy == "function_calling" else formats.prompt(tools)
 
     def prompt(self, tools: Iterable[Any]) -> str:
-        """The tools and how to call them as a text. Raises FormatError."""
+        """Returns a prompt with the tools and how to call them. Raises FormatError."""
         return formats.prompt(tools)
 
     def parse(self, text_or_message: Any, tools: Iterable[Any] | None = None) -> list[ToolCall]:
-        """The calls in what a model said, in either strategy; with `tools`, only calls of these.
+        """Returns the calls in what a model wrote, in either strategy. With `tools`, only calls of these count.
 
-        Raises FormatError where a call of the model's interface cannot be read.
+        Raises FormatError if a call of the model's interface cannot be read.
         """
-        known = None if tools is None else [formats.described(tool).name for tool in tools]
+        known = None if tools is None else [formats.describe_tool(tool).name for tool in tools]
         return formats.calls_in(text_or_message, known)

@@ -1,4 +1,4 @@
-"""Tools of every kind as one type: by name and by tool set, the outcome of a call, and the interfaces around them."""
+"""Tools of every kind as one type, by name and by tool set; the outcome of a call; and the protocols around them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Parameter(BaseModel):
 
 
 class BaseTool(BaseModel):
-    """A tool of any kind: the name it is called by, what it is for, what it takes."""
+    """A tool of any kind: its name, its description and its arguments."""
 
     model_config = ConfigDict(frozen=True)
     source: ClassVar[Source]
@@ -42,13 +42,16 @@ class BaseTool(BaseModel):
     description: str = ""
     parameters: tuple[Parameter, ...] = ()
     json_schema: Json = Field(default_factory=dict)
-    """Of all arguments together."""
+    """The schema of all arguments together."""
     server: str = ""
     tool_name: str = ""
     """Its name at its server."""
 
     def to_langchain(self, executor: Any) -> Any:
-        """A LangChain tool that calls by `executor` (a ToolExecutor). Raises ImportError without langchain-core."""
+        """Returns a LangChain tool that makes calls with `executor`, a ToolExecutor.
+
+        Raises ImportError if langchain-core is not installed.
+        """
         try:
             from langchain_core.tools import StructuredTool  # type: ignore[import-not-found,unused-ignore]
         except ImportError:
@@ -85,7 +88,7 @@ class BuiltinTool(BaseTool):
 
 @dataclass(frozen=True)
 class ToolMessage:
-    """What became of a call: `output`, or else `error`, which begins with the code: `timeout: ...`."""
+    """The outcome of a call: `output`, or else `error`, which begins with the code: `timeout: ...`."""
 
     tool_name: str
     output: Any = None
@@ -94,7 +97,7 @@ class ToolMessage:
 
 
 def tool_of(card: ToolCard, source: Source) -> BaseTool:
-    """A listed tool."""
+    """Returns the tool of a listed one."""
     kind = {"native": NativeTool, "mcp": MCPTool, "builtin": BuiltinTool}[source]
     schema = card.schema
     properties = schema.get("properties")
@@ -125,14 +128,14 @@ def _description(schema: Any) -> str:
 
 @runtime_checkable
 class ToolManagerProtocol(Protocol):
-    """What an orchestrator needs: the tools of every server, and one call."""
+    """What an orchestrator needs: the tools of every server, and a call."""
 
     async def get_all_tool_definitions(self) -> list[Json]:
-        """`[{"name": SERVER, "tools": [{"name", "description", "schema"}, ...]}, ...]`."""
+        """Returns `[{"name": SERVER, "tools": [{"name", "description", "schema"}, ...]}, ...]`."""
         ...
 
     async def execute_tool_call(self, server_name: str, tool_name: str, arguments: Json) -> Json:
-        """`{"server_name", "tool_name", "result"}`, or `error` in the place of `result`."""
+        """Returns `{"server_name", "tool_name", "result"}`, or with `error` instead of `result`."""
         ...
 
 
@@ -141,15 +144,15 @@ class IToolManager(Protocol):
     """Tools by name and by tool set."""
 
     def load_tools(self) -> list[BaseTool]:
-        """All tools there are."""
+        """Returns all tools."""
         ...
 
     def get_tool(self, name: str) -> BaseTool:
-        """Raises ValueError if there is none of this name."""
+        """Returns a tool. Raises ValueError if there is none of this name."""
         ...
 
     def get_tool_set(self, name: str) -> list[BaseTool]:
-        """Raises ValueError if there is none of this name."""
+        """Returns the tools of a tool set. Raises ValueError if there is none of this name."""
         ...
 
 
@@ -158,77 +161,80 @@ class IToolExecutor(Protocol):
     """Calls tools."""
 
     def execute(self, tool: BaseTool, parameters: Json) -> ToolMessage:
-        """Never raises for what a tool or a server does."""
+        """Calls a tool. Never raises for errors of the tool or its server."""
         ...
 
     async def async_execute(self, tool: BaseTool, parameters: Json) -> ToolMessage:
-        """`execute` for a coroutine."""
+        """Does what `execute` does, for coroutines."""
         ...
 
 
 @runtime_checkable
 class IConfigLoader(Protocol):
-    """Where a configuration comes from; `mcp_hub.load_config` is one as a function."""
+    """Loads a configuration; `mcp_hub.load_config` does so as a function."""
 
     def load(self, path: str) -> Config:
-        """Raises ConfigError."""
+        """Returns the configuration in a file. Raises ConfigError."""
         ...
 
 
 @runtime_checkable
 class IConfigSystem(Protocol):
-    """Which tools an agent's configuration means; profiles and tool sets are the hub's own way to say it."""
+    """Resolves which tools an agent's configuration names. The hub's own way are profiles and tool sets."""
 
     def merged_tools(self, tool_sets: Sequence[str], tools: Sequence[str]) -> list[str]:
-        """The names of all, each once."""
+        """Returns the names of all tools without duplicates."""
         ...
 
 
 @runtime_checkable
 class ILLMClient(Protocol):
-    """A model's client, as far as ToolFormatter asks it something."""
+    """The client of a model, as far as ToolFormatter needs it."""
 
     def supports_function_calling(self) -> bool:
-        """Whether the model has function calling of its own."""
+        """Returns whether the model supports function calling."""
         ...
 
 
 @runtime_checkable
 class ILogger(Protocol):
-    """Takes what ToolExecutor tells of each call; a `logging.Logger` is one."""
+    """Gets a line for each call of ToolExecutor; a `logging.Logger` is one."""
 
     def info(self, msg: str, *args: Any) -> None:
-        """`msg % args`."""
+        """Logs `msg % args`."""
         ...
 
 
 class ToolsBySet:
-    """The folders and tool sets are those of the configuration."""
+    """Tools by name and by tool set. The tool sets are those of the configuration."""
 
     hub: Hub
 
     def load_tools(self) -> list[BaseTool]:
-        """All tools there are, in the order of the configuration; of equal names the first."""
+        """Returns all tools in the order of the configuration."""
         return [self._tool(card) for card in self.hub.list_sync()]
 
     async def async_load_tools(self) -> list[BaseTool]:
-        """`load_tools` for a coroutine."""
+        """Does what `load_tools` does, for coroutines."""
         return [self._tool(card) for card in await self.hub.list()]
 
     def get_tool(self, name: str) -> BaseTool:
-        """By its exposed name, `server/tool`, or its server's name for it where only one has it. Raises ValueError."""
+        """Returns a tool by its exposed name, by `server/tool`, or by its original name if only one server has it.
+
+        Raises ValueError if there is none, or several.
+        """
         return self._tool(card_named(name, self.hub.list_sync()))
 
     async def async_get_tool(self, name: str) -> BaseTool:
-        """`get_tool` for a coroutine."""
+        """Does what `get_tool` does, for coroutines."""
         return self._tool(card_named(name, await self.hub.list()))
 
     def get_tool_set(self, name: str) -> list[BaseTool]:
-        """The tools of a tool set of the configuration that are there. Raises ValueError for an unknown set."""
+        """Returns the available tools of a tool set of the configuration. Raises ValueError for an unknown set."""
         return self._set(name, self.hub.list_sync())
 
     async def async_get_tool_set(self, name: str) -> list[BaseTool]:
-        """`get_tool_set` for a coroutine."""
+        """Does what `get_tool_set` does, for coroutines."""
         return self._set(name, await self.hub.list())
 
     def _set(self, name: str, cards: list[ToolCard]) -> list[BaseTool]:
@@ -247,7 +253,7 @@ class ToolsBySet:
 
 
 def card_named(name: str, cards: list[ToolCard]) -> ToolCard:
-    """The tool of a name. Raises ValueError, which says what may be meant."""
+    """Returns the tool of a name. Raises ValueError with suggestions if there is none, or several."""
     for card in cards:
         if name in (card.exposed, f"{card.server}/{card.name}"):
             return card
@@ -264,7 +270,7 @@ def card_named(name: str, cards: list[ToolCard]) -> ToolCard:
 
 
 def source_of(config: Config, card: ToolCard) -> Source:
-    """What a tool is made of: its server knows."""
+    """Returns what kind of tool it is, which depends on its server."""
     server = next((server for server in config.servers if server.id == card.server), None)
     if server is None or (server.builtin is None and server.tools_dir is None and server.functions is None):
         return "mcp"

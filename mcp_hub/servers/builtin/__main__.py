@@ -1,4 +1,4 @@
-"""`python -m mcp_hub.servers.builtin NAME`: serve one of them over stdio."""
+"""`python -m mcp_hub.servers.builtin NAME`: serves one built-in upstream over stdio."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SERVERS: Final = {
     "files": ("files", "tools", None),
     "native": ("native_endpoints", "tools", "close"),
 }
-"""By name: the module, its function that makes the tools, and the coroutine function that closes what is open."""
+"""Maps a name to its module, the function in it that makes the tools, and the coroutine function that closes them."""
 OF_THIS_MACHINE: Final = frozenset({"code", "shell", "text_files", "files"})
-"""Only a hub starts these: it alone keeps them off a network."""
+"""Upstreams that refuse to start unless a hub starts them, because only the hub keeps them off a network."""
 CLOSE_WAIT: Final = 3.0
-"""Seconds for closing what is open after stdin has ended; the hub's own patience ends at about the same time."""
+"""Seconds for closing what is open after stdin has ended. The hub kills the process at about the same time."""
 
 
 def main() -> None:
-    """Serve until stdin ends, close what is open, then leave, whatever still runs."""
+    """Serves until stdin ends, closes what is open, then exits without waiting for calls that still run."""
     stdin, stdout = claim()  # before anything of a library's can print
     from mcp_hub.servers.builtin.settings import VARIABLE, Settings
 

@@ -1,4 +1,4 @@
-"""The browser of this process: one running Chromium, opened by the first call and replaced after it has died."""
+"""The browser of this process: one running Chromium, started by the first call and replaced after it has died."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, ViewportSize
 
 CLOSE_WAIT: Final = 1.0
-"""Seconds each of Chromium, its driver and the proxy has to end; what runs us may have little more for all."""
+"""Seconds that each of Chromium, its driver and the proxy has to end. The process itself is killed shortly after."""
 ALIVE_WAIT: Final = 5.0
 VIEWPORT: Final[ViewportSize] = {"width": 1280, "height": 800}
 MAX_ERROR: Final = 1000
 
 
 class OpenBrowser:
-    """Started by `opened`. `gone` is set once the browser, its driver or its guard has ended."""
+    """A running Chromium with its driver, its proxy and its guard. `gone` is set once any of them has ended."""
 
     def __init__(self, settings: Settings, scratch: Scratch, profile: BrowserProfile, proxy: Proxy) -> None:
         self.settings = settings
@@ -46,7 +46,10 @@ class OpenBrowser:
         self._ends = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
-        """Start everything. Raises ToolRefused; `close` is to be called then as well."""
+        """Starts the proxy, the driver and Chromium.
+
+        Raises ToolRefused if there is no browser or it does not start in time. `close` must be called in either case.
+        """
         try:
             executable = chromium.find(self.settings.executable, os.environ, Path.home())
         except chromium.NoChromium as error:
@@ -84,9 +87,9 @@ class OpenBrowser:
         browser.on("disconnected", self._has_gone)
         await self.guard.attach(browser, self.gone.set)
         first, *others = context.pages
-        for page in others:  # what a profile opens by itself
+        for page in others:  # pages that the profile restores
             await page.close()
-        # It stays, unseen: with its last page a browser forgets the cookies of the session.
+        # This page stays open, hidden from callers: a browser forgets session cookies with its last page.
         await first.goto(f"http://{READY_HOST}/")
         self.tabs = Tabs(context, self.guard, self.downloads)
         await self.tabs.current()
@@ -95,14 +98,17 @@ class OpenBrowser:
         self.gone.set()
 
     async def new_context(self) -> BrowserContext:
-        """Another context, which shares nothing with the first one but the rules."""
+        """Returns another browser context.
+
+        It shares the rules of the guard with the first one, but no cookies or storage.
+        """
         assert self.context.browser is not None
         return await self.context.browser.new_context(
             accept_downloads=False, service_workers="block", viewport=VIEWPORT
         )
 
     async def alive(self) -> bool:
-        """Whether the browser still answers; a failure may come before the news that it has ended."""
+        """Returns whether the browser still answers. A call may fail before the browser reports that it has ended."""
         from playwright.async_api import Error
 
         try:
@@ -113,7 +119,7 @@ class OpenBrowser:
         return not self.gone.is_set()
 
     async def close(self) -> None:
-        """End it all; what does not end in time ends with this process."""
+        """Ends the browser, its driver and its proxy. Whatever does not end in time ends with this process."""
         self.gone.set()
         await self._ends.aclose()
         await asyncio.to_thread(self._profile.release)
@@ -121,26 +127,26 @@ class OpenBrowser:
 
 
 async def _ended(end: Callable[[], Awaitable[None]]) -> None:
-    """End one part, in time or not at all; one that has died already says so in many ways."""
+    """Ends one part within `CLOSE_WAIT` and ignores every error, as a part that has died already fails in many ways."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(CLOSE_WAIT):
             await end()
 
 
 def playwright_message(error: Exception) -> str:
-    """What Playwright says, without its log of every attempt."""
+    """Returns the message of a Playwright error without Playwright's log of its attempts."""
     return str(error).partition("\nCall log")[0].strip()[:MAX_ERROR]
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what Playwright says of a start, and the last ones of what Chromium said itself."""
+    """Returns the first line of Playwright's error and the last lines that Chromium itself wrote."""
     first, *log = str(error).strip().splitlines() or [""]
     own = [line.partition("[err] ")[2] for line in log if "[err] " in line][-5:]
     return " | ".join([first, *own])[:MAX_ERROR]
 
 
 async def open_browser(settings: Settings) -> OpenBrowser:
-    """A new browser. Raises ToolRefused if there is none or it does not start."""
+    """Starts a new browser. Raises ToolRefused if there is none or it does not start."""
     scratch = Scratch("browser")
     try:
         profile = BrowserProfile(Path(settings.profile) if settings.profile else scratch.path / "profile")
@@ -159,23 +165,26 @@ async def open_browser(settings: Settings) -> OpenBrowser:
 NAVIGATION: Final = 30.0
 """Seconds a page has to load."""
 ACTION: Final = 10.0
-"""Seconds for anything else."""
+"""Seconds for any other action."""
 GRACE: Final = 5.0
-"""Seconds a tool may take beyond its deadline to say what it came to."""
+"""Seconds a tool may take beyond its deadline to report its outcome."""
 TURN_WAIT: Final = 90.0
-"""Seconds a call waits for the one before it: no tool takes longer."""
+"""Seconds a call waits for the call before it. No tool takes longer than that."""
 HUNG: Final = 1.0
-"""Seconds in which a page that is not hung answers."""
+"""Seconds within which a page that still runs answers a trivial script."""
 READS: Final = {"readOnlyHint": True, "openWorldHint": True}
 ACTS: Final = {"readOnlyHint": False, "openWorldHint": True}
 MAX_SHOWN: Final = 10
-"""Lost tabs that are named."""
+"""Most lost tabs that are listed by URL."""
 
 BrowserWork = Callable[[OpenBrowser], Awaitable[ToolResult]]
 
 
 class CurrentBrowser:
-    """One call at a time; each has a deadline, and none waits for a browser that is not there any more."""
+    """Runs one call at a time on the browser of this process, starting or replacing the browser where needed.
+
+    Each call has a deadline, and fails at once if the browser ends.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -185,13 +194,14 @@ class CurrentBrowser:
         self._turn = asyncio.Lock()
 
     def bounded(self, seconds: float) -> float:
-        """These seconds, but never more than the setting `web.timeout` has."""
+        """Returns `seconds`, or the setting `web.timeout` if that is less."""
         return min(seconds, self.settings.timeout)
 
     async def run(self, work: BrowserWork, seconds: float = ACTION, grace: float = GRACE) -> ToolResult:
-        """What `work` makes with an open browser. Raises ToolRefused; says first what a crash has lost.
+        """Calls `work` with an open browser and returns its result, preceded by a note of what a crash has lost.
 
-        `grace` is for work that keeps to `seconds` by itself.
+        `work` is cancelled after `seconds` plus `grace` seconds; `grace` is for work that ends by itself after
+        `seconds`. Raises ToolRefused if the browser does not start, ends, or takes too long.
         """
         async with self._in_turn():
             browser = await self._ready()
@@ -207,7 +217,7 @@ class CurrentBrowser:
             return result
 
     async def close(self) -> str:
-        """Close the browser, if there is one; the next call opens a new one."""
+        """Closes the browser if one is open, and returns a sentence that says so. The next call opens a new one."""
         async with self._in_turn():
             browser, self._open, self._lost, self._urls = self._open, None, "", []
             if browser is None:
@@ -216,7 +226,7 @@ class CurrentBrowser:
             return "The browser is closed."
 
     async def end(self) -> None:
-        """Close the browser at the end of the process, whatever still runs."""
+        """Closes the browser at the end of the process, even if a call still runs."""
         browser, self._open = self._open, None
         if browser is not None:
             await browser.close()
@@ -279,10 +289,10 @@ class CurrentBrowser:
                 task.cancel()
             await asyncio.wait({working, ending}, timeout=HUNG)
             if working.done() and not working.cancelled():
-                working.exception()  # seen: it is not news any more
+                working.exception()  # marks it as retrieved, so that asyncio does not log it
 
     async def _unhang(self, browser: OpenBrowser) -> str:
-        """Close the current tab if its page answers nothing any more, such as one in an endless loop."""
+        """Closes the current tab if its page no longer answers, for example because of an endless loop."""
         from playwright.async_api import Error
 
         page = await browser.tabs.current()

@@ -1,4 +1,4 @@
-"""The built-in upstream `browser`: moving about and acting on pages. What is read of pages is in page_content.py.
+"""The built-in upstream `browser`: tools that navigate and act on pages. Tools that read are in page_content.py.
 
 Names and arguments are those of Playwright's own MCP server, which models know.
 """
@@ -12,7 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mcp_hub.servers.builtin.browser_session import ACTION, ACTS, NAVIGATION, READS, CurrentBrowser, OpenBrowser
 from mcp_hub.servers.builtin.page_content import PageContent
-from mcp_hub.servers.builtin.pages import goto, located, notes, report, settled, text_result, web_address
+from mcp_hub.servers.builtin.pages import (
+    find_element,
+    goto,
+    notes,
+    report,
+    text_result,
+    wait_until_settled,
+    web_address,
+)
 from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local.registry import mark_of, tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
@@ -36,7 +44,7 @@ class FormField(BaseModel):
 
 
 class BrowserTools:
-    """The tools that move about and act, on the browser of this process."""
+    """The tools that navigate and act, on the browser of this process."""
 
     def __init__(self, browser: CurrentBrowser) -> None:
         self._browser = browser
@@ -60,7 +68,7 @@ class BrowserTools:
         async def work(browser: OpenBrowser) -> ToolResult:
             page = await browser.tabs.current()
             await page.go_back(timeout=self._browser.bounded(NAVIGATION) * 1000)
-            await settled(page)
+            await wait_until_settled(page)
             return await report(browser)
 
         return await self._browser.run(work, NAVIGATION)
@@ -78,10 +86,10 @@ class BrowserTools:
 
         async def work(browser: OpenBrowser) -> ToolResult:
             page = await browser.tabs.current()
-            locator = await located(page, ref)
+            locator = await find_element(page, ref)
             click = locator.dblclick if doubleClick else locator.click
             await click(button=button, modifiers=modifiers, timeout=self._milliseconds)
-            await settled(page)
+            await wait_until_settled(page)
             return await report(browser)
 
         return await self._browser.run(work, ACTION * 2)
@@ -105,14 +113,14 @@ class BrowserTools:
 
         async def work(browser: OpenBrowser) -> ToolResult:
             page = await browser.tabs.current()
-            locator = await located(page, ref)
+            locator = await find_element(page, ref)
             if slowly:
                 await locator.press_sequentially(text, timeout=self._milliseconds)
             else:
                 await locator.fill(text, timeout=self._milliseconds)
             if submit:
                 await locator.press("Enter", timeout=self._milliseconds)
-            await settled(page)
+            await wait_until_settled(page)
             return await report(browser, tree=submit or slowly)
 
         return await self._browser.run(work, ACTION * 3)
@@ -126,14 +134,14 @@ class BrowserTools:
         async def work(browser: OpenBrowser) -> ToolResult:
             page = await browser.tabs.current()
             for field in fields:
-                locator = await located(page, field.ref)
+                locator = await find_element(page, field.ref)
                 if field.type in ("textbox", "slider"):
                     await locator.fill(field.value, timeout=self._milliseconds)
                 elif field.type == "combobox":
                     await locator.select_option(label=field.value, timeout=self._milliseconds)
                 else:
                     await locator.set_checked(field.value.lower() == "true", timeout=self._milliseconds)
-            await settled(page)
+            await wait_until_settled(page)
             return await report(browser)
 
         return await self._browser.run(work, NAVIGATION)
@@ -149,9 +157,9 @@ class BrowserTools:
 
         async def work(browser: OpenBrowser) -> ToolResult:
             page = await browser.tabs.current()
-            locator = await located(page, ref)
+            locator = await find_element(page, ref)
             await locator.select_option(values, timeout=self._milliseconds)
-            await settled(page)
+            await wait_until_settled(page)
             return await report(browser)
 
         return await self._browser.run(work, ACTION * 2)
@@ -165,7 +173,7 @@ class BrowserTools:
         async def work(browser: OpenBrowser) -> ToolResult:
             page = await browser.tabs.current()
             await page.keyboard.press(key)
-            await settled(page)
+            await wait_until_settled(page)
             return await report(browser)
 
         return await self._browser.run(work, ACTION * 2)
@@ -233,7 +241,7 @@ _current: CurrentBrowser | None = None
 
 
 def tools(settings: Settings) -> Sequence[Callable[..., Any]]:
-    """The tools of the browser of this process; none is started before one of them is called."""
+    """Returns the tools of the browser of this process. The first call of a tool starts the browser."""
     global _current
     _current = CurrentBrowser(settings)
     parts = (BrowserTools(_current), PageContent(_current))
@@ -242,6 +250,6 @@ def tools(settings: Settings) -> Sequence[Callable[..., Any]]:
 
 
 async def close() -> None:
-    """Close the browser, if one is open."""
+    """Closes the browser, if one is open."""
     if _current is not None:
         await _current.end()

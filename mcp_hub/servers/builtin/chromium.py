@@ -1,4 +1,4 @@
-"""Chromium: where it is found, how it is started so that its only way out is the proxy, and the profile it keeps."""
+"""Chromium: finds it, starts it so that its only way out is the proxy, and locks the profile it uses."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ _PREFERENCES: Final[dict[str, Any]] = {
     "search": {"suggest_enabled": False},
     "alternate_error_pages": {"enabled": False},
 }
-"""What a new profile begins with: what forms hold is not sent to anybody but the page."""
+"""Preferences of a new profile. They keep Chromium from sending what users type to anybody but the page."""
 
 
 class BrowserProfile:
-    """A profile in use. Raises ToolRefused if it cannot be used, or is used by another browser."""
+    """A profile directory, locked for one browser.
+
+    Raises ToolRefused if it cannot be used or another browser uses it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path = path.expanduser()
@@ -64,7 +67,7 @@ class BrowserProfile:
             file.write_text(json.dumps(_PREFERENCES))
 
     def release(self) -> None:
-        """Let others use it, once the browser in it has ended; one that does not within a second is made to."""
+        """Unlocks the profile once its browser has ended. A browser that has not ended after a second is killed."""
         if (process := self._process) is not None:
             for number in (0, signal.SIGKILL):
                 end = time.monotonic() + _KILL_WAIT
@@ -73,7 +76,7 @@ class BrowserProfile:
         self._lock.close()
 
     def opened(self) -> None:
-        """A browser has started in it; its lock, a symbolic link, says which process that is."""
+        """Reads the process id of the browser that was just started in this profile from Chromium's own lock."""
         self._process = _holder(self.path)
 
 
@@ -86,7 +89,10 @@ def _in_use(path: Path, by: str) -> ToolRefused:
 
 
 def _chromium_in(path: Path) -> int | None:
-    """The process id of another Chromium that has the profile open: it listens on a socket, and its lock names it."""
+    """Returns the process id of another Chromium that uses the profile, or None.
+
+    Such a Chromium listens on a socket in the profile, and its lock, a symbolic link, names its process.
+    """
     if not hasattr(socket, "AF_UNIX"):
         return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
@@ -94,7 +100,7 @@ def _chromium_in(path: Path) -> int | None:
         try:
             asking.connect(os.path.realpath(path / "SingletonSocket"))
         except OSError:
-            return None  # nobody there: what a browser that was killed has left
+            return None  # nobody listens: a browser that was killed has left the socket behind
     return _holder(path)
 
 
@@ -107,7 +113,7 @@ def _holder(path: Path) -> int | None:
 
 
 def _signalled(process: int, number: int) -> bool:
-    """Whether a process was there to be signalled; 0 only asks. One that nobody has reaped yet is not there."""
+    """Returns whether the signal `number` reached a live process; 0 only asks. A zombie counts as ended."""
     try:
         os.kill(process, number)
     except OSError:
@@ -119,10 +125,10 @@ def _signalled(process: int, number: int) -> bool:
 
 
 READY_HOST: Final = "mcp-hub.invalid"
-"""A host the proxy itself answers for."""
+"""Host name for which the proxy itself answers."""
 
 LAUNCH_WAIT: Final = 30.0
-"""Seconds for Chromium to start; a second on an idle machine."""
+"""Seconds for Chromium to start, which takes about one on an idle machine."""
 
 VARIABLE: Final = "MCP_HUB_CHROMIUM"
 """The environment variable that names the browser to start."""
@@ -150,7 +156,7 @@ _INSTALLED: Final = (
     "chromium-*/chrome-mac*/*.app/Contents/MacOS/*",
     "chromium-*/chrome-win*/chrome.exe",
 )
-"""Where Playwright's installer puts it, below its directory."""
+"""Where Playwright's installer puts Chromium, relative to its own directory."""
 
 _INHERITED: Final = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR", "DISPLAY", "XAUTHORITY",
@@ -165,17 +171,20 @@ _INHERITED_PREFIXES: Final = ("LC_", "XDG_")
 
 
 class NoChromium(HubError):
-    """No browser is there to start; `str()` says where it was looked for, and what to do."""
+    """There is no browser to start. `str()` says where it was looked for, and what to do."""
 
 
 def find(executable: str | None, environ: Mapping[str, str], home: Path) -> Path:
-    """The browser to start: the setting, $MCP_HUB_CHROMIUM, one on PATH or in the usual places, one that
-    `mcp-hub browser install` installed. Raises NoChromium."""
+    """Returns the browser to start.
+
+    That is the setting `executable`, else $MCP_HUB_CHROMIUM, else one on PATH or in the usual places, else the one that
+    `mcp-hub browser install` installed. Raises NoChromium if there is none.
+    """
     for name, value in (("browser.executable", executable), (f"${VARIABLE}", environ.get(VARIABLE))):
         if value:
             found = shutil.which(str(Path(value).expanduser()), path=environ.get("PATH", os.defpath))
             if found is None:
-                raise NoChromium(f"{name} names {value}, which is no program that can be started: correct the path")
+                raise NoChromium(f"{name} names {value}, which is not a program that can be started: correct the path")
             return Path(found)
     for candidate in _candidates(environ, home):
         if candidate.is_file() and os.access(candidate, os.X_OK):
@@ -201,7 +210,7 @@ def _candidates(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
 
 
 def installed_below(environ: Mapping[str, str], home: Path) -> Path:
-    """The directory below which Playwright's installer keeps its browsers."""
+    """Returns the directory in which Playwright's installer keeps its browsers."""
     named = environ.get("PLAYWRIGHT_BROWSERS_PATH", "")
     if named and named != "0":
         return Path(named)
@@ -218,10 +227,10 @@ def _build(file: Path, directory: Path) -> int:
 
 
 def narrow_environment() -> None:
-    """Take out of this process's environment what neither Playwright's driver nor Chromium needs, for good.
+    """Removes from this process's environment whatever neither Playwright's driver nor Chromium needs.
 
-    The driver inherits all of it, and a page that breaks out of Chromium would find it there. MCP_HUB_RUN stays: by it
-    the hub finds what is left of a run.
+    The driver inherits the environment, and a page that breaks out of Chromium could read it there. MCP_HUB_RUN stays,
+    as the hub finds processes that a run has left behind by it.
     """
     for name in list(os.environ):
         if name.upper() not in _INHERITED and name not in _INHERITED and not name.startswith(_INHERITED_PREFIXES):
@@ -229,12 +238,12 @@ def narrow_environment() -> None:
 
 
 def needs_no_sandbox() -> bool:
-    """Whether Chromium's own sandbox cannot be had: it refuses to start as root."""
+    """Returns whether Chromium must run without its own sandbox, as it refuses to start with one as root."""
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def arguments(proxy_url: str) -> list[str]:
-    """The switches that leave the proxy as the only way out, and that keep Chromium from talking about its user."""
+    """Returns the switches that make the proxy the only way out and stop Chromium's own requests to its maker."""
     return [
         f"--proxy-server={proxy_url}",
         "--proxy-bypass-list=<-loopback>",  # loopback goes through the proxy too
@@ -247,12 +256,12 @@ def arguments(proxy_url: str) -> list[str]:
         "--disable-domain-reliability",
         "--disable-client-side-phishing-detection",
         "--safebrowsing-disable-auto-update",
-        f"--gaia-url=http://{READY_HOST}/",  # where it would ask, at each start, who is logged in to Google
+        f"--gaia-url=http://{READY_HOST}/",  # by default it asks Google at each start who is logged in
     ]
 
 
 async def start_driver() -> Playwright:
-    """Playwright's driver, a process of its own, started with the narrowed environment."""
+    """Starts Playwright's driver, a process of its own, with the narrowed environment."""
     narrow_environment()
     from playwright.async_api import async_playwright  # takes half a second
 
@@ -260,7 +269,7 @@ async def start_driver() -> Playwright:
 
 
 def options(executable: Path, proxy_url: str, headless: bool, downloads: Path) -> dict[str, Any]:
-    """The keywords of both of Playwright's launch methods."""
+    """Returns the keyword arguments that both of Playwright's launch methods take."""
     return {
         "executable_path": executable,
         "headless": headless,

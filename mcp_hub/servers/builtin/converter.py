@@ -1,6 +1,7 @@
-"""Documents to Markdown in processes of their own, killed at the deadline of the call.
+"""Converts documents to Markdown in child processes, which are killed at the deadline of the call.
 
-At most two at a time; they stay for the next conversion and are ended after a while without one.
+At most `WORKERS` processes run at a time. They are kept for the next conversion and ended after `IDLE` seconds without
+one.
 """
 
 from __future__ import annotations
@@ -18,53 +19,58 @@ from mcp_hub.servers.local.tool_results import ToolRefused
 
 WORKERS: Final = 2
 IDLE: Final = 120.0
-"""Seconds a process that has nothing to do is kept."""
+"""Seconds an idle process is kept."""
 CONVERSIONS: Final = 100
-"""After so many a process is replaced: what its libraries keep does not grow for ever."""
+"""Conversions after which a process is replaced, as its libraries leak memory."""
 MEMORY: Final = 2 * 1024**3
-"""Bytes a process may take, where the system can enforce that. A PDF of 30 MB takes 215 MB, a Word document with 28 MB
-of pictures 340 MB, 7 MB of HTML full of tags one GiB."""
+"""Bytes a process may take, where the system can enforce that.
+
+A PDF of 30 MB takes 215 MB, a Word document with 28 MB of pictures 340 MB, 7 MB of HTML full of tags 1 GiB.
+"""
 _HEADER: Final = 64 * 1024
 _END_WAIT: Final = 5.0
 _KEPT: Final = frozenset({
     "PATH", "LANG", "TZ", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH",
     "MCP_HUB_RUN",  # the mark by which the hub finds what it has started
 })  # fmt: skip
-"""Variables a process gets to see: what it needs to start, and no secret."""
+"""Environment variables that a process inherits: those it needs to start, and no secret."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class SourceDocument:
-    """What is to be converted, and what is known of it."""
+    """A document to convert, with what is known about its type."""
 
     body: bytes
     content_type: str = ""
     """The media type without parameters, in lower case; empty if unknown."""
     charset: str | None = None
     extension: str | None = None
-    """With its dot."""
+    """The file name extension with its dot."""
     url: str | None = None
-    """Where it came from; some converters know some sites. Nothing is fetched from there."""
+    """Where the document came from.
+
+    Some converters treat some sites in their own way; nothing is fetched from there.
+    """
 
 
 @dataclass(frozen=True)
-class Converted:
+class MarkdownDocument:
     """The Markdown of a document."""
 
     markdown: str
     title: str | None
     scripts: bool
-    """Whether it is a page with scripts in it."""
+    """Whether the document is a page that contains scripts."""
 
 
 class WorkerDied(Exception):
-    """A process ended in the middle of a conversion."""
+    """The process ended in the middle of a conversion."""
 
 
 class _Worker:
-    """One process; it does one thing at a time."""
+    """One child process, which converts one document at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -73,7 +79,10 @@ class _Worker:
 
     @classmethod
     async def start(cls, endpoint: str | None, memory: int) -> _Worker:
-        """A process that is ready. Raises WorkerDied, and ToolRefused if MarkItDown cannot be set up as configured."""
+        """Starts a process and waits until it is ready.
+
+        Raises WorkerDied, and ToolRefused if MarkItDown cannot be set up as configured.
+        """
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "mcp_hub.servers.builtin.markdown",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_HEADER, env=_environment(endpoint),
@@ -90,7 +99,7 @@ class _Worker:
         return worker
 
     async def convert(self, document: SourceDocument, seconds: float) -> tuple[Json, bytes]:
-        """The answer and the Markdown. Raises WorkerDied."""
+        """Returns the header of the answer and the Markdown in UTF-8. Raises WorkerDied."""
         self.conversions += 1
         request = {
             "content_type": document.content_type,
@@ -119,7 +128,7 @@ class _Worker:
         return self.process.returncode is None and self.conversions < CONVERSIONS
 
     async def kill(self) -> None:
-        """End it now, whatever it does."""
+        """Kills the process, even in the middle of a conversion."""
         if self.expiry is not None:
             self.expiry.cancel()
         with contextlib.suppress(ProcessLookupError):
@@ -127,11 +136,11 @@ class _Worker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_END_WAIT):
                 await self.process.wait()
-        self.process._transport.close()  # type: ignore[attr-defined]  # its pipes, at once
+        self.process._transport.close()  # type: ignore[attr-defined]  # closes its pipes at once
 
 
 class Converter:
-    """Converts on the loop it is used on, and never blocks it."""
+    """Converts documents on the event loop that calls it, without ever blocking the loop."""
 
     def __init__(self, docintel_endpoint: str | None = None, *, memory: int = MEMORY) -> None:
         self._endpoint = docintel_endpoint
@@ -142,10 +151,10 @@ class Converter:
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def convert(self, document: SourceDocument, seconds: float) -> Converted:
-        """The Markdown of a document, waiting for a free process included, or after `seconds` none.
+    async def convert(self, document: SourceDocument, seconds: float) -> MarkdownDocument:
+        """Converts a document, which takes at most `seconds`, the wait for a free process included.
 
-        Raises ToolRefused: `timeout`, or `tool_error` for what cannot be converted.
+        Raises ToolRefused with the code `timeout`, or `tool_error` for a document that cannot be converted.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
@@ -155,9 +164,7 @@ class Converter:
         except TimeoutError:
             raise ToolRefused("timeout", f"converting it to Markdown took longer than {seconds:.3g} s") from None
         except WorkerDied:
-            text = (
-                f"the converter died of it: the document is broken, or takes more memory than {_allowed(self._memory)}"
-            )
+            text = f"the converter crashed: the document is broken, or needs more memory than {_allowed(self._memory)}"
             raise ToolRefused("tool_error", text) from None
         if header.get("error") == "memory":
             text = f"converting it to Markdown takes more memory than {_allowed(self._memory)}"
@@ -167,14 +174,14 @@ class Converter:
         markdown = body.decode("utf-8", "replace")
         if header["cut"]:
             markdown += "\n\n[The rest is left out: the Markdown of this document is too long.]"
-        return Converted(markdown, header["title"], header["scripts"])
+        return MarkdownDocument(markdown, header["title"], header["scripts"])
 
     async def _convert(self, document: SourceDocument, seconds: float) -> tuple[Json, bytes]:
         worker = await self._worker()
         self._busy.add(worker)
         try:
             header, body = await worker.convert(document, seconds)
-        except BaseException:  # given up as well: the process is in the middle of it
+        except BaseException:  # cancelled too: the process is in the middle of a conversion
             await worker.kill()
             raise
         finally:
@@ -204,7 +211,7 @@ class Converter:
             task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """End all processes, those that convert too."""
+        """Kills all processes, even those in the middle of a conversion."""
         self._closed = True
         workers = [*self._idle, *self._busy]
         self._idle.clear()

@@ -1,7 +1,7 @@
-"""The built-in upstream `files`: reading and writing below the roots of the configuration, and nowhere else.
+"""The built-in upstream `files`: reads and writes below the configured roots, and nowhere else.
 
-Every name is opened by itself, below the one before it, and no symbolic link below a root is followed: what somebody
-exchanges in between can be another file of the root, never one outside of it.
+Each name of a path is opened relative to the directory before it, and no symbolic link below a root is followed. So
+whoever exchanges a directory or link during a call can redirect it to another file of the root at most, never outside.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Annotated, Any, Final, Literal
 
 from mcp_hub.security.file_access import Parts, parts_of
 from mcp_hub.servers.builtin.regular_files import (
-    NotRegular,
-    WrongRange,
+    LineRangeError,
+    NotRegularFile,
     bytes_of,
     kind_of,
-    lines_of,
-    looked_at,
     read,
     replace,
-    resolved,
+    resolve_range,
+    split_lines,
+    stat_regular,
     text_of,
 )
 from mcp_hub.servers.builtin.settings import Settings
@@ -49,7 +49,7 @@ _DIRECTORY: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O
 
 @dataclass(frozen=True)
 class RootedPath:
-    """Where a path leads: names below the directory of a root. No names: that directory itself."""
+    """A path as a root and the names below the directory of that root. No names mean that directory itself."""
 
     root: FileRoot
     names: Parts
@@ -60,7 +60,7 @@ class RootedPath:
 
 @dataclass(frozen=True)
 class FileRoot:
-    """One directory and what may be done in it."""
+    """A directory at the virtual path `at`, and its mode: `ro`, `rw` or `hidden`."""
 
     at: str
     directory: str
@@ -68,12 +68,15 @@ class FileRoot:
 
     @property
     def parts(self) -> Parts:
-        """The names of its virtual path."""
+        """Returns the names of the virtual path."""
         return parts_of(self.at)
 
 
 class Roots:
-    """All of them. Raises OSError on a system that cannot open files below a directory."""
+    """The configured roots, each as (virtual path, directory, mode).
+
+    Raises OSError on a system that cannot open files relative to a directory.
+    """
 
     def __init__(self, roots: Sequence[tuple[str, str, str]]) -> None:
         if os.open not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
@@ -82,34 +85,34 @@ class Roots:
 
     @property
     def listed(self) -> list[FileRoot]:
-        """Those that may be seen, by name."""
+        """Returns the roots that callers may list, sorted by virtual path."""
         return sorted((root for root in self._roots if "list" in _ALLOWS[root.mode]), key=lambda root: root.at)
 
     def place(self, path: str, act: Act) -> RootedPath:
-        """Where `path` leads, if `act` may be done there. Raises ToolRefused."""
+        """Returns the place that the virtual `path` names. Raises ToolRefused if `act` is not allowed there."""
         try:
             parts = parts_of(path)
         except ValueError as error:
-            text = f"{printable(path, 200)!r} is no path here: {error}. {self._known()}"
+            text = f"{printable(path, 200)!r} is not a valid path: {error}. {self._known()}"
             raise ToolRefused("invalid_parameters", text) from None
         if ".." in parts:
-            raise ToolRefused("permission_denied", f"{printable(path, 200)} holds '..': write the path itself.")
+            raise ToolRefused("permission_denied", f"{printable(path, 200)} contains '..': write the path without it.")
         root = next((root for root in self._roots if parts[: len(root.parts)] == root.parts), None)
         if root is None:
-            raise ToolRefused("permission_denied", f"{printable(path, 200)} is below no root. {self._known()}")
+            raise ToolRefused("permission_denied", f"{printable(path, 200)} is not below any root. {self._known()}")
         if act not in _ALLOWS[root.mode]:
             raise ToolRefused("permission_denied", f"{root.at} {_WHY[root.mode]}. Nothing was done.")
         return RootedPath(root, parts[len(root.parts) :])
 
     def _known(self) -> str:
         names = ", ".join(root.at for root in self.listed)
-        return f"Paths begin with {names}." if names else "There is no root that is listed."
+        return f"Paths begin with {names}." if names else "No root can be listed."
 
     @contextlib.contextmanager
     def opened(self, place: RootedPath, names: Parts, *, make: bool = False) -> Iterator[int]:
-        """A descriptor of the directory `names` of the place's root; with `make`, missing ones are made.
+        """Opens the directory `names` below the root of `place` and yields its descriptor.
 
-        Raises ToolRefused for what is no directory of the root.
+        With `make`, missing directories are created. Raises ToolRefused if a name is not a directory of the root.
         """
         fd = self._open_root(place.root)
         try:
@@ -124,7 +127,10 @@ class Roots:
 
     @contextlib.contextmanager
     def parent(self, place: RootedPath, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """A descriptor of the directory in which it is, and its name there. Raises ToolRefused."""
+        """Opens the directory that contains `place`, and yields its descriptor and the name in it.
+
+        Raises ToolRefused.
+        """
         if not place.names:
             raise ToolRefused("invalid_parameters", f"{place} is a root, not a file.")
         with self.opened(place, place.names[:-1], make=make) as fd:
@@ -147,105 +153,110 @@ def _below(fd: int, name: str, shown: RootedPath, *, make: bool) -> int:
             _make(fd, name, shown)
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-                raise refused(error, shown) from None
+                raise os_refusal(error, shown) from None
             raise ToolRefused(*_no_directory(fd, name, shown)) from None
-    raise ToolRefused("tool_error", f"{shown} is removed again and again. Try again.")
+    raise ToolRefused("tool_error", f"{shown} was removed while it was being opened. Try again.")
 
 
 def _make(fd: int, name: str, shown: RootedPath) -> None:
     try:
         os.mkdir(name, dir_fd=fd)
     except FileExistsError:
-        pass  # somebody else was as quick
+        pass  # another process made it first
     except OSError as error:
-        raise refused(error, shown) from None
+        raise os_refusal(error, shown) from None
 
 
 def _no_directory(fd: int, name: str, shown: RootedPath) -> tuple[str, str]:
-    """(code, text)"""
+    """Returns (code, text) of the refusal."""
     try:
         mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
     except OSError:
-        return "tool_error", f"{shown} is no directory."
+        return "tool_error", f"{shown} is not a directory."
     if stat.S_ISLNK(mode):
-        return linked(shown)
-    return "tool_error", f"{shown} is no directory but {'a file' if stat.S_ISREG(mode) else kind_of(mode)}."
+        return link_refusal(shown)
+    return "tool_error", f"{shown} is not a directory but {'a file' if stat.S_ISREG(mode) else kind_of(mode)}."
 
 
-def linked(shown: RootedPath) -> tuple[str, str]:
-    """(code, text) of a symbolic link."""
-    return "permission_denied", f"{shown} is a symbolic link; none is followed, wherever it leads."
+def link_refusal(shown: RootedPath) -> tuple[str, str]:
+    """Returns (code, text) of the refusal of a symbolic link."""
+    return "permission_denied", f"{shown} is a symbolic link; symbolic links are not followed."
 
 
-def refused(error: OSError, shown: RootedPath) -> ToolRefused:
+def os_refusal(error: OSError, shown: RootedPath) -> ToolRefused:
     """Returns the refusal for an error of the operating system."""
     code = "permission_denied" if isinstance(error, PermissionError) else "tool_error"
     return ToolRefused(code, f"{shown}: {error.strerror or error}.")
 
 
 MAX_ENTRIES: Final = 10_000
-"""Of one directory that are listed; the others are counted."""
+"""Most entries of a directory that are listed; the others are only counted."""
 LOCK_WAIT: Final = 30.0
-"""Seconds a change waits for the one before; longer only on a file system that hangs."""
+"""Seconds a change waits for the change before it. It takes longer only on a file system that hangs."""
 
 
 class Files:
-    """What the tools do. All of it blocks; changes are made one after the other."""
+    """Carries out the tools. Every method blocks, and changes are made one after the other."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._changing = threading.Lock()
 
     def read(self, path: str, ranges: list[int] | None) -> str:
-        """The text of a file, or of some of its lines. Raises ToolRefused."""
+        """Returns the text of a file, or of the lines in `ranges` (first and last, inclusive). Raises ToolRefused."""
         place = self._roots.place(path, "read")
         text, _ = self._text(place)
         if ranges is None:
             return text
-        lines = lines_of(text)
+        lines = split_lines(text)
         try:
-            start, end = resolved(ranges, len(lines), str(place))
-        except WrongRange as wrong:
+            start, end = resolve_range(ranges, len(lines), str(place))
+        except LineRangeError as wrong:
             raise ToolRefused("invalid_parameters", str(wrong)) from None
         return "".join(lines[start - 1 : end])
 
     def write(self, path: str, content: str) -> str:
-        """Create a file or write it anew. Raises ToolRefused."""
+        """Creates a file or replaces its content, and returns a sentence that says so. Raises ToolRefused."""
         place = self._roots.place(path, "write")
         data = bytes_of(content)
         with self._alone(), self._roots.parent(place, make=True) as (directory, name), _system_errors(place):
-            former = looked_at(name, directory)
+            former = stat_regular(name, directory)
             replace(name, data, former, directory)
         return f"{'Created' if former is None else 'Overwrote'} {place} ({len(data):,} bytes)."
 
     def edit(self, path: str, old_text: str, new_text: str, *, replace_all: bool) -> str:
-        """Put one text in the place of another. Raises ToolRefused if that is not there, or not once."""
+        """Replaces `old_text` by `new_text` and returns a sentence that says so.
+
+        Raises ToolRefused if `old_text` does not occur, or occurs more than once without `replace_all`.
+        """
         place = self._roots.place(path, "write")
         if not old_text:
-            raise ToolRefused("invalid_parameters", "'old_text' is empty: write what is to be replaced.")
+            raise ToolRefused("invalid_parameters", "'old_text' is empty: give the text to be replaced.")
         bytes_of(new_text)
         with self._alone():
             text, former = self._text(place)
             count = text.count(old_text)
             if count == 0 or (count > 1 and not replace_all):
-                found = "is not in it" if count == 0 else f"is in it {count:,} times: add lines around, or replace_all"
+                found = "does not occur in it"
+                if count:
+                    found = f"occurs {count:,} times: include the lines around it, or set replace_all"
                 raise ToolRefused("invalid_parameters", f"{place} was not changed: 'old_text' {found}.")
             with self._roots.parent(place) as (directory, name), _system_errors(place):
                 replace(name, text.replace(old_text, new_text).encode(), former, directory)
         return f"Replaced {count:,} occurrence{'' if count == 1 else 's'} in {place}."
 
     def delete(self, path: str) -> str:
-        """Remove one file, or a symbolic link itself. Raises ToolRefused."""
+        """Deletes one file, or a symbolic link itself, and returns a sentence that says so. Raises ToolRefused."""
         place = self._roots.place(path, "delete")
         with self._alone(), self._roots.parent(place) as (directory, name), _system_errors(place):
             mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
-                looked_at(name, directory)
+                stat_regular(name, directory)
             os.unlink(name, dir_fd=directory)
         return f"Deleted {place}."
 
     def listing(self, path: str) -> ToolResult:
-        """What is in a directory; `/` has the roots. Raises ToolRefused."""
+        """Lists a directory; `/` lists the roots. Raises ToolRefused."""
         if path.strip("/") == "" and path:
             roots = [{"name": root.at, "type": "directory", "mode": root.mode} for root in self._roots.listed]
             lines = [f"[DIR] {root['name']} ({root['mode']})" for root in roots]
@@ -267,14 +278,14 @@ class Files:
         with self._roots.parent(place) as (directory, name), _system_errors(place):
             data, status = read(name, directory)
         if status.st_nlink > 1:
-            text = f"{place} has other names (hard links), which may be outside of the root: make a copy of it first."
+            text = f"{place} has other names (hard links), which may be outside the root: make a copy of it first."
             raise ToolRefused("permission_denied", text)
         return text_of(data, str(place)), status
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         if not self._changing.acquire(timeout=LOCK_WAIT):
-            raise ToolRefused("tool_error", "Another change has not ended yet; nothing was done. Try again.")
+            raise ToolRefused("tool_error", "Another change is still running; nothing was done. Try again.")
         try:
             yield
         finally:
@@ -283,19 +294,19 @@ class Files:
 
 @contextlib.contextmanager
 def _system_errors(place: RootedPath) -> Iterator[None]:
-    """Errors of the system inside of the block, in words for the caller: ToolRefused."""
+    """Turns errors of the operating system within the block into ToolRefused."""
     try:
         yield
-    except NotRegular as error:
+    except NotRegularFile as error:
         if error.is_link:
-            raise ToolRefused(*linked(place)) from None
-        raise ToolRefused("tool_error", f"{place} is no file but {error}.") from None
+            raise ToolRefused(*link_refusal(place)) from None
+        raise ToolRefused("tool_error", f"{place} is not a file but {error}.") from None
     except FileNotFoundError:
         raise ToolRefused("tool_error", f"There is no file {place}.") from None
     except OSError as error:
-        if error.errno == errno.ELOOP:  # it was none when it was looked at
-            raise ToolRefused(*linked(place)) from None
-        raise refused(error, place) from None
+        if error.errno == errno.ELOOP:  # it became a link after it was checked
+            raise ToolRefused(*link_refusal(place)) from None
+        raise os_refusal(error, place) from None
 
 
 def _is_text(name: str) -> bool:
@@ -322,7 +333,7 @@ def _line(entry: dict[str, Any]) -> str:
 
 def _listing(path: str, entries: list[dict[str, Any]], lines: list[str], left_out: int) -> ToolResult:
     if left_out:
-        lines.append(f"[{left_out:,} more are left out: too many, or their names are no text]")
+        lines.append(f"[{left_out:,} more are left out: there are too many, or their names are not text]")
     text = "\n".join(lines) or "(empty)"
     structured = {"path": path, "entries": entries, "left_out": left_out}
     return ToolResult([{"type": "text", "text": text}], structured=structured)
@@ -332,7 +343,7 @@ _PATH: Final = "Absolute path below one of the roots, such as /workspace/notes.t
 
 
 def tools(settings: Settings) -> list[Callable[..., Any]]:
-    """The functions this upstream offers. Raises OSError on Windows."""
+    """Returns the functions of this upstream. Raises OSError on Windows."""
     files = Files(Roots(settings.roots))
 
     @tool(title="Read a text file", annotations={"readOnlyHint": True, "openWorldHint": False})

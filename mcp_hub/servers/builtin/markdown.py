@@ -1,7 +1,8 @@
-"""`python -m mcp_hub.servers.builtin.markdown`: documents come in on stdin, Markdown goes out, one after the other.
+"""`python -m mcp_hub.servers.builtin.markdown`: reads documents from stdin and writes their Markdown to stdout.
 
-A process of its own because conversion blocks, may never end and may take any amount of memory. It gets bytes, never an
-address, and may open no connection. A message is one line of JSON whose `length` says how many bytes follow it.
+Conversion runs in a process of its own because it blocks, may never end and may take any amount of memory. The process
+gets the bytes of a document, never its address, and may open no connection. A message in either direction is one line
+of JSON, whose `length` is the number of bytes that follow it.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _SUPERSETS: Final = {
     "ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "tis-620": "cp874",
     "gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "shift_jis": "cp932", "big5": "big5hkscs",
 }  # fmt: skip
-"""What pages declare, and what browsers read it as (the table of the encoding standard)."""
+"""Encodings that pages declare, and the supersets that browsers read them as (the table of the encoding standard)."""
 _REFUSED: Final = frozenset({"utf-7", "utf-32", "utf-32-le", "utf-32-be"})
-"""Encodings no browser reads; the first one has hidden markup from filters."""
+"""Encodings that no browser reads. UTF-7 has been used to hide markup from filters."""
 _HEAD: Final = 4096
 """Bytes in which a page declares its encoding; the standard says 1024."""
 _DECLARED: Final = re.compile(
@@ -41,11 +42,11 @@ _DECLARED: Final = re.compile(
 _SAMPLE: Final = 64 * 1024
 
 
-def decoded(data: bytes, declared: str | None, *, markup: bool) -> str:
-    """The text of `data`: by its byte order mark, else as `declared` outside, else as it says itself, else as it looks.
+def decode_text(data: bytes, declared: str | None, *, markup: bool) -> str:
+    """Decodes `data`; bytes that do not fit become U+FFFD.
 
-    `declared`: from `Content-Type`. `markup`: HTML or XML, which may name its encoding. What cannot be decoded
-    becomes U+FFFD.
+    The encoding is that of the byte order mark, else `declared` (from `Content-Type`), else, if `markup` (HTML or XML),
+    the one that the document itself declares, else UTF-8 if it fits, else a guess.
     """
     for mark, encoding in _BOMS:
         if data.startswith(mark):
@@ -54,7 +55,7 @@ def decoded(data: bytes, declared: str | None, *, markup: bool) -> str:
     if found is None and markup and (match := _DECLARED.search(data[:_HEAD])) is not None:
         found = _known(match[1].decode("ascii", "replace"))
         if found is not None and found.startswith("utf-16"):
-            found = "utf-8"  # it was readable as ASCII, so it is not what it says
+            found = "utf-8"  # the declaration was readable as ASCII, so it is not UTF-16
     if found is not None:
         return data.decode(found, "replace")
     try:
@@ -64,7 +65,7 @@ def decoded(data: bytes, declared: str | None, *, markup: bool) -> str:
 
 
 def _known(name: str | None) -> str | None:
-    """The codec for a declared name, None if there is no such text encoding."""
+    """Returns the codec for a declared name, or None if there is no such text encoding."""
     try:
         codec = codecs.lookup((name or "").strip().strip("\"'"))
     except (LookupError, ValueError):
@@ -82,9 +83,9 @@ def _guessed(data: bytes) -> str:
 
 
 MAX_MARKDOWN: Final = 8 * 1024 * 1024
-"""Bytes of Markdown that go out; what is more is cut off."""
+"""Most bytes of Markdown in an answer; the rest is cut off."""
 _CPU_GRACE: Final = 5
-"""Seconds of computing after which the system ends a process that whoever waited for it did not end."""
+"""Seconds of processor time beyond the deadline after which the system kills this process, if nobody else did."""
 _TEXTUAL: Final = ("text/", "application/json", "application/xml", "application/xhtml", "application/javascript",
                    "application/csv", "application/x-ndjson", "application/yaml", "application/rtf")  # fmt: skip
 _MARKUP: Final = ("text/html", "application/xhtml", "text/xml", "application/xml")
@@ -93,14 +94,14 @@ _OUTWARD: Final = frozenset({
     "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.startfile",
 })  # fmt: skip
 _FILES: Final = (b"%PDF-", b"PK\x03\x04")
-"""How PDF and everything that is a ZIP begins, Office documents among it."""
+"""First bytes of PDF and of ZIP, the container of Office documents."""
 _TOO_MUCH: Final = "it needs more memory than a conversion may take"
 
 Json = dict[str, Any]
 
 
 def main() -> None:
-    """Read the setup, say hello, then convert until stdin ends."""
+    """Reads the setup, reports that it is ready, then converts until stdin ends."""
     stdin, stdout = claim()  # before anything of a library's can print
     source, target = os.fdopen(stdin, "rb"), os.fdopen(stdout, "wb")
     warnings.simplefilter("ignore")
@@ -125,7 +126,7 @@ def main() -> None:
 
 
 def _markitdown(endpoint: str | None) -> Any:
-    """MarkItDown without plugins, and without the argument if there is no endpoint: "" would count as one."""
+    """Makes MarkItDown without plugins. Without an endpoint the argument is left out, as "" would count as one."""
     import markitdown
 
     options: Json = {} if endpoint is None else {"docintel_endpoint": endpoint}
@@ -134,7 +135,7 @@ def _markitdown(endpoint: str | None) -> Any:
 
 def _stay_inside(event: str, arguments: tuple[Any, ...]) -> None:
     if event in _OUTWARD:
-        raise PermissionError(f"a conversion has no business with {event}")
+        raise PermissionError(f"a conversion may not use {event}")
 
 
 def _bound_memory(most: int) -> None:
@@ -151,7 +152,7 @@ def _bound_memory(most: int) -> None:
 
 
 def _bound_time(seconds: float) -> None:
-    """The system's own end of a conversion: it works even if whoever would kill this process is gone."""
+    """Makes the system end a conversion that takes too long, in case the process that would kill it is gone."""
     try:
         import resource
 
@@ -162,7 +163,7 @@ def _bound_time(seconds: float) -> None:
 
 
 def _read(source: BinaryIO, requests: queue.SimpleQueue[tuple[Json, bytes]]) -> None:
-    """On a thread, so that the end of stdin ends the process in the middle of a conversion too."""
+    """Reads requests on a thread, so that the end of stdin ends the process in the middle of a conversion too."""
     while line := source.readline():
         request = json.loads(line)
         requests.put((request, source.read(request["length"])))
@@ -175,7 +176,7 @@ def _write(target: BinaryIO, header: Json, body: bytes = b"") -> None:
 
 
 def _converted(converter: Any, request: Json, data: bytes) -> tuple[Json, bytes]:
-    """The answer to one request: `{title, cut, scripts}` and the Markdown, or `{error, message}`."""
+    """Returns the answer to one request: `{title, cut, scripts}` and the Markdown, or `{error, message}`."""
     _bound_time(request["seconds"])
     from markitdown import UnsupportedFormatException
 
@@ -190,7 +191,7 @@ def _converted(converter: Any, request: Json, data: bytes) -> tuple[Json, bytes]
     except Exception as error:
         failure, message = _reason(error)
         return {"error": failure, "message": message}, b""
-    if markdown.startswith(_FILES):  # nothing could read it but the converter of plain text
+    if markdown.startswith(_FILES):  # only the converter for plain text accepted it
         return {"error": "failed", "message": "the document is broken"}, b""
     title = result.title if isinstance(result.title, str) else None
     header = {"title": title and title.strip()[:500], "scripts": b"<script" in data.lower(), "cut": False}
@@ -201,7 +202,10 @@ def _converted(converter: Any, request: Json, data: bytes) -> tuple[Json, bytes]
 
 
 def _stream(request: Json, data: bytes) -> tuple[BinaryIO, Any]:
-    """The document and what is known of it; text is turned into UTF-8, so that no converter has to guess."""
+    """Returns the document and what is known about it.
+
+    Text is re-encoded as UTF-8, so that no converter has to guess.
+    """
     from markitdown import StreamInfo
 
     kind: str | None = request["content_type"] or None
@@ -209,13 +213,13 @@ def _stream(request: Json, data: bytes) -> tuple[BinaryIO, Any]:
     textual = kind is not None and (kind.startswith(_TEXTUAL) or kind.endswith(("+json", "+xml")))
     if kind is not None and textual:
         if _is_binary(data, request["charset"]):
-            kind = None  # a server that calls every file text
+            kind = None  # some servers declare every file as text
         else:
             markup = kind.startswith(_MARKUP) or kind.endswith("+xml")
-            data, charset = decoded(data, request["charset"], markup=markup).encode("utf-8", "replace"), "utf-8"
+            data, charset = decode_text(data, request["charset"], markup=markup).encode("utf-8", "replace"), "utf-8"
     extension = request["extension"] or None
     if kind is not None and kind.startswith(("text/html", "application/xhtml")):
-        extension = None  # a page about report.csv is no CSV
+        extension = None  # the HTML page about report.csv is not a CSV file
     info = StreamInfo(mimetype=kind, extension=extension, charset=charset, url=request["url"])
     return io.BytesIO(data), info
 
@@ -226,7 +230,7 @@ def _is_binary(data: bytes, charset: str | None) -> bool:
 
 
 def _reason(error: Exception) -> tuple[str, str]:
-    """Which failure it is, and in words."""
+    """Returns the kind of the failure, `memory` or `failed`, and its message."""
     from markitdown import MissingDependencyException
 
     causes = [attempt.exc_info[1] for attempt in getattr(error, "attempts", None) or [] if attempt.exc_info]

@@ -1,4 +1,4 @@
-"""The built-in upstream `native`: REST endpoints as tools, each one request by the rules of its file."""
+"""The built-in upstream `native`: REST endpoints as tools. One call is one request, as the tool's file describes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MAX_REDIRECTS: Final = 5
 CONNECT_WAIT: Final = 15.0
 EXCERPT: Final = 2000
-"""Characters of an answer that says no."""
+"""Characters of an error answer that are shown."""
 ERROR_BODY: Final = 64 * 1024
 POOL: Final = 64
 _TRY_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -43,19 +43,19 @@ _clients: list[Client] = []
 
 
 def tools(settings: Settings) -> list[LocalTool]:
-    """The tools this upstream offers, in the order of their files."""
+    """Returns the tools of this upstream, in the order of their files."""
     client = Client()
     _clients.append(client)
     return [Endpoint(tool, client) for tool in native_from_environ(os.environ)]
 
 
 async def close() -> None:
-    """End the connections of all that `tools` made."""
+    """Closes the connections of all clients that `tools` made."""
     await asyncio.gather(*(client.close() for client in _clients), return_exceptions=True)
 
 
 class Endpoint(LocalTool):
-    """One native tool, as a function whose schema is written and not derived."""
+    """One native tool. Its schema is written in its file instead of derived from a function."""
 
     def __init__(self, tool: NativeToolDefinition, client: Client) -> None:
         schema = tool.definition["inputSchema"]
@@ -73,7 +73,10 @@ class Endpoint(LocalTool):
         self._redaction = Redactor(tool.secrets)
 
     async def _called(self, /, **arguments: Any) -> ToolResult:
-        """The answer as a result; an error of the endpoint is a result with `is_error`. Raises ToolRefused."""
+        """Sends the request and returns its answer; an HTTP error becomes a result with `is_error`.
+
+        Raises ToolRefused.
+        """
         try:
             request = self._tool.request(arguments)
         except InvalidArgument as error:
@@ -103,7 +106,7 @@ class Endpoint(LocalTool):
         try:
             text = body.decode(charset or "utf-8-sig")
         except (UnicodeDecodeError, LookupError):
-            raise ToolRefused("tool_error", f"{_shown(self._tool.url)} answered with {kind}, not a text") from None
+            raise ToolRefused("tool_error", f"{_shown(self._tool.url)} answered with {kind}, not text") from None
         if self._tool.result is None and not kind.endswith(("/json", "+json")):
             return _text(text if text.strip() else f"(HTTP {status}, without content)")
         try:
@@ -119,25 +122,27 @@ class Endpoint(LocalTool):
             raise ToolRefused("tool_error", f"the answer of {_shown(self._tool.url)} is not JSON") from None
         if isinstance(chosen, str):
             return _text(chosen)
-        # As it was written, where all of it is the result: no number is read and written again.
+        # If all of the answer is the result, its text is passed on as it is, so that no number changes its form.
         written = text if chosen is value else json.dumps(chosen, ensure_ascii=False)
         structured = chosen if isinstance(chosen, dict) else None
         return ToolResult([{"type": "text", "text": written}], structured=structured)
 
 
 class Client:
-    """Sends requests; one pool, no cookies, nothing kept of one call for another."""
+    """Sends the requests through one connection pool, without cookies or anything else shared between calls."""
 
     def __init__(self) -> None:
         self._session: ClientSession | None = None
 
     async def send(self, tool: NativeToolDefinition, request: NativeRequest) -> tuple[int, str, str | None, bytes]:
-        """(status, type, charset, body) of the answer. Raises ToolRefused."""
-        aiohttp = await asyncio.to_thread(import_module, "aiohttp")  # nothing that a list waits for
+        """Returns (status, content type, charset, body) of the answer. Raises ToolRefused."""
+        aiohttp = await asyncio.to_thread(
+            import_module, "aiohttp"
+        )  # imported here, so that tools/list does not wait for it
         try:
             return await self._followed(tool, request)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # The type of the failure and the origin: the words of a library quote what was sent.
+            # Only the type of the failure and the origin are shown: messages of the library quote the request.
             raise ToolRefused("server_unavailable", f"{_shown(request.url)} {_in_words(error)}") from None
 
     async def _followed(self, tool: NativeToolDefinition, request: NativeRequest) -> tuple[int, str, str | None, bytes]:
@@ -156,13 +161,11 @@ class Client:
                     return response.status, response.content_type.lower(), response.charset, content
                 status = response.status
             url = _target(url, location)
-            # Another origin is not what the credentials, or the arguments, were meant for.
+            # The credentials and the arguments were meant for the first origin only.
             if url.origin() != origin or (method not in ("GET", "HEAD") and status not in _KEEP_METHOD):
-                text = (
-                    f"{_shown(tool.url)} redirects to {_shown(str(url))}, which is not followed: write that as api_url"
-                )
+                text = f"{_shown(tool.url)} redirects to {_shown(str(url))}, which is not followed: set that as api_url"
                 raise ToolRefused("tool_error", text)
-        raise ToolRefused("tool_error", f"{_shown(tool.url)}: more than {MAX_REDIRECTS} redirects, it was given up")
+        raise ToolRefused("tool_error", f"{_shown(tool.url)}: more than {MAX_REDIRECTS} redirects")
 
     def _opened(self) -> ClientSession:
         if self._session is None:
@@ -178,7 +181,7 @@ class Client:
         return self._session
 
     async def close(self) -> None:
-        """End the pool."""
+        """Closes the connection pool."""
         if self._session is not None:
             await self._session.close()
 
@@ -208,7 +211,7 @@ def _target(url: URL, location: str) -> URL:
 
 
 def _shown(url: str) -> str:
-    """An address for an error: its origin alone, as paths have tokens in them too."""
+    """Returns the origin of a URL for an error message, as paths may contain tokens too."""
     scheme, _, rest = url.partition("://")
     return printable(f"{scheme}://{re.split('[/?#]', rest)[0]}", 300)
 

@@ -1,4 +1,4 @@
-"""What is read of pages: snapshot, text, picture, values, cookies, files."""
+"""The built-in upstream `browser`: tools that read pages, as a snapshot, text, picture, cookies or file."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from mcp_hub.servers.builtin.pages import (
     MAX_PART,
     fetch,
     fetch_by_click,
-    located,
+    find_element,
     notes,
     part_of,
     refuse_refused,
-    settled,
     text_result,
     tree_of,
+    wait_until_settled,
     web_address,
 )
-from mcp_hub.servers.builtin.tabs import embedded, title_of
+from mcp_hub.servers.builtin.tabs import embedded_resource, title_of
 from mcp_hub.servers.local.registry import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 MAX_HEIGHT: Final = 8000
-"""Pixels of a picture of a whole page; what is below is left out."""
+"""Most pixels of the height of a whole-page picture; what is below is cut off."""
 MAX_VALUE: Final = 256 * 1024
-"""Characters of what a script returns."""
+"""Most characters of a value that a script returns."""
 
 Part = Annotated[str | None, "Only this element: its reference from the latest snapshot"]
 Offset = Annotated[int, Field(ge=0), "Where to go on, in characters, when the answer before was cut"]
@@ -57,7 +57,7 @@ class PageContent:
         async def work(browser: OpenBrowser) -> ToolResult:
             page = await browser.tabs.current()
             refuse_refused(browser, page)
-            tree = await tree_of(page if ref is None else await located(page, ref), depth)
+            tree = await tree_of(page if ref is None else await find_element(page, ref), depth)
             return await self._reading(browser, page, part_of(tree, offset, MAX_PART, "browser_snapshot"))
 
         return await self._browser.run(work, ACTION * 2)
@@ -69,7 +69,7 @@ class PageContent:
         async def work(browser: OpenBrowser) -> ToolResult:
             page = await browser.tabs.current()
             refuse_refused(browser, page)
-            target = page.locator("body") if ref is None else await located(page, ref)
+            target = page.locator("body") if ref is None else await find_element(page, ref)
             text = await target.inner_text(timeout=self._milliseconds)
             return await self._reading(browser, page, part_of(text, offset, MAX_PART, "browser_text"))
 
@@ -101,7 +101,7 @@ class PageContent:
             options: dict[str, Any] = {"type": type, "scale": "css", "timeout": self._milliseconds}
             cut = ""
             if ref is not None:
-                target = await located(page, ref)
+                target = await find_element(page, ref)
                 await target.scroll_into_view_if_needed(timeout=self._milliseconds)
                 box = await target.bounding_box() or {"height": 0}
                 if box["height"] > MAX_HEIGHT:
@@ -134,7 +134,7 @@ class PageContent:
             if len(data) > self._browser.settings.max_bytes:
                 limit = f"{self._browser.settings.max_bytes:,} (web.max_bytes)"
                 raise ToolRefused("result_too_large", f"The PDF has {len(data):,} bytes, more than {limit}.")
-            file = embedded(page.url[:2000], "application/pdf", data)
+            file = embedded_resource(page.url[:2000], "application/pdf", data)
             said = "\n".join([f"{page.url[:2000]} as a PDF of {len(data):,} bytes", *notes(browser)])
             return ToolResult([{"type": "text", "text": said}, file])
 
@@ -155,8 +155,8 @@ class PageContent:
             if ref is None:
                 value = await page.evaluate(function)
             else:
-                value = await (await located(page, ref)).evaluate(function, timeout=self._milliseconds)
-            await settled(page)
+                value = await (await find_element(page, ref)).evaluate(function, timeout=self._milliseconds)
+            await wait_until_settled(page)
             refuse_refused(browser, page)
             text = json.dumps(value, ensure_ascii=False, default=str)
             if len(text) > MAX_VALUE:

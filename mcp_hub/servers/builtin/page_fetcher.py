@@ -1,7 +1,7 @@
-"""Fetches one page over HTTP; every hop is checked before anything is sent.
+"""Fetches one page over HTTP and checks every redirect before it sends anything.
 
-A name is resolved once per hop, its addresses are checked, and one of exactly those is dialled; so a name that
-resolves to something else a moment later gains nothing. Nothing is kept from one page to the next.
+A name is resolved once for each redirect, its addresses are checked, and only those are dialled. So a name that
+resolves to another address a moment later gains nothing. Nothing is kept from one page to the next.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from mcp_hub.version import VERSION
 
 MAX_REDIRECTS: Final = 10
 CONNECT_WAIT: Final = 15.0
-"""Seconds for one address, so that the next one has a chance."""
+"""Seconds to connect to one address, so that the next address has a chance."""
 ERROR_BODY: Final = 64 * 1024
-"""Bytes read of an answer that says no."""
+"""Most bytes read of the body of an error answer."""
 _LOOKUPS: Final = 64
-"""Names looked up at once; a name server that hangs holds a thread for half a minute."""
+"""Most names resolved at the same time. A name server that hangs blocks a thread for half a minute."""
 _HEADER_LINE: Final = 64 * 1024
 _SHOWN: Final = 300
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -49,26 +49,26 @@ class FetchedPage:
     """A fetched page."""
 
     url: str
-    """After all redirects, without user and password."""
+    """The URL after all redirects, without user and password."""
     status: int
     content_type: str
-    """Without parameters, in lower case; empty if the server did not say."""
+    """The media type without parameters, in lower case; empty if the server did not declare one."""
     charset: str | None
     extension: str | None
-    """Of the file's name, with its dot."""
+    """The extension of the file's name, with its dot."""
     body: bytes
-    """Decompressed; of an answer with a status from 400 on only the first `ERROR_BODY` bytes."""
+    """The decompressed body; only its first `ERROR_BODY` bytes if the status is 400 or higher."""
     redirects: int
 
 
-def shown(url: URL) -> str:
-    """An address for an error: without user and password, and without the values in its query."""
+def printable_url(url: URL) -> str:
+    """Returns a URL for an error message, without user, password and the values of its query."""
     bare = printable(str(url.with_user(None).with_query(None).with_fragment(None)), _SHOWN)
     return f"{bare}?…" if url.query_string else bare
 
 
 class Fetcher:
-    """Fetches pages by the rules in `settings`. Not bounded in time: the caller is."""
+    """Fetches pages by the rules in `settings`. It has no deadline of its own: the caller sets one."""
 
     def __init__(self, settings: Settings) -> None:
         self._url_rules = settings.url_rules
@@ -77,12 +77,12 @@ class Fetcher:
         self._lookups = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
 
     async def fetch(self, url: URL) -> FetchedPage:
-        """The page at an http or https URL, redirects followed.
+        """Returns the page at an http or https URL after following its redirects.
 
-        Raises ToolRefused: `guard_blocked` for a URL or an address that is not allowed, `result_too_large`, and
-        `tool_error` for everything a network can do.
+        Raises ToolRefused with the code `guard_blocked` for a URL or an address that is not allowed,
+        `result_too_large`, and `tool_error` for every failure of the network or the server.
         """
-        dialled = _Dialled()
+        dialled = _CheckedResolver()
         connector = aiohttp.TCPConnector(resolver=dialled, use_dns_cache=False, socket_factory=dialled.socket)
         session = aiohttp.ClientSession(
             connector=connector,
@@ -90,12 +90,12 @@ class Fetcher:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_WAIT),
             max_line_size=_HEADER_LINE,
             max_field_size=_HEADER_LINE,
-            trust_env=False,  # a proxy would dial what was not checked here
+            trust_env=False,  # a proxy would dial addresses that were not checked here
         )
         async with session:
             return await self._follow(session, dialled, url)
 
-    async def _follow(self, session: aiohttp.ClientSession, dialled: _Dialled, url: URL) -> FetchedPage:
+    async def _follow(self, session: aiohttp.ClientSession, dialled: _CheckedResolver, url: URL) -> FetchedPage:
         credentials, origin = _credentials(url), url.origin()
         for redirects in range(MAX_REDIRECTS + 1):
             url = _as_resolved(url.with_user(None).with_fragment(None))
@@ -109,12 +109,12 @@ class Fetcher:
                     if target is None:
                         return await self._page(response, url, redirects)
             except (aiohttp.ClientError, OSError, ValueError) as error:
-                raise ToolRefused("tool_error", f"{shown(url)} {_in_words(error)}") from None
+                raise ToolRefused("tool_error", f"{printable_url(url)} {_in_words(error)}") from None
             url = _joined(url, target)
-        raise ToolRefused("tool_error", f"{shown(url)}: more than {MAX_REDIRECTS} redirects, it was given up")
+        raise ToolRefused("tool_error", f"{printable_url(url)}: more than {MAX_REDIRECTS} redirects")
 
     async def _checked_addresses(self, url: URL) -> list[str]:
-        """The addresses of a host that may be dialled, at least one."""
+        """Resolves a host and returns the addresses that may be dialled, at least one. Raises ToolRefused."""
         host, port = url.raw_host or "", url.port or 0
         loop = asyncio.get_running_loop()
         try:
@@ -122,7 +122,7 @@ class Fetcher:
                 self._lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             )
         except (OSError, UnicodeError):
-            text = f"the name of {shown(url)} cannot be resolved: is it spelled right, is the network there?"
+            text = f"the name of {printable_url(url)} cannot be resolved: check its spelling and the network connection"
             raise ToolRefused("tool_error", text) from None
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         name = host.rstrip(".").lower()
@@ -130,7 +130,7 @@ class Fetcher:
         allowed = [address for address, refusal in refusals.items() if refusal is None]
         if not allowed:
             text = next((refusal for refusal in refusals.values() if refusal), "the name has no address")
-            raise ToolRefused("guard_blocked", f"{shown(url)} is not fetched: {text}", rule=ADDRESS)
+            raise ToolRefused("guard_blocked", f"{printable_url(url)} is not fetched: {text}", rule=ADDRESS)
         return allowed
 
     async def _page(self, response: aiohttp.ClientResponse, url: URL, redirects: int) -> FetchedPage:
@@ -141,7 +141,7 @@ class Fetcher:
             if failed and len(body) >= ERROR_BODY:
                 break
             if len(body) > self._max_bytes:
-                text = f"{shown(url)} is larger than {self._max_bytes} bytes; web.max_bytes allows more"
+                text = f"{printable_url(url)} is larger than {self._max_bytes} bytes; web.max_bytes allows more"
                 raise ToolRefused("result_too_large", text)
         kind = response.headers.get("Content-Type", "")
         declared = email.message.Message()
@@ -158,12 +158,12 @@ class Fetcher:
         )
 
     def close(self) -> None:
-        """Wait for nothing that is still being looked up."""
+        """Cancels pending name look-ups without waiting for them."""
         self._lookups.shutdown(wait=False, cancel_futures=True)
 
 
-class _Dialled(AbstractResolver):
-    """What one fetch may dial, for the two places where a connection asks."""
+class _CheckedResolver(AbstractResolver):
+    """The addresses that one fetch may dial: aiohttp's resolver, and a check of each socket before it connects."""
 
     def __init__(self) -> None:
         self._addresses: dict[str, list[str]] = {}
@@ -190,7 +190,7 @@ class _Dialled(AbstractResolver):
 
     def socket(self, info: Any) -> socket.socket:
         family, kind, protocol, _, address = info
-        if (_plain(address[0]), address[1]) not in self._allowed:  # a literal address does not ask the resolver
+        if (_plain(address[0]), address[1]) not in self._allowed:  # for a literal address, aiohttp skips the resolver
             raise PermissionError(f"{address[0]} was not checked")
         return socket.socket(family, kind, protocol)
 
@@ -209,7 +209,7 @@ def _credentials(url: URL) -> aiohttp.BasicAuth | None:
 
 
 def _as_resolved(url: URL) -> URL:
-    """With the host as a resolver understands it: 0x7f.1 and 2130706433 are 127.0.0.1."""
+    """Writes the host of a URL as a resolver understands it: 0x7f.1 and 2130706433 become 127.0.0.1."""
     parsed = urls.parse(str(url))
     if parsed is None or not parsed.host or url.raw_host == parsed.host:
         return url
@@ -227,7 +227,8 @@ def _joined(url: URL, location: str) -> URL:
             return target
     except ValueError:
         pass
-    text = f"{shown(url)} redirects to {printable(location.partition('?')[0], 100)!r}, which is not an http(s) address"
+    where = printable(location.partition("?")[0], 100)
+    text = f"{printable_url(url)} redirects to {where!r}, which is not an http(s) address"
     raise ToolRefused("tool_error", text)
 
 

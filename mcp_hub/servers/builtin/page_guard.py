@@ -1,7 +1,7 @@
-"""The rules of URLs inside of the browser: each request of every page, frame and worker is asked for before it is sent.
+"""Applies the URL rules inside the browser: each request of a page, frame or worker is checked before it is sent.
 
-One session with the browser itself (not one a page) has `Fetch` enabled: it pauses every request of every target there
-is or will be, each hop of a redirect anew, so there is no moment at which a popup is not watched yet.
+One CDP session with the browser itself, not one for each page, has `Fetch` enabled. It pauses every request of every
+present and future target, including each redirect, so a popup is watched from its first request.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from urllib.parse import urldefrag, urlsplit
 
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.servers.builtin.chromium import READY_HOST
-from mcp_hub.servers.builtin.proxy import USER, Proxy, Refused
+from mcp_hub.servers.builtin.proxy import USER, Proxy, RequestRefused
 from mcp_hub.servers.builtin.proxy_http import HostUnreachable, refusal_page
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, CDPSession
 
 MAX_REMEMBERED: Final = 1000
-"""Refused pages that are known to be refused when a tab is found to stand on one."""
+"""Most refused pages that are remembered, to recognise a tab that shows one."""
 MAX_NOTES: Final = 50
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class PageGuard:
-    """Watches one browser. A refused page is replaced by one that says so; anything else that is refused fails."""
+    """Watches one browser. A refused page is replaced by one that says so; any other refused request fails."""
 
     def __init__(self, urls: UrlRules, proxy: Proxy) -> None:
         self._urls = urls
         self._proxy = proxy
         self._session: CDPSession | None = None
-        self._refused_pages: OrderedDict[str, Refused] = OrderedDict()
+        self._refused_pages: OrderedDict[str, RequestRefused] = OrderedDict()
         self._notes: deque[str] = deque(maxlen=MAX_NOTES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._challenged: OrderedDict[str, None] = OrderedDict()
@@ -44,7 +44,7 @@ class PageGuard:
         proxy.on_refused = self._note
 
     async def attach(self, browser: Browser, on_end: Callable[[], None]) -> None:
-        """Watch from now on. `on_end` is called should the watching end, after which nothing may be opened."""
+        """Starts watching. `on_end` is called if the watching ends; nothing may be opened after that."""
         self._session = session = await browser.new_browser_cdp_session()
         session.on("Fetch.requestPaused", lambda event: self._begin(self._paused(event)))
         session.on("Fetch.authRequired", lambda event: self._begin(self._challenge(event)))
@@ -52,25 +52,27 @@ class PageGuard:
         await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*"}], "handleAuthRequests": True})
 
     def check(self, url: str) -> None:
-        """Raises Refused if the rules do not let a URL be opened; its address is looked at when it is."""
+        """Raises RequestRefused if the rules forbid a URL. Its address is checked when it is opened."""
         if self._urls.refuses(url) is not None:
-            raise Refused("guard_blocked", self._urls.message)
+            raise RequestRefused("guard_blocked", self._urls.message)
 
-    def refusal_at(self, url: str) -> Refused | None:
-        """Why what a tab stands on is not to be shown: a refusal, or a page whose scripts have changed its URL to one
-        that is refused; None if it is a page."""
+    def refusal_at(self, url: str) -> RequestRefused | None:
+        """Returns why a tab at this URL must not be shown, or None.
+
+        That is the case if the page was refused, or if its scripts have changed its URL to one that the rules forbid.
+        """
         if url.startswith("http") and self._urls.refuses(url) is not None:
-            return Refused("guard_blocked", self._urls.message)
+            return RequestRefused("guard_blocked", self._urls.message)
         return self._refused_pages.get(urldefrag(url).url)
 
     def take_notes(self) -> list[str]:
-        """What was refused inside of pages since this was last asked, one line each."""
+        """Returns what was refused inside pages since the last call, one line each."""
         notes = list(dict.fromkeys(self._notes))
         self._notes.clear()
         return notes
 
     def websocket(self, url: str) -> None:
-        """An open WebSocket whose URL, encrypted, the proxy could not see: ended if it is refused."""
+        """Ends an open WebSocket if the rules forbid its URL, which the proxy could not see because it is encrypted."""
         if self._urls.refuses(url) is None:
             return
         target = urlsplit(url)
@@ -79,7 +81,7 @@ class PageGuard:
 
     @contextlib.contextmanager
     def keeping_as_file(self, frame_id: str) -> Iterator[None]:
-        """Meanwhile what this frame opens is kept as a file, whatever the server says of it."""
+        """Within the block, the frame downloads whatever it opens, no matter which type the server declares."""
         self._downloading.add(frame_id)
         try:
             yield
@@ -87,7 +89,7 @@ class PageGuard:
             self._downloading.discard(frame_id)
 
     def content_type(self, url: str) -> str | None:
-        """What the server called the download that came from this URL."""
+        """Returns the content type that the server declared for the download from this URL."""
         return self._content_types.get(url)
 
     def _note(self, url: str, why: str) -> None:
@@ -113,8 +115,8 @@ class PageGuard:
             return
         try:
             refusal = await self._refusal(url, event.get("resourceType"))
-        except Exception as error:  # what cannot be judged is not let through
-            refusal = Refused("guard_blocked", f"The URL cannot be checked ({type(error).__name__}).")
+        except Exception as error:  # a URL that cannot be checked is refused
+            refusal = RequestRefused("guard_blocked", f"The URL cannot be checked ({type(error).__name__}).")
         is_page = event.get("resourceType") == "Document"
         if refusal is None:
             if is_page:
@@ -137,24 +139,24 @@ class PageGuard:
             self._note(url, str(refusal))
             await self._send("Fetch.failRequest", {"requestId": request_id, "errorReason": "BlockedByClient"})
 
-    async def _refusal(self, url: str, kind: str | None) -> Refused | None:
+    async def _refusal(self, url: str, kind: str | None) -> RequestRefused | None:
         target = urlsplit(url)
         if target.scheme == "file":
-            return Refused("guard_blocked", "Files of this machine are not opened.")
+            return RequestRefused("guard_blocked", "Files of this machine are not opened.")
         if self._urls.refuses(url) is not None:
-            return Refused("guard_blocked", self._urls.message)
-        # The proxy asks again for each connection, and dials what it was told. Asking here gives pages a clear refusal.
+            return RequestRefused("guard_blocked", self._urls.message)
+        # The proxy checks each connection again before it dials. This check gives pages a clear refusal.
         if kind == "Document" and target.scheme in _DEFAULT_PORTS and target.hostname not in (None, "", READY_HOST):
             try:
                 await self._proxy.check(target.hostname, target.port or _DEFAULT_PORTS[target.scheme])
-            except Refused as refusal:
+            except RequestRefused as refusal:
                 return refusal
             except HostUnreachable:
                 return None
         return None
 
     async def _answered(self, event: dict[str, Any]) -> None:
-        """An answer that is to be kept as a file; a redirect or an error goes on as it is."""
+        """Turns a successful answer into a download; passes on a redirect or an error as it is."""
         status, headers = event["responseStatusCode"], event.get("responseHeaders", [])
         params: dict[str, Any] = {"requestId": event["requestId"]}
         if 200 <= status < 300:
@@ -171,7 +173,7 @@ class PageGuard:
         await self._send("Fetch.continueResponse", params)
 
     async def _challenge(self, event: dict[str, Any]) -> None:
-        """Our own proxy is told who we are, once; nobody else is told anything."""
+        """Gives the credentials to our own proxy, once for each request, and to nobody else."""
         challenge, request_id = event.get("authChallenge", {}), event["requestId"]
         ours = challenge.get("source") == "Proxy" and challenge.get("origin") == self._proxy.url
         answer: dict[str, Any] = {"response": "Default"}

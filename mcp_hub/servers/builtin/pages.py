@@ -1,4 +1,4 @@
-"""Pages in the browser: opened by URL, waited for, and shown to a model as a snapshot with references."""
+"""Pages in the browser: opens URLs, waits for pages, and shows them to a model as snapshots with references."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.servers.builtin.browser_session import OpenBrowser
-from mcp_hub.servers.builtin.proxy import Refused
+from mcp_hub.servers.builtin.proxy import RequestRefused
 from mcp_hub.servers.builtin.tabs import title_of
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 
@@ -15,41 +15,44 @@ if TYPE_CHECKING:
     from playwright.async_api import Download, Locator, Page, Request
 
 MAX_AFTER_ACTION: Final = 20_000
-"""Characters of the snapshot that comes with the result of an action."""
+"""Most characters of the snapshot in the result of an action."""
 MAX_PART: Final = 60_000
-"""Characters of a snapshot or text that was asked for; the rest is had with `offset`."""
+"""Most characters of a requested snapshot or text; `offset` returns the rest."""
 SNAPSHOT_WAIT: Final = 10.0
 SETTLE: Final = 0.3
-"""Seconds in which an action's consequences begin: a navigation, a request, a dialog."""
+"""Seconds within which the consequences of an action begin: a navigation, a request, a dialog."""
 SETTLE_AT_MOST: Final = 5.0
 _STEP: Final = 0.05
 _REFERENCE: Final = re.compile(r"(f\d+)?e\d+")
 
 
-async def located(page: Page, ref: str) -> Locator:
-    """The element of a reference. Raises ToolRefused if it is none, or one of a page that has changed since."""
+async def find_element(page: Page, ref: str) -> Locator:
+    """Returns the element that a snapshot's reference such as `e12` names.
+
+    Raises ToolRefused if `ref` is not a reference, or its element is no longer on the page.
+    """
     from playwright.async_api import Error
 
     if not _REFERENCE.fullmatch(ref):
-        what = f"{ref[:100]!r} is no reference: browser_snapshot shows them, as in [ref=e12]."
+        what = f"{ref[:100]!r} is not a reference: browser_snapshot shows them, as in [ref=e12]."
         raise ToolRefused("invalid_parameters", what)
     locator = page.get_by_ref(ref)
     try:
         found = await locator.count()
     except Error:
-        found = 0  # of a frame that is not there any more
+        found = 0  # the frame of the reference is gone
     if not found:
-        raise ToolRefused("tool_error", f"There is no element {ref} on the page any more: take a new snapshot.")
+        raise ToolRefused("tool_error", f"The element {ref} is no longer on the page: take a new snapshot.")
     return locator
 
 
 async def tree_of(target: Page | Locator, depth: int | None = None) -> str:
-    """The accessibility tree of a page or element, with references."""
+    """Returns the accessibility tree of a page or element, with references."""
     return await target.aria_snapshot(mode="ai", depth=depth, timeout=SNAPSHOT_WAIT * 1000)
 
 
 def part_of(text: str, offset: int, limit: int, tool: str) -> str:
-    """What of a long text is returned: from `offset`, at most `limit` characters, ending with a line."""
+    """Returns at most `limit` characters of a text from `offset`, cut at the end of a line, and how to get the rest."""
     if offset == 0 and len(text) <= limit:
         return text
     part = text[offset : offset + limit]
@@ -58,11 +61,11 @@ def part_of(text: str, offset: int, limit: int, tool: str) -> str:
         part = part[: part.rfind("\n") + 1] or part
         end = offset + len(part)
         part += f"[{len(text) - end:,} characters more: {tool} with offset {end}]"
-    return part or f"[It has only {len(text):,} characters.]"
+    return part or f"[The text has only {len(text):,} characters.]"
 
 
-async def settled(page: Page) -> None:
-    """Wait for what an action has set off, but not for ever: a navigation, requests in flight."""
+async def wait_until_settled(page: Page) -> None:
+    """Waits up to `SETTLE_AT_MOST` seconds until navigations and requests that an action caused have ended."""
     from playwright.async_api import Error
 
     waiting: set[Request] = set()
@@ -83,7 +86,7 @@ async def settled(page: Page) -> None:
             while waiting and not page.is_closed():  # noqa: ASYNC110 - three kinds of events end it
                 await asyncio.sleep(_STEP)
     except (TimeoutError, Error):
-        pass  # it goes on loading; or the tab has closed itself
+        pass  # the page is still loading, or its tab has closed itself
     finally:
         page.remove_listener("request", begun)
         page.remove_listener("requestfinished", ended)
@@ -91,16 +94,16 @@ async def settled(page: Page) -> None:
 
 
 def refuse_refused(browser: OpenBrowser, page: Page) -> None:
-    """Raises ToolRefused if the tab stands on what the rules do not let be opened."""
+    """Raises ToolRefused if the tab shows a page that the rules forbid."""
     refusal = browser.guard.refusal_at(page.url)
     if refusal is not None:
         raise ToolRefused(refusal.code, str(refusal))
 
 
 async def report(browser: OpenBrowser, *, tree: bool = True, said: str = "") -> ToolResult:
-    """The result of an action: where the tab stands now, what happened meanwhile, and a snapshot.
+    """Returns the result of an action: the tab's URL and title, what happened meanwhile, and a snapshot if `tree`.
 
-    Raises ToolRefused if the tab stands on a refused page.
+    Raises ToolRefused if the tab shows a refused page.
     """
     page = await browser.tabs.current()
     refuse_refused(browser, page)
@@ -114,21 +117,21 @@ async def report(browser: OpenBrowser, *, tree: bool = True, said: str = "") -> 
 
 
 def notes(browser: OpenBrowser) -> list[str]:
-    """What happened since the last result: dialogs, new tabs, downloads, what was refused."""
+    """Returns what happened since the last result: dialogs, new tabs, downloads, refused requests."""
     return [*browser.tabs.take_notes(), *browser.guard.take_notes()]
 
 
 def text_result(text: str) -> ToolResult:
-    """A result of one text."""
+    """Returns a result with one text block."""
     return ToolResult([{"type": "text", "text": text}])
 
 
 NEWS_WAIT: Final = 1.0
-"""Seconds between a navigation that was no navigation and the news of the download it became."""
+"""Seconds between a navigation that failed and the event of the download that it became."""
 
 
 def web_address(url: str) -> str:
-    """A URL that a tool may open; a missing scheme is https. Raises ToolRefused for what is no web page."""
+    """Returns a URL that a tool may open; a missing scheme becomes https. Raises ToolRefused for any other scheme."""
     text = url.strip()
     if not text:
         raise ToolRefused("invalid_parameters", "url is empty: name the page to open.")
@@ -142,9 +145,9 @@ def web_address(url: str) -> str:
 
 
 async def goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> str:
-    """Open a URL in a tab; a hint where there is nothing to be seen of it.
+    """Opens a URL in a tab, and returns a hint if the tab shows nothing of it, else "".
 
-    Raises ToolRefused where the rules, or the network, do not let it.
+    Raises ToolRefused if the rules forbid it or it cannot be reached.
     """
     from playwright.async_api import Error
     from playwright.async_api import TimeoutError as Late
@@ -160,17 +163,17 @@ async def goto(browser: OpenBrowser, page: Page, url: str, seconds: float) -> st
         _raise_failure(browser, url)
         if not await _download_began(browser):
             raise
-        return ""  # what was to be opened is a file: the notes say so
+        return ""  # the URL was a file and is being downloaded, as the notes say
     if response is not None and response.status == 502:
         _raise_failure(browser, page.url)
-    await settled(page)
+    await wait_until_settled(page)
     if response is not None and response.headers.get("content-type", "").startswith("application/pdf"):
         return "This is a PDF, of which there is no snapshot: browser_download with its URL returns it."
     return ""
 
 
 async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | None:
-    """The download of whatever is at a URL, in a tab of its own that nobody sees."""
+    """Downloads the file at a URL in a hidden tab. Raises ToolRefused if it cannot be downloaded."""
     from playwright.async_api import Error
     from playwright.async_api import TimeoutError as Late
 
@@ -200,9 +203,9 @@ async def fetch(browser: OpenBrowser, url: str, seconds: float) -> Download | No
 
 
 async def fetch_by_click(browser: OpenBrowser, ref: str, seconds: float) -> Download | None:
-    """The download that a click sets off."""
+    """Clicks an element and returns the download that this starts. Raises ToolRefused."""
     page = await browser.tabs.current()
-    locator = await located(page, ref)
+    locator = await find_element(page, ref)
     async with page.expect_download(timeout=seconds * 1000) as coming:
         await locator.click(timeout=seconds * 1000)
     await coming.value
@@ -210,7 +213,7 @@ async def fetch_by_click(browser: OpenBrowser, ref: str, seconds: float) -> Down
 
 
 async def _download_began(browser: OpenBrowser) -> bool:
-    """Whether a navigation that failed did so because it became a download."""
+    """Returns whether a navigation failed because it became a download."""
     arrived = browser.downloads.arrived
     try:
         async with asyncio.timeout(NEWS_WAIT):
@@ -222,7 +225,7 @@ async def _download_began(browser: OpenBrowser) -> bool:
 def _check(browser: OpenBrowser, url: str) -> None:
     try:
         browser.guard.check(url)
-    except Refused as refusal:
+    except RequestRefused as refusal:
         raise ToolRefused(refusal.code, str(refusal)) from None
 
 

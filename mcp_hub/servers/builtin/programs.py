@@ -1,7 +1,7 @@
-"""The built-in upstreams `code` and `shell`: programs run for a caller under a time limit, with bounded output.
+"""The built-in upstreams `code` and `shell`: run programs for a caller with a time limit and bounded output.
 
-No sandbox: a program has the rights of whoever runs the hub. What it starts is found by its process group and, on
-Linux, by a mark in the environment, and ended with it.
+This is not a sandbox: a program has the rights of the user who runs the hub. Processes that a program starts are found
+by its process group and, on Linux, by a mark in their environment, and end with it.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.transport import reaper
 
 KEPT: Final = 512 * 1024
-"""Bytes of the beginning and of the end of each output that are returned; what is between is counted."""
+"""Bytes that are kept of the beginning and of the end of each output; what is between is only counted."""
 LINGER: Final = 1.0
-"""Seconds in which what a program has left running may still write."""
+"""Seconds for which processes that a program leaves running may still write output."""
 TERM_GRACE: Final = 0.5
 """Seconds between SIGTERM and SIGKILL."""
 START_WAIT: Final = 10.0
-"""Seconds a program that nobody wants any more has to be started, so that it can be ended."""
+"""Seconds to wait until a program of a cancelled call has started, so that it can be ended."""
 KILL_WAIT: Final = 2.0
-"""Seconds until whoever got SIGKILL is gone; longer only inside of the system."""
+"""Seconds until a process is gone after SIGKILL; it takes longer only while the process is inside the kernel."""
 MAX_SECONDS: Final = 86_400
 _DRAIN: Final = 0.5
-"""Seconds for what is still in the pipes of ended programs."""
+"""Seconds to read what is still in the pipes of ended programs."""
 _POLL: Final = 0.02
 _HAS_MARKS: Final = Path("/proc/self/environ").exists()
 
 
 @dataclass(frozen=True)
 class ProgramOutcome:
-    """How a program ended. The return code is -1 if its time was up, -N if signal N ended it."""
+    """How a program ended. `returncode` is -1 if its time was up, and -N if signal N ended it."""
 
     returncode: int
     stdout: str
     stderr: str
 
     def result(self) -> ToolResult:
-        """The outcome as callers know it: three elements, one after the other, nothing in them escaped."""
+        """Returns the outcome in AgentScope's format: three elements in one text, with nothing in them escaped."""
         text = f"<returncode>{self.returncode}</returncode><stdout>{self.stdout}</stdout><stderr>{self.stderr}</stderr>"
         return ToolResult([{"type": "text", "text": text}])
 
 
-class Captured:
-    """The beginning and the end of an output, and how much was between."""
+class OutputCapture:
+    """Keeps the beginning and the end of an output, and counts the bytes between."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
@@ -67,7 +67,7 @@ class Captured:
         self._size = 0
 
     def feed(self, data: bytes) -> None:
-        """More of the output."""
+        """Adds the next bytes of the output."""
         self._size += len(data)
         room = self._kept - len(self._head)
         if room > 0:
@@ -78,7 +78,7 @@ class Captured:
             del self._tail[: -self._kept]
 
     def text(self) -> str:
-        """The output; where it was too long it says so."""
+        """Returns the output as text, with a note in place of bytes that were left out."""
         tail = self._tail[-self._kept :]
         left_out = self._size - len(self._head) - len(tail)
         if not left_out:
@@ -88,13 +88,13 @@ class Captured:
 
 
 class _Program(asyncio.SubprocessProtocol):
-    """What one program writes, and its end."""
+    """Receives the output of one program, and its end."""
 
     def __init__(self) -> None:
-        self.outputs = {1: Captured(), 2: Captured()}
+        self.outputs = {1: OutputCapture(), 2: OutputCapture()}
         self.exited = asyncio.Event()
         self.heard = asyncio.Event()
-        """Both outputs are at their end."""
+        """Set once both outputs have ended."""
         self.transport: asyncio.SubprocessTransport | None = None
         self._open = {1, 2}
 
@@ -113,8 +113,8 @@ class _Program(asyncio.SubprocessProtocol):
         self.exited.set()
 
 
-class Executions:
-    """Runs programs on the loop it is used on, as many at a time as are asked for. Raises OSError on Windows."""
+class ProgramRunner:
+    """Runs any number of programs at a time on the event loop that calls it. Raises OSError on Windows."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         if os.name != "posix":
@@ -126,13 +126,14 @@ class Executions:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def run(self, argv: Sequence[str], seconds: float, what: str) -> ProgramOutcome:
-        """Run it and end everything it has started: when it ends, after `seconds`, or when this is cancelled.
+        """Runs a program, and ends everything it has started when it ends, after `seconds`, or when this is cancelled.
 
-        `what` is run, for the text of the time limit. Raises ToolRefused if it cannot be started.
+        `what`, such as "code", names the program in the message about the time limit. Raises ToolRefused if the program
+        cannot be started.
         """
         mark = f"{self._mark}{next(self._numbers)}:"
         program = _Program()
-        # Not cancelled halfway: the loop would end the program alone, and its group would not be known.
+        # Never cancelled halfway: asyncio would kill only the program itself, and its group would not be known.
         starting = asyncio.ensure_future(self._start(argv, program, mark, what))
         try:
             transport = await asyncio.shield(starting)
@@ -168,10 +169,13 @@ class Executions:
         return made
 
     async def _end(self, starting: asyncio.Future[asyncio.SubprocessTransport], program: _Program, mark: str) -> None:
-        """Everything that is left of it: SIGTERM, then SIGKILL; then its outputs are closed, whoever holds them."""
+        """Ends all that is left of the program: SIGTERM, then SIGKILL.
+
+        Then closes its pipes, whoever still holds them.
+        """
         await asyncio.wait({starting}, timeout=START_WAIT)
         if not starting.cancelled() and starting.done():
-            starting.exception()  # seen, also where nobody waits for it any more
+            starting.exception()  # marks it as retrieved, so that asyncio does not log it
         transport = program.transport
         groups = {transport.get_pid()} if transport is not None else set()
         if reaper.signal_all(groups, mark, signal.SIGTERM):
@@ -183,7 +187,7 @@ class Executions:
             transport.close()
 
     async def close(self) -> None:
-        """End all programs at once."""
+        """Ends all programs at once."""
         await _killed(set(self._groups), self._mark)
         await asyncio.gather(*self._ending, return_exceptions=True)
 
@@ -192,12 +196,12 @@ async def _killed(groups: set[int], mark: str) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + KILL_WAIT
     while reaper.signal_all(groups, mark, signal.SIGKILL) and loop.time() < end:
-        if await _gone(groups, mark, _POLL):  # or something was started meanwhile
+        if await _gone(groups, mark, _POLL):  # otherwise a new process was started meanwhile
             return
 
 
 async def _gone(groups: set[int], mark: str, seconds: float) -> bool:
-    """Whether none of them is left after so many seconds at most."""
+    """Waits up to `seconds` and returns whether none of the processes is left."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while _any_left(groups, mark):
@@ -208,14 +212,14 @@ async def _gone(groups: set[int], mark: str, seconds: float) -> bool:
 
 
 def _any_left(groups: set[int], mark: str) -> bool:
-    """What is dead and waits to be collected counts as a member of its group, but carries no mark any more."""
+    """Returns whether a process is left. A zombie still counts as a member of its group, but carries no mark."""
     if _HAS_MARKS:
         return bool(reaper.marked(mark))
     return any(map(reaper.group_alive, groups))
 
 
 async def _within(seconds: float, event: asyncio.Event) -> bool:
-    """Whether it is set before the time is up."""
+    """Waits up to `seconds` and returns whether the event is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -229,12 +233,12 @@ def _plain(seconds: float) -> float:
 DEFAULT_SECONDS: Final = 300
 _UTF8: Final = {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8"}
 
-_open_code: list[tuple[Executions, Scratch]] = []
+_open_code: list[tuple[ProgramRunner, Scratch]] = []
 
 
 def code_tools(settings: Settings) -> list[Callable[..., Any]]:
-    """The functions this upstream offers. Raises OSError on Windows."""
-    executions, scratch = Executions({**os.environ, **_UTF8}), Scratch("code")
+    """Returns the functions of the upstream `code`. Raises OSError on Windows."""
+    executions, scratch = ProgramRunner({**os.environ, **_UTF8}), Scratch("code")
     _open_code.append((executions, scratch))
 
     @tool(
@@ -264,7 +268,7 @@ def code_tools(settings: Settings) -> list[Callable[..., Any]]:
 
 
 async def close_code() -> None:
-    """End what runs, and take away what it has left."""
+    """Ends all running programs and deletes their files."""
     for executions, scratch in _open_code:
         await executions.close()
         await asyncio.to_thread(scratch.remove)
@@ -275,7 +279,9 @@ def _written(place: Path, code: str) -> Path:
     try:
         source = code.encode()
     except UnicodeEncodeError:
-        raise ToolRefused("invalid_parameters", "'code' holds half of a surrogate pair, which no file can.") from None
+        raise ToolRefused(
+            "invalid_parameters", "'code' contains half of a surrogate pair, which is not valid text."
+        ) from None
     try:
         place.mkdir(mode=0o700)
         file.write_bytes(source)
@@ -287,12 +293,12 @@ def _written(place: Path, code: str) -> Path:
 
 SHELL: Final = "/bin/sh"
 
-_open_shells: list[Executions] = []
+_open_shells: list[ProgramRunner] = []
 
 
 def shell_tools(settings: Settings) -> list[Callable[..., Any]]:
-    """The functions this upstream offers. Raises OSError on Windows."""
-    executions = Executions(os.environ)
+    """Returns the functions of the upstream `shell`. Raises OSError on Windows."""
+    executions = ProgramRunner(os.environ)
     _open_shells.append(executions)
 
     @tool(
@@ -315,7 +321,7 @@ def shell_tools(settings: Settings) -> list[Callable[..., Any]]:
         except UnicodeEncodeError:
             usable = False
         if not usable:
-            text = "'command' holds a NUL character or half of a surrogate pair, which no shell can be given."
+            text = "'command' contains a NUL character or half of a surrogate pair, which no shell accepts."
             raise ToolRefused("invalid_parameters", text)
         return (await executions.run([SHELL, "-c", command], timeout, "command")).result()
 
@@ -323,6 +329,6 @@ def shell_tools(settings: Settings) -> list[Callable[..., Any]]:
 
 
 async def close_shell() -> None:
-    """End what runs."""
+    """Ends all running commands."""
     for executions in _open_shells:
         await executions.close()

@@ -1,8 +1,8 @@
-"""The way out of a browser: a proxy on loopback that dials only what the rules of addresses allow.
+"""The browser's only way out: a proxy on loopback that dials only what the address rules allow.
 
-The browser has no other way (see chromium.py). A name is resolved here, every address it has is checked, and the
-checked address is dialled, so a name that changes its mind between check and use gains nothing. Other users of the
-machine cannot use it: it wants a credential that only this process and its browser know.
+The browser has no other way out (see chromium.py). The proxy resolves a name, checks every address of it and dials a
+checked address, so a name that resolves differently after the check gains nothing. Other users of the machine cannot
+use the proxy, as it asks for a credential that only this process and its browser know.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from mcp_hub.servers.builtin.proxy_http import (
     MessageHead,
     answer,
     body_of,
-    both_ways,
+    copy_both_ways,
     read_head,
     relay_response,
     send_body,
 )
 
 MAX_CONNECTIONS: Final = 256
-"""At a time; a browser uses at most 32 to one proxy, WebSockets come on top."""
+"""Most connections at a time. A browser uses at most 32 to one proxy, WebSockets not counted."""
 HEAD_WAIT: Final = 30.0
-"""Seconds for a request's head to arrive, and for a head in answer to a request that was sent whole."""
+"""Seconds for the head of a request to arrive."""
 DIAL_WAIT: Final = 10.0
-"""Seconds for resolving a name, and for each address of it."""
+"""Seconds for resolving a name, and for dialling each of its addresses."""
 MAX_ADDRESSES: Final = 8
-"""Of one name, how many are tried."""
+"""Most addresses of one name that are dialled."""
 CHECK_LASTS: Final = 10.0
-"""Seconds for which `check` remembers; what is dialled is always asked for anew."""
+"""Seconds for which `check` caches its verdict. Addresses that are dialled are always checked anew."""
 MAX_CHECKED: Final = 1000
 USER: Final = "mcp-hub"
 
 
-class Refused(Exception):
-    """The rules do not let this be reached; `code` is one of the hub's, `str()` is for the user."""
+class RequestRefused(Exception):
+    """The rules forbid a request. `code` is one of the hub's error codes, `str()` is the message for the user."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -66,13 +66,13 @@ class Tunnel:
 
 
 class Proxy:
-    """A forward proxy on 127.0.0.1 for one browser: absolute-form requests and CONNECT."""
+    """A forward proxy on 127.0.0.1 for one browser. It serves absolute-form requests and CONNECT."""
 
     def __init__(self, addresses: AddressRules, urls: UrlRules) -> None:
         self.port = 0
         self.password = secrets.token_urlsafe(24)
         self.on_refused: Callable[[str, str], None] = lambda target, why: None
-        """Told what was refused, and why."""
+        """Called with the target and the reason of each refused request."""
         self._addresses = addresses
         self._urls = urls
         self._expected = b"Basic " + base64.b64encode(f"{USER}:{self.password}".encode())
@@ -80,20 +80,20 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._tunnels: list[Tunnel] = []
         self._failed: OrderedDict[str, str] = OrderedDict()
-        self._checked: OrderedDict[tuple[str, int], tuple[float, Refused | None]] = OrderedDict()
+        self._checked: OrderedDict[tuple[str, int], tuple[float, RequestRefused | None]] = OrderedDict()
 
     @property
     def url(self) -> str:
-        """What `--proxy-server` is given."""
+        """Returns the value for Chromium's `--proxy-server`."""
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Listen on a free port."""
+        """Listens on a free port."""
         self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0, limit=CHUNK)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop listening and end every connection."""
+        """Stops listening and ends every connection."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._tasks)
@@ -103,34 +103,40 @@ class Proxy:
             await asyncio.wait(tasks, timeout=DIAL_WAIT)
 
     def failure_at(self, url: str) -> str | None:
-        """Why the last connection to the place of a URL could not be made; None if none was tried in vain."""
+        """Returns why the last connection to the host and port of a URL failed, or None if it did not."""
         return self._failed.get(place_of(url))
 
     def cut(self, host: str, port: int) -> None:
-        """End every open connection to a place, at once."""
+        """Aborts every open connection to a host and port."""
         for tunnel in self._tunnels:
             if (tunnel.host, tunnel.port) == (host, port):
                 for writer in tunnel.writers:
                     writer.transport.abort()
 
     async def check(self, host: str, port: int) -> None:
-        """Whether a name may be reached, as it was known a moment ago. Raises Refused or Unreachable."""
+        """Checks whether a host may be reached, by a verdict of the last `CHECK_LASTS` seconds if there is one.
+
+        Raises RequestRefused or HostUnreachable.
+        """
         now = asyncio.get_running_loop().time()
         known = self._checked.get((host, port))
         if known is None or known[0] < now:
-            refusal: Refused | None = None
+            refusal: RequestRefused | None = None
             try:
                 await self.addresses_of(host, port)
-            except Refused as error:
+            except RequestRefused as error:
                 refusal = error
             known = self._checked[host, port] = (now + CHECK_LASTS, refusal)
             while len(self._checked) > MAX_CHECKED:
                 self._checked.popitem(last=False)
         if known[1] is not None:
-            raise Refused(known[1].code, str(known[1]))
+            raise RequestRefused(known[1].code, str(known[1]))
 
     async def addresses_of(self, host: str, port: int) -> list[str]:
-        """The addresses of a name that may be dialled. Raises Refused, naming the setting, or Unreachable."""
+        """Resolves a host and returns the addresses that may be dialled.
+
+        Raises RequestRefused, whose message names the setting, if none may, and HostUnreachable if it does not resolve.
+        """
         try:
             async with asyncio.timeout(DIAL_WAIT):
                 found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -146,14 +152,14 @@ class Proxy:
             else:
                 why = why or problem
         if not allowed and why is not None:
-            raise Refused("guard_blocked", why)
+            raise RequestRefused("guard_blocked", why)
         return allowed[:MAX_ADDRESSES]
 
     async def _dial(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         last = "the name has no address"
         for address in await self.addresses_of(host, port):
             if port == self.port and address == "127.0.0.1":
-                raise Refused("guard_blocked", "The browser's own proxy is not a page.")
+                raise RequestRefused("guard_blocked", "The browser's own proxy is not a page.")
             try:
                 async with asyncio.timeout(DIAL_WAIT):
                     return await asyncio.open_connection(address, port, limit=CHUNK, flags=socket.AI_NUMERICHOST)
@@ -186,7 +192,7 @@ class Proxy:
         try:
             await self._serve(reader, writer)
         except (OSError, EOFError, ValueError, TimeoutError):
-            pass  # either side went away or spoke no HTTP
+            pass  # either side went away or did not speak HTTP
         finally:
             self._tasks.discard(task)
             writer.transport.abort() if task.cancelling() else writer.close()
@@ -201,14 +207,14 @@ class Proxy:
                 break
             challenge = f'Proxy-Authenticate: Basic realm="{USER}"\r\n'
             await answer(writer, "407 Proxy Authentication Required", "", challenge, keep=True)
-            async for _ in body_of(head, reader):  # what was sent with the request, up to the next one
+            async for _ in body_of(head, reader):  # skips the body, up to the next request
                 pass
         try:
             if head.method == "CONNECT":
                 await self._tunnel(head, reader, writer)
             else:
                 await self._forward(head, reader, writer)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             self.on_refused(head.target, str(refusal))
             await answer(writer, "403 Forbidden", str(refusal))
         except HostUnreachable as failure:
@@ -220,13 +226,13 @@ class Proxy:
 
     def _check(self, url: str) -> None:
         if self._urls.refuses(url) is not None:
-            raise Refused("guard_blocked", self._urls.message)
+            raise RequestRefused("guard_blocked", self._urls.message)
 
     async def _tunnel(self, head: MessageHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target = urlsplit(f"//{head.target}")
         host, port = target.hostname, target.port
         if not host or not port:
-            raise HostUnreachable(f"{head.target!r} is no host and port")
+            raise HostUnreachable(f"{head.target!r} is not a host and port")
         self._check(f"https://{head.target}/")
         async with self._dialled(host, port, writer) as (upstream, out):
             self._failed.pop(place_of(f"https://{head.target}"), None)
@@ -236,10 +242,10 @@ class Proxy:
             if first.startswith(b"GET "):
                 first = await self._websocket(head.target, first, reader)
             out.write(first)
-            await both_ways(reader, out, upstream, writer)
+            await copy_both_ways(reader, out, upstream, writer)
 
     async def _websocket(self, authority: str, first: bytes, reader: asyncio.StreamReader) -> bytes:
-        """Everything up to the end of the head of an unencrypted `ws:`, whose whole URL can be checked."""
+        """Reads the rest of the head of an unencrypted `ws:` request, and checks its whole URL."""
         async with asyncio.timeout(HEAD_WAIT):
             while b"\r\n\r\n" not in first and len(first) < CHUNK:
                 more = await reader.read(CHUNK)
@@ -253,7 +259,7 @@ class Proxy:
     async def _forward(self, head: MessageHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         target = urlsplit(head.target)
         if target.scheme != "http" or not target.hostname:
-            raise HostUnreachable(f"{head.target[:200]!r} is no http URL")
+            raise HostUnreachable(f"{head.target[:200]!r} is not an http URL")
         if target.hostname == READY_HOST:
             await answer(writer, "200 OK", "")
             return
@@ -272,6 +278,6 @@ class Proxy:
 
 
 def place_of(url: str) -> str:
-    """Host and port of a URL."""
+    """Returns `host:port` of a URL."""
     target = urlsplit(url)
     return f"{target.hostname}:{target.port or (443 if target.scheme in ('https', 'wss') else 80)}"

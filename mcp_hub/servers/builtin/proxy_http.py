@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the browser's proxy needs it: heads, bodies of certain length, and bytes copied both ways."""
+"""The HTTP/1.1 that the browser's proxy needs: heads, bodies of known length, and bytes copied both ways."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOP_BY_HOP: Final = frozenset({"connection", "proxy-connection", "keep-alive"})
 
 @dataclass(frozen=True, slots=True)
 class MessageHead:
-    """The first line, its first two words, and the header lines as they came."""
+    """The head of a request or response: its first line, the first two words of it, and the raw header lines."""
 
     first: str
     method: str
@@ -24,23 +24,23 @@ class MessageHead:
     lines: tuple[str, ...]
 
     def value(self, name: str) -> str:
-        """The first value of a header, `""` if it is not there."""
+        """Returns the first value of a header, or "" if it is missing. `name` is in lower case."""
         return next(iter(self.values(name)), "")
 
     def values(self, name: str) -> list[str]:
-        """Every value of a header."""
+        """Returns every value of a header. `name` is in lower case."""
         pairs = (line.partition(":") for line in self.lines)
         return [value.strip() for key, _, value in pairs if key.strip().lower() == name]
 
     def rewritten(self, first: str, drop: tuple[str, ...] = ()) -> bytes:
-        """The head with another first line, without `drop`, of a connection that ends with this message."""
+        """Returns the head with another first line, without the headers in `drop`, and with `Connection: close`."""
         dropped = {*_HOP_BY_HOP, *drop}
         kept = [line for line in self.lines if line.partition(":")[0].strip().lower() not in dropped]
         return "\r\n".join([first, *kept, "Connection: close", "", ""]).encode("latin-1")
 
 
 async def read_head(reader: asyncio.StreamReader) -> MessageHead | None:
-    """The next head, None at the end of the stream. Raises ValueError for what is no HTTP or too long."""
+    """Reads the next head; None at the end of the stream. Raises ValueError if it is not HTTP or too long."""
     lines: list[str] = []
     size = 0
     while True:
@@ -64,19 +64,20 @@ async def read_head(reader: asyncio.StreamReader) -> MessageHead | None:
 
 
 async def body_of(head: MessageHead, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """The body of a request in pieces, exactly as it came, never a byte more.
+    """Yields the body of a request in pieces, exactly as it came and never a byte more.
 
-    Raises ValueError where its length is not certain: two readers of such a message may disagree where the next begins.
+    Raises ValueError if its length is ambiguous, as two readers could then disagree about where the next request
+    begins, and EOFError if the stream ends within the body.
     """
     codings, lengths = head.values("transfer-encoding"), set(head.values("content-length"))
     if codings:
         if [coding.lower() for coding in codings] != ["chunked"] or lengths:
-            raise ValueError("the length of the body is not certain")
+            raise ValueError("the length of the body is ambiguous")
         async for piece in _chunked_body(reader):
             yield piece
         return
     if len(lengths) > 1 or not all(length.isascii() and length.isdigit() for length in lengths):
-        raise ValueError("the length of the body is not certain")
+        raise ValueError("the length of the body is ambiguous")
     rest = int(lengths.pop()) if lengths else 0
     while rest:
         piece = await reader.read(min(rest, _CHUNK))
@@ -106,7 +107,7 @@ async def _chunked_body(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 RESPONSE_WAIT: Final = 300.0
-"""Seconds a server may take to begin its answer; the deadlines of the tools end before."""
+"""Seconds a server may take to begin its answer. The deadlines of the tools are shorter."""
 CHUNK: Final = 64 * 1024
 
 
@@ -115,19 +116,19 @@ class HostUnreachable(Exception):
 
 
 async def send_body(head: MessageHead, reader: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
-    """Pass on the body of a request; ends `out` when the browser goes away, or sends what does not belong to it."""
+    """Copies the body of a request to `out`. Aborts `out` when the browser goes away or sends more than the body."""
     try:
         async for piece in body_of(head, reader):
             out.write(piece)
             await out.drain()
-        # The browser was told that this connection ends with the answer: whatever comes now means that it has gone.
+        # The browser was told `Connection: close`, so anything it sends now, or an end, means that it has gone.
         await reader.read(1)
     finally:
         out.transport.abort()
 
 
 async def relay_response(upstream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on an answer until its connection ends. Raises Unreachable if there is none."""
+    """Copies a response until its connection ends. Raises HostUnreachable if there is none."""
     while True:
         async with asyncio.timeout(RESPONSE_WAIT):
             head = await read_head(upstream)
@@ -135,20 +136,20 @@ async def relay_response(upstream: asyncio.StreamReader, writer: asyncio.StreamW
             raise HostUnreachable("the server closed the connection without an answer")
         writer.write(head.rewritten(head.first))
         await writer.drain()
-        if not head.target.startswith("1"):  # for an answer, the second word is its status
+        if not head.target.startswith("1"):  # the second word of a response is its status
             break
     while piece := await upstream.read(CHUNK):
         writer.write(piece)
         await writer.drain()
 
 
-async def both_ways(
+async def copy_both_ways(
     reader: asyncio.StreamReader,
     out: asyncio.StreamWriter,
     upstream: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Copy until one side has ended."""
+    """Copies bytes in both directions until one side has ended."""
     ways = [asyncio.ensure_future(_copy(reader, out)), asyncio.ensure_future(_copy(upstream, writer))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -165,7 +166,7 @@ async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 
 async def answer(writer: asyncio.StreamWriter, status: str, text: str, more: str = "", *, keep: bool = False) -> None:
-    """An answer of the proxy's own, with a page that has `text`; `more` are lines of the head."""
+    """Sends a response of the proxy's own with an HTML page of `text`. `more` are additional header lines."""
     page = refusal_page(text) if text else ""
     connection = "keep-alive" if keep else "close"
     writer.write(

@@ -1,4 +1,4 @@
-"""A page as a browser makes it, for those that hold nothing without JavaScript."""
+"""Renders pages in a browser, for pages that have no content without JavaScript."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.servers.builtin.browser_session import OpenBrowser, open_browser, playwright_message
-from mcp_hub.servers.builtin.proxy import Refused
+from mcp_hub.servers.builtin.proxy import RequestRefused
 from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local.tool_results import ToolRefused
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 WARM: Final = 60.0
-"""Seconds a browser is kept after its last page: the next one then takes a moment instead of seconds."""
+"""Seconds a browser is kept after its last page. Rendering then takes a moment instead of seconds."""
 PAGES_AT_ONCE: Final = 4
 QUIET: Final = 0.7
-"""Share of the time that is left for waiting until the page asks for nothing more."""
+"""Share of the remaining time that is spent waiting until the page makes no more requests."""
 _READY: Final = 1.0
-"""Seconds a page has, at least, before what is there is taken."""
+"""Seconds that a page has at least before its content is read."""
 _TRIES: Final = 3
 
 
 class Renderer:
-    """One browser for all pages, a context of its own for each."""
+    """One browser for all pages, with a context of its own for each page."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = replace(settings, profile=None, headless=True)
@@ -38,7 +38,7 @@ class Renderer:
         self._closing: asyncio.Task[None] | None = None
 
     async def rendered(self, url: str, seconds: float) -> tuple[str, str]:
-        """Renders a page; see the function of the same name."""
+        """Renders a page; see the module's function of the same name."""
         try:
             async with asyncio.timeout(seconds) as limit, self._places:
                 self._running += 1
@@ -72,13 +72,13 @@ class Renderer:
                 page = await context.new_page()
                 await page.goto(url, wait_until="domcontentloaded", timeout=(deadline - loop.time()) * 1000)
                 quiet = max((deadline - loop.time()) * QUIET, _READY) * 1000
-                with contextlib.suppress(Late):  # some never stop asking: what is there by then is taken
+                with contextlib.suppress(Late):  # some pages never stop making requests
                     await page.wait_for_load_state("networkidle", timeout=quiet)
                 html, final = await _content(page), page.url
             finally:
                 with contextlib.suppress(Error):
                     await context.close()
-        except Refused as refusal:
+        except RequestRefused as refusal:
             raise ToolRefused(refusal.code, str(refusal)) from None
         except Late:
             raise TimeoutError from None
@@ -103,7 +103,7 @@ class Renderer:
             self._closing = asyncio.ensure_future(self.close())
 
     async def close(self) -> None:
-        """End the browser, if there is one; the next page opens another."""
+        """Ends the browser, if one is open. The next page opens another."""
         async with self._opening:
             browser, self._open = self._open, None
             if browser is not None:
@@ -111,7 +111,7 @@ class Renderer:
 
 
 async def _content(page: Page) -> str:
-    """The HTML; asked for again where the page is just being left for another."""
+    """Returns the HTML of a page, trying again while the page is navigating to another."""
     from playwright.async_api import Error
 
     for _ in range(_TRIES - 1):
@@ -125,11 +125,12 @@ async def _content(page: Page) -> str:
 _renderers: dict[Settings, Renderer] = {}
 
 
-async def rendered(url: str, settings: Settings, seconds: float) -> tuple[str, str]:
-    """The HTML of a page after its scripts have run, and the URL it ended at.
+async def render_page(url: str, settings: Settings, seconds: float) -> tuple[str, str]:
+    """Returns the HTML of a page after its scripts have run, and its URL after all redirects.
 
-    Every request of the page is under the rules in `settings`; nothing is kept from one page to the next. Raises
-    ToolRefused: `guard_blocked`, `timeout`, `result_too_large`, `server_unavailable` if there is no browser.
+    Every request of the page is under the rules in `settings`, and nothing is kept from one page to the next. Raises
+    ToolRefused with the code `guard_blocked`, `timeout`, `result_too_large`, or `server_unavailable` if there is no
+    browser.
     """
     if settings not in _renderers:
         _renderers[settings] = Renderer(settings)
@@ -137,6 +138,6 @@ async def rendered(url: str, settings: Settings, seconds: float) -> tuple[str, s
 
 
 async def close() -> None:
-    """End every browser that is kept warm."""
+    """Ends every browser that is kept warm."""
     for renderer in list(_renderers.values()):
         await renderer.close()

@@ -1,4 +1,4 @@
-"""A private directory for as long as this process lives; those of processes that were killed are swept away."""
+"""Private temporary directories that live as long as this process. Those of killed processes are removed later."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import IO, Final
 
 try:
     import fcntl
-except ImportError:  # Windows: nothing is swept there, the system's own clean-up does it
+except ImportError:  # Windows, where the system itself cleans up temporary directories
     fcntl = None  # type: ignore[assignment]
 
 _LOCK: Final = "in-use"
 _TRIES: Final = 10
 _BETWEEN: Final = 0.1
 _YOUNG: Final = 60.0
-"""Seconds in which a directory may have been made and not locked yet."""
+"""Seconds after its creation in which a directory may not be locked yet."""
 
 
 class Scratch:
@@ -32,24 +32,27 @@ class Scratch:
         self._lock = lock(self.path / _LOCK)
 
     def remove(self) -> None:
-        """Take it away with all that is in it, waiting a second at most; what is left then is swept later."""
+        """Removes the directory, trying for up to a second. What is left then is removed by a later process."""
         if self._lock is not None:
             self._lock.close()
         for _ in range(_TRIES):
             remove_tree(self.path)
             if not self.path.exists():
                 return
-            time.sleep(_BETWEEN)  # a browser that is just ending still writes
+            time.sleep(_BETWEEN)  # a browser that is ending still writes files
 
 
 def remove_tree(path: Path) -> None:
-    """Remove what can be removed; a tree that is deeper than Python can follow stays."""
+    """Removes a directory tree as far as possible. A tree that is too deep for Python's recursion limit stays."""
     with contextlib.suppress(RecursionError):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def lock(file: Path) -> IO[bytes] | None:
-    """The open, locked file; closing it or dying gives it free. None if another process has it."""
+    """Locks a file and returns it opened, or None if another process holds the lock.
+
+    Closing the file releases the lock, and so does the end of the process.
+    """
     opened = file.open("ab")
     if fcntl is not None:
         try:

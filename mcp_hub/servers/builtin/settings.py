@@ -1,4 +1,4 @@
-"""What a built-in upstream is told by the hub that starts it."""
+"""The settings that the hub passes to a built-in upstream in its environment."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.security.url_rules import UrlRules
 
 VARIABLE: Final = "MCP_HUB_BUILTIN"
-"""The environment variable that has the settings, as JSON."""
+"""The environment variable that holds the settings as JSON."""
 NATIVE: Final = "MCP_HUB_NATIVE_"
-"""Variables that have the native tools as ASCII JSON, in pieces that are numbered from 0."""
+"""Prefix of the variables that hold the native tools as ASCII JSON, in pieces numbered from 0."""
 PIECE: Final = 30_000
-"""Characters of one; Windows takes 32,767, Linux 131,071."""
+"""Characters of one piece. Windows allows 32,767, Linux 131,071."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The rules of the guard and of `web`, and the entry's own settings where it is the browser."""
+    """The rules of the guard, the settings of `web`, and those of the entry itself for `browser` and the file tools."""
 
     url_rules: UrlRules = field(default_factory=UrlRules)
     address_rules: AddressRules = field(default_factory=AddressRules)
     max_bytes: int = 32 * 1024 * 1024
-    """Of one page, after decompression."""
+    """Most bytes of one page, after decompression."""
     timeout: float = 60.0
     """Seconds for fetching and converting one page."""
     max_memory: int = 2 * 1024**3
-    """Bytes one conversion to Markdown may take."""
+    """Most bytes of memory that one conversion to Markdown may take."""
     docintel_endpoint: str | None = None
-    """Azure Document Intelligence for MarkItDown; None: not passed at all."""
+    """Endpoint of Azure Document Intelligence for MarkItDown. With None, MarkItDown gets no such argument."""
     javascript: bool = True
-    """Whether a page that holds nothing without JavaScript is opened in a browser."""
+    """Whether a page without content but with scripts is opened in a browser."""
     profile: str | None = None
-    """Directory in which the browser keeps cookies and logins; None: they end with it."""
+    """Directory in which the browser keeps cookies and logins. With None, they end with the browser."""
     headless: bool = True
     executable: str | None = None
-    """The Chromium to start; None: the one found."""
+    """The Chromium to start. With None, one is looked for."""
     policy: str | None = None
-    """What the entry says about raw text I/O; None: nothing."""
+    """The policy for raw text I/O that the entry sets, or None."""
     roots: tuple[tuple[str, str, str], ...] = ()
-    """(virtual path, directory, mode) of the file tools."""
+    """(virtual path, directory, mode) of each root of the file tools."""
 
     def to_json(self) -> dict[str, Any]:
-        """An object that `from_json` makes the same settings of."""
+        """Returns an object from which `from_json` makes the same settings."""
         data = {setting.name: getattr(self, setting.name) for setting in fields(self)}
         return {**data, "url_rules": self.url_rules.to_json(), "address_rules": self.address_rules.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
-        """The settings in an object; what is missing has its default. Raises TypeError for a key it does not know."""
+        """Reads the settings from an object; missing keys have their defaults. Raises TypeError for an unknown key."""
         given = dict(data)
         if "url_rules" in given:
             given["url_rules"] = UrlRules.from_json(given["url_rules"])
@@ -64,7 +64,10 @@ class Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
-        """The settings in `VARIABLE`; all defaults if it is not set. Raises ValueError if it has something else."""
+        """Reads the settings in `VARIABLE`; all have their defaults if it is not set.
+
+        Raises ValueError if it is malformed.
+        """
         try:
             return cls.from_json(json.loads(environ.get(VARIABLE) or "{}"))
         except (AttributeError, TypeError, ValueError, KeyError) as error:
@@ -72,13 +75,13 @@ class Settings:
 
 
 def native_to_environ(tools: str) -> dict[str, str]:
-    """The ASCII JSON of native tools as variables."""
+    """Splits the ASCII JSON of native tools into environment variables."""
     pieces = [tools[start : start + PIECE] for start in range(0, len(tools), PIECE)]
     return {f"{NATIVE}{number}": piece for number, piece in enumerate(pieces)}
 
 
 def native_from_environ(environ: Mapping[str, str]) -> list[NativeToolDefinition]:
-    """The native tools in those variables. Raises ValueError if they have something else."""
+    """Reads the native tools from those variables. Raises ValueError if they are malformed."""
     pieces: list[str] = []
     while (piece := environ.get(f"{NATIVE}{len(pieces)}")) is not None:
         pieces.append(piece)

@@ -1,4 +1,4 @@
-"""The tabs of one browser and the downloads that begin in them."""
+"""The tabs of one browser, and the downloads that begin in them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Page, WebSocket
 
 MAX_WAITING: Final = 10
-"""Downloads that wait to be fetched; of more, the oldest are dropped."""
+"""Most downloads that wait to be fetched; the oldest are dropped."""
 MAX_TEXT: Final = 256 * 1024
-"""Bytes up to which a text is returned as a text."""
+"""Most bytes of a text file that is returned as text instead of base64."""
 _POLL: Final = 0.1
 _TEXT_TYPES: Final = frozenset({"application/json", "application/xml", "application/javascript", "image/svg+xml"})
 
 
 class Downloads:
-    """The downloads of one browser, oldest first; all that lie in `directory` together are at most `max_bytes`."""
+    """The downloads of one browser, oldest first. All files in `directory` together have at most `max_bytes`."""
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
         self.directory = directory
@@ -34,10 +34,10 @@ class Downloads:
         self._too_large: set[Download] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.arrived = asyncio.Event()
-        """Set with each download that begins."""
+        """Set whenever a download begins."""
 
     def started(self, download: Download) -> str:
-        """One has begun; what to tell the caller of it."""
+        """Registers a download that has begun, and returns a sentence about it for the caller."""
         self._waiting.append(download)
         self.arrived.set()
         self._begin(self._watch(download))
@@ -46,11 +46,14 @@ class Downloads:
         return f"A download began: {download.suggested_filename!r}. browser_download without arguments returns it."
 
     def latest(self) -> Download | None:
-        """The newest that nobody has fetched; it is the caller's from now on."""
+        """Removes and returns the newest download that nobody has fetched, or None."""
         return self._waiting.pop() if self._waiting else None
 
     async def content(self, download: Download, content_type: str | None) -> list[dict[str, Any]]:
-        """Its content blocks, once it is complete. Raises ToolRefused if it fails or is too large."""
+        """Waits until a download is complete and returns its content blocks.
+
+        Raises ToolRefused if it fails or is too large.
+        """
         try:
             failure = await download.failure()
             if download in self._too_large:
@@ -68,12 +71,12 @@ class Downloads:
         name = download.suggested_filename
         kind = (content_type or "").partition(";")[0].strip() or mimetypes.guess_type(name)[0] or ""
         url = download.url if download.url.startswith("http") else f"download:///{name}"
-        resource = embedded(url, kind, data)
+        resource = embedded_resource(url, kind, data)
         said = f"Downloaded {name!r} ({len(data):,} bytes, {resource['resource']['mimeType']}) from {url}"
         return [{"type": "text", "text": said}, resource]
 
     async def _watch(self, download: Download) -> None:
-        """Cancel it should what lies here grow over the limit."""
+        """Cancels a download if all files of the directory together grow over the limit."""
         ended = asyncio.ensure_future(download.failure())
         while not ended.done():
             await asyncio.wait({ended}, timeout=_POLL)
@@ -105,12 +108,12 @@ class Downloads:
 async def _quietly(work: Any) -> None:
     from playwright.async_api import Error
 
-    with contextlib.suppress(Error, OSError):  # the browser is gone, and with it the file
+    with contextlib.suppress(Error, OSError):  # the browser is gone, and the file with it
         await work
 
 
-def embedded(uri: str, kind: str, data: bytes) -> dict[str, Any]:
-    """A file as an embedded resource: a small text as a text, anything else in base64."""
+def embedded_resource(uri: str, kind: str, data: bytes) -> dict[str, Any]:
+    """Returns a file as an embedded resource: a small text file as text, any other in base64."""
     if len(data) <= MAX_TEXT and (not kind or kind.startswith("text/") or kind in _TEXT_TYPES):
         try:
             text = data.decode()
@@ -125,14 +128,14 @@ def embedded(uri: str, kind: str, data: bytes) -> dict[str, Any]:
 
 
 MAX_TABS: Final = 20
-"""A page can open tabs without end; more than these are closed at once."""
+"""Most tabs. A page can open tabs without end; further ones are closed at once."""
 MAX_NOTES: Final = 20
 TITLE_WAIT: Final = 2.0
-"""Seconds to wait for the title of a page that may be busy for ever."""
+"""Seconds to wait for the title of a page that may never answer."""
 
 
 class Tabs:
-    """The tabs of a context, in the order in which they were opened."""
+    """The tabs of a browser context, in the order in which they were opened."""
 
     def __init__(self, context: BrowserContext, guard: PageGuard, downloads: Downloads) -> None:
         self._context = context
@@ -151,36 +154,36 @@ class Tabs:
 
     @property
     def urls(self) -> list[str]:
-        """Where each tab stands."""
+        """Returns the URL of each tab."""
         return [page.url for page in self._pages]
 
     async def current(self) -> Page:
-        """The page the tools act on; a new one if all were closed."""
+        """Returns the page that the tools act on. If all were closed, opens a new one."""
         if self._current is None:
             self._current = await self._context.new_page()
         return self._current
 
     async def new(self) -> Page:
-        """Open a tab and act on it from now on. Raises ToolRefused if there are too many."""
+        """Opens a tab and makes it the current one. Raises ToolRefused if too many are open."""
         if len(self._pages) >= MAX_TABS:
             raise ToolRefused("tool_error", f"{MAX_TABS} tabs are open: close one with browser_tabs first.")
         self._current = await self._context.new_page()
         return self._current
 
     async def hidden(self) -> Page:
-        """A page for the tools' own use, of which the caller sees nothing; close it."""
+        """Opens a page for internal use, which callers do not see. The tool that opened it closes it."""
         page = await self._context.new_page()
         self._hidden.add(page)
         self._closed(page)
         return page
 
     def select(self, index: int) -> Page:
-        """Act on this tab from now on. Raises ToolRefused if there is none."""
+        """Makes the tab with this index the current one. Raises ToolRefused if there is none."""
         self._current = self._at(index)
         return self._current
 
     async def close(self, index: int | None) -> None:
-        """Close one tab, the current one by default."""
+        """Closes the tab with this index, or the current one. Raises ToolRefused if there is none."""
         page = await self.current() if index is None else self._at(index)
         self._closed(page)
         await page.close()
@@ -193,7 +196,7 @@ class Tabs:
         return self._pages[index]
 
     async def listing(self) -> str:
-        """One line a tab."""
+        """Returns one line of text for each tab."""
         lines = []
         for index, page in enumerate(list(self._pages)):
             mark = " (current)" if page is self._current else ""
@@ -203,7 +206,7 @@ class Tabs:
         return "\n".join(lines) or "No tab is open."
 
     def take_notes(self) -> list[str]:
-        """What happened since this was last asked, one line each."""
+        """Returns what happened since the last call, one line each."""
         notes = list(self._notes)
         self._notes.clear()
         return notes
@@ -239,7 +242,7 @@ class Tabs:
         self._begin(page.close())
 
     def _dialog(self, dialog: Dialog) -> None:
-        if dialog.type == "beforeunload":  # the page asks whether it may be left: it was asked for
+        if dialog.type == "beforeunload":  # the caller asked to leave the page
             self._begin(dialog.accept())
             return
         self._notes.append(f"The page showed a dialog ({dialog.type}), which was dismissed: {dialog.message[:1000]!r}")
@@ -257,7 +260,7 @@ class Tabs:
         async def quietly() -> None:
             from playwright.async_api import Error
 
-            with contextlib.suppress(Error):  # it has gone by itself
+            with contextlib.suppress(Error):  # the page or dialog is gone already
                 await work
 
         task = asyncio.ensure_future(quietly())
@@ -266,7 +269,7 @@ class Tabs:
 
 
 async def title_of(page: Page) -> str:
-    """The title of a page, `""` if it does not say in time."""
+    """Returns the title of a page, or "" if the page does not answer in time."""
     from playwright.async_api import Error
 
     try:

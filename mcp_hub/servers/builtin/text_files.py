@@ -1,7 +1,7 @@
-"""The built-in upstream `text_files`: AgentScope's raw text tools. They go past every root and every rule about paths.
+"""The built-in upstream `text_files`: AgentScope's raw text tools, which bypass all roots and path rules.
 
-So each result says in its `_meta` that it did, and the policy, asked at every call, can forbid them. Line ends,
-permissions and links stay as they are; a file is replaced whole or not at all.
+So each result says in its `_meta` that it did so, and a policy, read at every call, can forbid the tools. Line ends,
+permissions and links stay as they are; a file is replaced as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from typing import Annotated, Any, Final
 from mcp_hub.protocol.era import STDERR_WARNING
 from mcp_hub.security.file_access import RAW_TEXT_VARIABLE, RawTextPolicy, strictest_policy
 from mcp_hub.servers.builtin.regular_files import (
-    NotRegular,
-    WrongRange,
-    around,
+    LineRangeError,
+    NotRegularFile,
     bytes_of,
-    inserted,
-    lines_of,
-    looked_at,
-    numbered,
+    context_range,
+    insert_lines,
+    number_lines,
     read,
     replace,
-    replaced,
-    resolved,
+    replace_lines,
+    resolve_range,
+    split_lines,
+    stat_regular,
     text_of,
 )
 from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local.registry import tool
-from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult, failed
+from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult, error_result
 from mcp_hub.text import printable
 
 
 def view(path: str, ranges: Sequence[int] | None) -> str:
-    """The numbered lines of a file. Raises ToolRefused, OSError."""
+    """Returns the numbered lines of a file, or those in `ranges`. Raises ToolRefused and OSError."""
     lines = _lines(path)
     if ranges is None:
-        return f"The content of {path}:\n```\n{numbered(lines, 1, len(lines))}```"
+        return f"The content of {path}:\n```\n{number_lines(lines, 1, len(lines))}```"
     start, end = _range(ranges, len(lines), path)
-    return f"The content of {path} in {list(ranges)} lines:\n```\n{numbered(lines, start, end)}```"
+    return f"The content of {path} in {list(ranges)} lines:\n```\n{number_lines(lines, start, end)}```"
 
 
 def write(path: str, content: str, ranges: Sequence[int] | None) -> str:
-    """Create a file, write it anew, or replace some of its lines. Raises ToolRefused, OSError."""
+    """Creates a file, replaces its content, or replaces the lines in `ranges`. Raises ToolRefused and OSError."""
     target = os.path.realpath(path)
     data = bytes_of(content)
     try:
-        there = looked_at(target)
-    except NotRegular:
+        there = stat_regular(target)
+    except NotRegularFile:
         raise _no_file(path) from None
     if there is None:
         replace(target, data, None)
@@ -62,16 +62,16 @@ def write(path: str, content: str, ranges: Sequence[int] | None) -> str:
         replace(target, data, there)
         return f"Overwrite {path} successfully."
     before, former = read(target)
-    lines = lines_of(text_of(before, path))
+    lines = split_lines(text_of(before, path))
     start, end = _range(ranges, len(lines), path)
-    after = replaced(lines, start, end, content)
+    after = replace_lines(lines, start, end, content)
     replace(target, "".join(after).encode(), former)
-    shown = around(len(lines), len(after), start, end)
-    return f"Write {path} successfully. The new content snippet:\n```\n{numbered(after, *shown)}```"
+    shown = context_range(len(lines), len(after), start, end)
+    return f"Write {path} successfully. The new content snippet:\n```\n{number_lines(after, *shown)}```"
 
 
 def insert(path: str, content: str, line_number: int) -> str:
-    """Put lines before one of a file, or after its last. Raises ToolRefused, OSError."""
+    """Inserts `content` before a line of a file, or after its last line. Raises ToolRefused and OSError."""
     if line_number <= 0:
         text = f"InvalidArgumentsError: The line number {line_number} is invalid. Lines are counted from 1."
         raise ToolRefused("invalid_parameters", text)
@@ -82,18 +82,18 @@ def insert(path: str, content: str, line_number: int) -> str:
     except FileNotFoundError:
         text = f"InvalidArgumentsError: The target file {path} does not exist."
         raise ToolRefused("invalid_parameters", text) from None
-    except NotRegular:
+    except NotRegularFile:
         raise _no_file(path) from None
-    lines = lines_of(text_of(before, path))
+    lines = split_lines(text_of(before, path))
     try:
-        after = inserted(lines, line_number, content)
-    except WrongRange as wrong:
+        after = insert_lines(lines, line_number, content)
+    except LineRangeError as wrong:
         raise ToolRefused("invalid_parameters", str(wrong)) from None
     replace(target, "".join(after).encode(), former)
-    start, end = around(len(lines), len(after), line_number, line_number)
+    start, end = context_range(len(lines), len(after), line_number, line_number)
     return (
         f"Insert content into {path} at line {line_number} successfully. "
-        f"The new content between lines {start}-{end} is:\n```\n{numbered(after, start, end)}```"
+        f"The new content between lines {start}-{end} is:\n```\n{number_lines(after, start, end)}```"
     )
 
 
@@ -102,15 +102,15 @@ def _lines(path: str) -> list[str]:
         data, _ = read(path)
     except FileNotFoundError:
         raise ToolRefused("tool_error", f"Error: The file {path} does not exist.") from None
-    except NotRegular:
+    except NotRegularFile:
         raise _no_file(path) from None
-    return lines_of(text_of(data, path))
+    return split_lines(text_of(data, path))
 
 
 def _range(ranges: Sequence[int], count: int, path: str) -> tuple[int, int]:
     try:
-        return resolved(ranges, count, path)
-    except WrongRange as wrong:
+        return resolve_range(ranges, count, path)
+    except LineRangeError as wrong:
         raise ToolRefused("invalid_parameters", str(wrong)) from None
 
 
@@ -121,13 +121,13 @@ def _no_file(path: str) -> ToolRefused:
 BLOCKED: Final = "Blocked by policy: raw OS file access is disabled. Use FileSystem service tools instead."
 REASON: Final = "bypass_filesystem"
 LOCK_WAIT: Final = 30.0
-"""Seconds a write waits for the one before; longer only on a file system that hangs."""
+"""Seconds a write waits for the write before it. It takes longer only on a file system that hangs."""
 
 _PATH: Final = "The target file path"
 
 
-class RawText:
-    """Carries out what the policy lets through. `said` is what the configuration says, None for nothing."""
+class RawTextTools:
+    """Carries out the tools if the policy allows it. `said` is the policy in the configuration, or None."""
 
     def __init__(self, said: str | None = None) -> None:
         self._said = said
@@ -135,11 +135,14 @@ class RawText:
 
     @property
     def policy(self) -> RawTextPolicy:
-        """What holds now: the strictest of what the configuration and the environment say."""
+        """Returns the stricter of the policies that the configuration and the environment set now."""
         return strictest_policy((self._said, os.environ.get(RAW_TEXT_VARIABLE)))
 
     def run(self, name: str, path: str, act: Callable[[str], str], *, writes: bool = False) -> ToolResult:
-        """The result of `act(path)`, or why there is none; marked as dangerous in any case."""
+        """Returns the result of `act(path)`, or of its refusal.
+
+        Its `_meta` marks it as dangerous I/O in either case.
+        """
         policy, usable = self.policy, _usable(path)
         path = os.path.expanduser(path) if usable else printable(path)  # noqa: PTH111 - Path() rewrites what it gets
         meta: dict[str, Any] = {"dangerous_io": True, "policy": policy, "tool": name, "path": path}
@@ -147,7 +150,7 @@ class RawText:
         if policy == "deny":
             return _refused(ToolRefused("permission_denied", BLOCKED), name, meta)
         if not usable:
-            text = f"Error: {path} holds a NUL character or half of a surrogate pair, which no path can."
+            text = f"Error: {path} contains a NUL character or half of a surrogate pair, which no path can have."
             return _refused(ToolRefused("invalid_parameters", text), name, meta)
         if policy == "warn":
             shown = printable(path, 300)
@@ -164,7 +167,7 @@ class RawText:
 
     def _alone(self, act: Callable[[str], str], path: str) -> str:
         if not self._writing.acquire(timeout=LOCK_WAIT):
-            raise ToolRefused("tool_error", "Error: another write has not ended yet; nothing was written. Try again.")
+            raise ToolRefused("tool_error", "Error: another write is still running; nothing was written. Try again.")
         try:
             return act(path)
         finally:
@@ -179,13 +182,13 @@ def _usable(path: str) -> bool:
 
 
 def _refused(refused: ToolRefused, name: str, meta: dict[str, Any]) -> ToolResult:
-    result = failed(refused.code, name, refused.message)
+    result = error_result(refused.code, name, refused.message)
     return ToolResult(result["content"], meta={**result["_meta"], **meta}, is_error=True)
 
 
 def tools(settings: Settings) -> list[Callable[..., Any]]:
-    """The functions this upstream offers."""
-    raw = RawText(settings.policy)
+    """Returns the functions of this upstream."""
+    raw = RawTextTools(settings.policy)
 
     @tool(title="View a text file", annotations={"readOnlyHint": True, "openWorldHint": False})
     def view_text_file(

@@ -1,4 +1,4 @@
-"""The built-in upstream `web`: a page as Markdown, fetched by the hub itself."""
+"""The built-in upstream `web`: fetches a page or document and returns it as Markdown."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import Annotated, Any, Final
 
 from yarl import URL
 
-from mcp_hub.servers.builtin.converter import Converted, Converter, SourceDocument
-from mcp_hub.servers.builtin.page_fetcher import FetchedPage, Fetcher, shown
+from mcp_hub.servers.builtin.converter import Converter, MarkdownDocument, SourceDocument
+from mcp_hub.servers.builtin.page_fetcher import FetchedPage, Fetcher, printable_url
 from mcp_hub.servers.builtin.settings import Settings
 from mcp_hub.servers.local.registry import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.text import printable
 
 SOURCE_KEY: Final = "mcp-hub/source"
-"""In a result's `_meta`: where the text comes from."""
+"""Key in the `_meta` of a result that says where the text comes from."""
 MAX_URL: Final = 8192
 NEARLY_EMPTY: Final = 100
-"""Characters of text; a page with scripts and no more than that shows itself only in a browser."""
+"""A page with scripts and fewer characters of text than this is rendered in a browser."""
 EXCERPT: Final = 1000
-"""Characters of a page that says no."""
+"""Characters of an error page that are shown."""
 EXCERPT_WAIT: Final = 5.0
-"""Seconds for making that."""
+"""Seconds for converting an error page."""
 _BROWSER_SHARE: Final = 0.8
-"""Of the time that is left: what is in the page already is still to be returned if the browser does not get there."""
+"""Share of the remaining time for the browser; the rest is for returning the plain page if the browser fails."""
 _TRY_LATER: Final = frozenset({408, 429, 502, 503, 504})
 _HTML: Final = ("text/html", "application/xhtml+xml")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?!\d{1,5}(?:[/?#]|$))")
-"""What stands before a colon, unless that is followed by a port."""
+"""Matches the word before a colon, unless a port follows the colon."""
 
 _open: list[Scraper] = []
 
 
 def tools(settings: Settings) -> list[Callable[..., Any]]:
-    """The functions this upstream offers."""
+    """Returns the functions of this upstream."""
     scraper = Scraper(settings)
     _open.append(scraper)
 
@@ -60,14 +60,14 @@ def tools(settings: Settings) -> list[Callable[..., Any]]:
 
 
 async def close() -> None:
-    """End the processes of all that `tools` made."""
+    """Ends the child processes of all scrapers that `tools` made."""
     browsers = sys.modules.get("mcp_hub.servers.builtin.render")  # imported by the first page that needed one
     closing = [scraper.close() for scraper in _open] + ([] if browsers is None else [browsers.close()])
     await asyncio.gather(*closing, return_exceptions=True)
 
 
 class Scraper:
-    """Fetches and converts; any number of pages at once."""
+    """Fetches pages and converts them, any number at the same time."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -75,9 +75,9 @@ class Scraper:
         self._converter = Converter(settings.docintel_endpoint, memory=settings.max_memory)
 
     async def scrape(self, text: str) -> ToolResult:
-        """The page at the address in `text`. Raises ToolRefused; an HTTP error is a result with `is_error`."""
+        """Returns the page at the address in `text`; an HTTP error is a result with `is_error`. Raises ToolRefused."""
         url = address(text)
-        if self._settings.url_rules.refuses(text) is not None:  # as it was written, before anything is made of it
+        if self._settings.url_rules.refuses(text) is not None:  # checked as written, before it is normalised
             raise ToolRefused("guard_blocked", self._settings.url_rules.message)
         seconds = self._settings.timeout
         deadline = asyncio.get_running_loop().time() + seconds
@@ -86,7 +86,7 @@ class Scraper:
                 page = await self._fetcher.fetch(url)
                 return await self._result(page, deadline)
         except TimeoutError:
-            said = f"{shown(url)} took longer than {seconds:.3g} s; web.timeout allows more"
+            said = f"{printable_url(url)} took longer than {seconds:.3g} s; web.timeout allows more"
             raise ToolRefused("timeout", said) from None
 
     async def _result(self, page: FetchedPage, deadline: float) -> ToolResult:
@@ -98,31 +98,31 @@ class Scraper:
             converted = await self._converter.convert(document, left)
         except ToolRefused as refused:
             kind = page.content_type or "of no declared type"
-            text = f"{shown(URL(page.url))} was fetched ({kind}, {len(page.body)} bytes), but {refused.message}"
+            text = f"{printable_url(URL(page.url))} was fetched ({kind}, {len(page.body)} bytes), but {refused.message}"
             raise ToolRefused(refused.code, text) from None
         if self._settings.javascript and _needs_javascript(page, converted):
             return await self._in_a_browser(page, converted, deadline)
         return _found(page, converted)
 
     async def _http_error(self, page: FetchedPage, document: SourceDocument, seconds: float) -> ToolResult:
-        """What the server says of it; a page that cannot be converted is left out."""
+        """Returns the error result with an excerpt of the server's error page, if that can be converted."""
         try:
             said = (await self._converter.convert(document, seconds)).markdown.strip()
         except ToolRefused:
             said = ""
-        text = f"{shown(URL(page.url))} answered with HTTP status {page.status}."
+        text = f"{printable_url(URL(page.url))} answered with HTTP status {page.status}."
         if said:
             text += f" Its page says:\n\n{said[:EXCERPT]}{'…' if len(said) > EXCERPT else ''}"
         facts = {"code": "tool_error", "server": None, "tool": "scrape_website", "retryable": page.status in _TRY_LATER}
         meta = {"mcp-hub/error": facts, SOURCE_KEY: {**_source(page), "status": page.status}}
         return ToolResult([{"type": "text", "text": text}], meta=meta, is_error=True)
 
-    async def _in_a_browser(self, page: FetchedPage, plain: Converted, deadline: float) -> ToolResult:
+    async def _in_a_browser(self, page: FetchedPage, plain: MarkdownDocument, deadline: float) -> ToolResult:
         loop = asyncio.get_running_loop()
         try:
-            from mcp_hub.servers.builtin.render import rendered
+            from mcp_hub.servers.builtin.render import render_page
 
-            html, final_url = await rendered(page.url, self._settings, (deadline - loop.time()) * _BROWSER_SHARE)
+            html, final_url = await render_page(page.url, self._settings, (deadline - loop.time()) * _BROWSER_SHARE)
             document = SourceDocument(html.encode("utf-8", "replace"), "text/html", "utf-8", None, final_url)
             converted = await self._converter.convert(document, deadline - loop.time())
         except ToolRefused as refused:
@@ -139,20 +139,18 @@ class Scraper:
         return ToolResult([{"type": "text", "text": converted.markdown}], meta=meta)
 
     async def close(self) -> None:
-        """End what runs for it."""
+        """Ends the name look-ups and child processes."""
         self._fetcher.close()
         await self._converter.close()
 
 
 def address(text: str) -> URL:
-    """What a person means by it. Raises ToolRefused with the code `invalid_parameters`."""
+    """Reads a URL as a person writes it; a missing scheme becomes https. Raises ToolRefused (`invalid_parameters`)."""
     written = text.strip()
     if not written or len(written) > MAX_URL:
         raise _not_an_address(f"it must have 1 to {MAX_URL} characters")
     if not written.isprintable() or " " in written or "\\" in written:
-        raise _not_an_address(
-            "spaces, backslashes and control characters do not belong into one; write %20 for a space"
-        )
+        raise _not_an_address("spaces, backslashes and control characters are not allowed; write %20 for a space")
     scheme = _SCHEME.match(written)
     if scheme is not None and scheme[1].lower() not in ("http", "https"):
         raise _not_an_address(f"only http:// and https:// addresses are fetched, not {scheme[1][:20]}:")
@@ -164,14 +162,14 @@ def address(text: str) -> URL:
             return url
     except ValueError:
         pass
-    raise _not_an_address("it has no host, or one that is not legal; write it like https://example.com/page")
+    raise _not_an_address("its host is missing or invalid; write it like https://example.com/page")
 
 
 def _not_an_address(why: str) -> ToolRefused:
     return ToolRefused("invalid_parameters", f"'url' is not the address of a web page: {why}.")
 
 
-def _needs_javascript(page: FetchedPage, converted: Converted) -> bool:
+def _needs_javascript(page: FetchedPage, converted: MarkdownDocument) -> bool:
     return page.content_type in _HTML and converted.scripts and len(converted.markdown.strip()) < NEARLY_EMPTY
 
 
@@ -185,7 +183,7 @@ def _source(page: FetchedPage) -> dict[str, Any]:
     }
 
 
-def _found(page: FetchedPage, converted: Converted, lacking: str | None = None) -> ToolResult:
+def _found(page: FetchedPage, converted: MarkdownDocument, lacking: str | None = None) -> ToolResult:
     source = _source(page)
     if converted.title:
         source["title"] = converted.title

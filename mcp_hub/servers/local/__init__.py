@@ -1,4 +1,4 @@
-"""The user's Python functions as a server of the hub's own: `python -m mcp_hub.servers.local DIRECTORY`.
+"""The user's Python functions as a server of the hub: `python -m mcp_hub.servers.local DIRECTORY`.
 
-Blocking, printing or dying, they never touch the hub.
+They run in a child process, so a function that blocks, prints or crashes does not affect the hub.
 """

@@ -1,6 +1,7 @@
-"""`python -m mcp_hub.servers.local DIRECTORY [--tell-presets]`: serve the functions in it over stdio.
+"""`python -m mcp_hub.servers.local DIRECTORY [--tell-presets]`: serves the functions in a directory over stdio.
 
-With `--tell-presets`, which the hub gives, the first message says what the presets of the functions are.
+With `--tell-presets`, which the hub passes, the first message lists the values preset for the functions, so that the
+hub can redact them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from mcp_hub.transport.standard_streams import claim
 
 
 def main() -> None:
-    """Serve until stdin ends, then leave at once, whatever still runs."""
+    """Serves until stdin ends, then exits without waiting for calls that still run."""
     stdin, stdout = claim()  # before anything of the user's can print
     from mcp_hub.protocol.kinds import TELL_PRESETS
     from mcp_hub.security.redaction import Redactor

@@ -1,7 +1,7 @@
-"""Runs anything callable as a stream of chunks: functions, coroutines and generators, sync and async.
+"""Runs any callable as a stream of chunks: functions, coroutines and generators, sync and async.
 
-Sync code runs in a thread, and a generator in one thread from its beginning to its end, so that it may keep there
-what belongs to a thread. Async code runs on the loop it is started on. Nothing here knows what a chunk is.
+Sync code runs in a thread; a generator runs in one thread from beginning to end, so that it may use thread-local state.
+Async code runs on the event loop it is started on. Nothing here knows what a chunk is.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from contextlib import aclosing, closing
 from typing import Any, Final
 
 Start = Callable[[], Any]
-"""Calls the function."""
+"""Calls the function with its arguments."""
 
 AHEAD: Final = 2
-"""Chunks of a sync generator that may wait for being taken."""
+"""Chunks that a sync generator may produce before they are consumed."""
 _END: Final = object()
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether a call of it belongs on a loop."""
+    """Returns whether a call of the function has to run on an event loop."""
     called = _called(function)
     return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
 
 
 def is_stream(function: Callable[..., Any]) -> bool:
-    """Whether it is a generator, which may yield nothing at all."""
+    """Returns whether the function is a generator, sync or async."""
     called = _called(function)
     return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
 
@@ -43,10 +43,11 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
     return function if inspect.isroutine(function) else type(function).__call__
 
 
-def in_thread(start: Start, emit: Callable[[Any, bool], None]) -> Any:
-    """Run a sync function in this thread; `emit(chunk, more)` for each chunk, `more` if others may follow.
+def run_in_thread(start: Start, emit: Callable[[Any, bool], None]) -> Any:
+    """Runs a sync function in this thread and calls `emit(chunk, more)` for each chunk.
 
-    What `emit` raises ends a generator. Returned is None, or what has to go on on a loop, for `on_loop`.
+    `more` says whether other chunks may follow. An exception that `emit` raises ends a generator. Returns None, or an
+    awaitable or async iterator that the function returned, for `run_on_loop`.
     """
     value = start()
     if inspect.isawaitable(value) or isinstance(value, AsyncIterator):
@@ -60,8 +61,8 @@ def in_thread(start: Start, emit: Callable[[Any, bool], None]) -> Any:
     return None
 
 
-async def on_loop(value: Any) -> AsyncGenerator[tuple[Any, bool]]:
-    """(chunk, whether others may follow) of what an async function returned."""
+async def run_on_loop(value: Any) -> AsyncGenerator[tuple[Any, bool]]:
+    """Yields (chunk, whether others may follow) of what an async function returned."""
     while inspect.isawaitable(value):
         value = await value
     if isinstance(value, AsyncGenerator):
@@ -80,8 +81,11 @@ async def on_loop(value: Any) -> AsyncGenerator[tuple[Any, bool]]:
 
 
 async def chunks(start: Start, *, asynchronous: bool) -> AsyncGenerator[tuple[Any, bool]]:
-    """(chunk, whether others may follow) of a call, on the running loop, which nothing sync ever blocks."""
-    async with aclosing(on_loop(start()) if asynchronous else _from_thread(start)) as stream:
+    """Calls a function and yields (chunk, whether others may follow).
+
+    Sync code runs in a thread and does not block the loop.
+    """
+    async with aclosing(run_on_loop(start()) if asynchronous else _from_thread(start)) as stream:
         async for chunk in stream:
             yield chunk
 
@@ -98,13 +102,13 @@ async def _from_thread(start: Start) -> AsyncGenerator[tuple[Any, bool]]:
             raise CancelledError
         try:
             loop.call_soon_threadsafe(arrived.put_nowait, (one, more))
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed, so nobody waits for chunks
             raise CancelledError from None
 
     def work() -> None:
         error = rest = None
         try:
-            rest = in_thread(start, put)
+            rest = run_in_thread(start, put)
         except CancelledError:
             return
         except BaseException as raised:  # also sys.exit, which ends the call and not the thread alone
@@ -122,9 +126,9 @@ async def _from_thread(start: Start) -> AsyncGenerator[tuple[Any, bool]]:
         if error is not None:
             raise error if isinstance(error, Exception) else RuntimeError(str(error) or type(error).__name__)
         if rest is not None:
-            async with aclosing(on_loop(rest)) as stream:
+            async with aclosing(run_on_loop(rest)) as stream:
                 async for chunk in stream:
                     yield chunk
     finally:
         stopped.set()
-        places.release(AHEAD)  # a thread that waits to hand something over is free to go
+        places.release(AHEAD)  # wakes a thread that waits in `put`, which then ends

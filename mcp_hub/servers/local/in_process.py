@@ -1,6 +1,6 @@
-"""Functions of the process that the hub runs in, as a server without bytes: for programs that use the library.
+"""Functions of the process that the hub itself runs in, served without bytes: for programs that use the library.
 
-It speaks the protocol as `server.py` does, so that the hub knows it as any other server; messages pass as objects.
+It is a `LocalServer`, so the hub treats it as any other server, but messages pass as objects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from mcp_hub.protocol.frames import Message
-from mcp_hub.servers.local.local_server import Answer, LocalServer, RunningCall, no_chunks
+from mcp_hub.servers.local.local_server import LocalServer, PendingRequest, RunningCall, no_chunks
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.tool_results import ToolResult, failure_of
 from mcp_hub.transport.link import Link, LinkLost, Receiver, RequestId
@@ -23,7 +23,7 @@ from mcp_hub.transport.link import Link, LinkLost, Receiver, RequestId
 T = TypeVar("T")
 
 DIRECT: Final = "mcp-hub/direct"
-"""In `_meta` of a call: it comes from the same process, whose `Direct` has this key."""
+"""Key in the `_meta` of a call that comes from the same process. Its value is the key of a `DirectCall`."""
 _CHANGED: Final = "notifications/tools/list_changed"
 
 
@@ -32,20 +32,29 @@ class DirectCall:
     """A call from the same process: where it was made, and its outcome as Python objects instead of JSON."""
 
     loop: asyncio.AbstractEventLoop | None = None
-    """On which an async function runs; None: on one of its own, as its caller's is blocked or has none."""
+    """The loop on which an async function runs.
+
+    With None, it gets a loop of its own, as its caller has none or blocks it.
+    """
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     on_chunk: Callable[[Any, bool], None] | None = None
-    """Gets every chunk and whether others may follow, on `loop` if there is one."""
+    """Called with every chunk and whether others may follow, on `loop` if there is one."""
     value: Any = None
     """What the function returned."""
     error: BaseException | None = None
     """What it raised."""
     result: dict[str, Any] | None = None
-    """What was made of it, None until it has returned: whoever gets this very one may take `value` for it."""
+    """The result made from `value`, None until the function has returned.
+
+    A caller that receives this very object unchanged may use `value` instead.
+    """
 
 
 class FunctionServer(LocalServer):
-    """`put` and `remove` may be called at any time, from any thread."""
+    """A server of Python functions in the hub's process.
+
+    `put` and `remove` may be called at any time, from any thread.
+    """
 
     def __init__(self) -> None:
         super().__init__({}, [], -1, -1, name="mcp-hub functions")
@@ -59,24 +68,24 @@ class FunctionServer(LocalServer):
         return iter(self._tools.values())
 
     def get(self, name: str) -> LocalTool | None:
-        """Returns the function of a name; None if there is none."""
+        """Returns the tools by name. The mapping must not be changed."""
         return self._tools.get(name)
 
     def put(self, tool: LocalTool) -> None:
-        """Offer a tool, in the place of one of the same name."""
+        """Adds a tool, or replaces the one of the same name."""
         with self._changing:
             self._tools = {**self._tools, tool.name: tool}
         self._announce()
 
     def remove(self, name: str) -> None:
-        """Offer it no longer; nothing if it is not there."""
+        """Removes a tool; does nothing if there is none of this name."""
         with self._changing:
             self._tools = {key: tool for key, tool in self._tools.items() if key != name}
         self._announce()
 
     @contextmanager
     def called(self, direct: DirectCall) -> Iterator[str]:
-        """While the block runs, a call with this key in its `_meta` is the one that `direct` tells of."""
+        """Yields a key. A call with this key in its `_meta` within the block is the one that `direct` describes."""
         key = secrets.token_hex(16)
         self._direct[key] = direct
         try:
@@ -85,22 +94,22 @@ class FunctionServer(LocalServer):
             del self._direct[key]
 
     def link(self) -> FunctionLink:
-        """A way to it."""
+        """Returns a new link to this server."""
         return FunctionLink(self)
 
     def begin_anew(self) -> None:
-        """After a fork, where no thread of it is left."""
+        """Resets the server after a fork, in whose child none of its threads exists."""
         self._changing = threading.Lock()
         self.__dict__.pop("_loop", None)
         self._serving = False
         self._running, self._direct, self._of, self._deliver = {}, {}, {}, None
 
     def attach(self, deliver: Callable[[Message], None] | None) -> None:
-        """Where its messages go, from any thread."""
+        """Sets the function that receives the server's messages; it may be called from any thread."""
         self._deliver = deliver
 
     def take(self, message: Message) -> None:
-        """A message of the hub's."""
+        """Takes a message of the hub."""
         if "id" not in message:
             self._note(message)
         elif "method" in message:
@@ -114,7 +123,7 @@ class FunctionServer(LocalServer):
         if deliver is not None:
             deliver({"jsonrpc": "2.0", **message})
 
-    def _begin(self, running: RunningCall, answer: Answer, params: dict[str, Any]) -> None:
+    def _begin(self, running: RunningCall, answer: PendingRequest, params: dict[str, Any]) -> None:
         meta = params.get("_meta")
         direct = self._direct.get(str(meta.get(DIRECT))) if isinstance(meta, dict) else None
         context = direct.context.copy() if direct is not None else contextvars.copy_context()
@@ -126,15 +135,15 @@ class FunctionServer(LocalServer):
             return self._on_loop(running, answer, no_chunks() if refused else running.tool.chunks(running.call))
 
         if direct is not None and direct.loop is None and running.tool.is_async:
-            # Its caller waits for it: perhaps in the very loop that other functions run on.
+            # Its caller blocks until it ends, perhaps in the very loop that other functions run on.
             threading.Thread(target=context.run, args=(asyncio.run, work()), name="function", daemon=True).start()
             return
         theirs = direct.loop if direct is not None and running.tool.is_async else None
         loop, working = theirs or self._own_loop(), work()
         try:
-            # A loop runs what it is told in the context it is told it in.
+            # A loop runs a task in the context in which the task was scheduled.
             running.works(context.run(asyncio.run_coroutine_threadsafe, working, loop))
-        except RuntimeError as error:  # the loop has ended, and with it whoever waited
+        except RuntimeError as error:  # the loop has ended, so nobody waits for the call
             working.close()
             self._of.pop(running, None)
             self._finished(running, answer, error, failure_of(running.tool.name, error))
@@ -147,16 +156,18 @@ class FunctionServer(LocalServer):
         return self._loop
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` gives on the loop of the functions."""
+        """Runs a coroutine on the loop of the functions and returns its result."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._own_loop()))
 
     def close(self) -> None:
-        """End the async functions that run on a loop of its own; what runs elsewhere is its caller's."""
+        """Ends the async functions on the server's own loop. Functions on loops of their callers go on."""
         with self._changing:
             if self._serving:
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
-    async def _on_loop(self, running: RunningCall, answer: Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
+    async def _on_loop(
+        self, running: RunningCall, answer: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]
+    ) -> None:
         direct = self._of.get(running)
         try:
             async with aclosing(stream):
@@ -181,7 +192,7 @@ class FunctionServer(LocalServer):
         if direct is not None and failure is None:
             direct.value = running.last
             if result.get("isError") and not isinstance(direct.value, ToolResult):
-                # Nothing JSON can say, but its caller gets the value itself.
+                # The value is not JSON, but the caller gets the value itself.
                 result = {"content": [{"type": "text", "text": str(direct.value)}]}
             direct.result = result
         return result
@@ -203,7 +214,7 @@ def _tell(direct: DirectCall, chunk: Any, more: bool) -> None:
     if direct.loop is None:
         direct.on_chunk(chunk, more)
         return
-    with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+    with suppress(RuntimeError):  # the loop has ended, so nobody waits for chunks
         direct.loop.call_soon_threadsafe(direct.on_chunk, chunk, more)
 
 
@@ -217,12 +228,12 @@ class FunctionLink(Link):
         self._receiver: Receiver | None = None
 
     async def open(self, receiver: Receiver) -> None:
-        """Messages come from any thread, and are received on this loop."""
+        """Connects to the server. Its messages come from any thread and are received on this loop."""
         loop = asyncio.get_running_loop()
         self._receiver = receiver
 
         def deliver(message: Message) -> None:
-            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+            with suppress(RuntimeError):  # the loop has ended, so nobody waits for messages
                 loop.call_soon_threadsafe(self._received, message)
 
         self._server.attach(deliver)
@@ -232,21 +243,21 @@ class FunctionLink(Link):
             self._receiver.received(message)
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Hand one message over. Raises LinkLost once it is closed."""
+        """Passes one message to the server. Raises LinkLost after `close`."""
         if self._receiver is None:
             raise LinkLost("it was closed", executed=False)
         self._server.take(message)
 
     def abandon(self, request_id: RequestId) -> None:
-        """The server is told by a notification."""
+        """Does nothing, as a notification tells the server."""
 
     async def close(self) -> None:
-        """Nothing more is received."""
+        """Disconnects from the server; later messages are dropped."""
         if self._receiver is not None:
             self._receiver = None
             self._server.attach(None)
 
     @property
     def last_words(self) -> tuple[str, ...]:
-        """What functions print is the program's own."""
+        """Returns nothing: what functions print is the program's own output."""
         return ()

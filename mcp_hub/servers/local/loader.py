@@ -1,4 +1,4 @@
-"""Loads the Python files of a directory: each by itself, and only files that nobody else can have written."""
+"""Loads the Python files of a directory, each on its own, unless other users can write them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from mcp_hub.servers.local.registry import Mark, mark_of
 
 
 class OwnedImports:
-    """A finder of modules for `sys.meta_path`: those below `directories` are looked at before they are imported.
+    """A finder for `sys.meta_path` that refuses modules below `directories` which other users can write.
 
-    It stands before the finder that reads `sys.path`, and covers packages and helpers that tools import too. What is
-    installed with Python, an environment beside the configuration included, is not the hub's to judge.
+    It stands before the finder that reads `sys.path`, so it covers packages and helpers that tools import too. Modules
+    installed with Python, also in an environment beside the configuration, are not checked.
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
@@ -30,13 +30,16 @@ class OwnedImports:
 
     @classmethod
     def install(cls, directories: Iterable[Path]) -> None:
-        """Look at the modules of these directories from now on."""
+        """Checks the modules of these directories from now on."""
         sys.meta_path.insert(sys.meta_path.index(PathFinder), cls(directories))
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """None for the next finder. Raises ImportError for a module that somebody else can write."""
+        """Returns the spec of a module, or None for the next finder.
+
+        Raises ImportError if other users can write the module.
+        """
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.origin is not None:
             origin = Path(spec.origin)
@@ -47,7 +50,7 @@ class OwnedImports:
 
 
 def refuse_writable_module(spec: ModuleSpec) -> None:
-    """Raises ImportError, in words, where somebody else can write a module's file or its compiled one."""
+    """Raises ImportError if other users can write a module's source file or its compiled file."""
     for file in (spec.origin, spec.cached):
         if file is None:
             continue
@@ -55,7 +58,7 @@ def refuse_writable_module(spec: ModuleSpec) -> None:
         try:
             status = path.stat()
         except OSError:
-            continue  # a compiled one that is not there, or what the import itself will say
+            continue  # there is no compiled file, or the import itself reports the error
         try:
             refuse_open_to_others(path, status)
         except ValueError as error:
@@ -64,17 +67,17 @@ def refuse_writable_module(spec: ModuleSpec) -> None:
 
 Report = Callable[[str], None]
 Duplicate = dict[str, str]
-"""`name`, and the files: `kept`, `dropped`."""
+"""A name that two files define: `name`, and the files `kept` and `dropped`."""
 
 
 def load(
     directory: Path, report: Report, duplicates: list[Duplicate] | None = None, presets: list[str] | None = None
 ) -> dict[str, LocalTool]:
-    """The tools of every `*.py` in `directory` and `directory/builtin`, by name, in the order of the files.
+    """Returns the tools of every `*.py` in `directory` and `directory/builtin` by name, in the order of the files.
 
-    Files whose name begins with `_` are left to be imported by the others. `report` gets one line for everything
-    that is left out: a file that does not import, a function no schema can be made of. A name that is taken is added
-    to `duplicates`, what is preset for a function to `presets`, also where its file does not import.
+    Files whose name begins with `_` are only imported by others. `report` is called with one line for everything that
+    is left out: a file that does not import, a function without a possible schema. Names that are taken already are
+    added to `duplicates`, and preset values to `presets`, even those of a file that does not import.
     """
     tools: dict[str, LocalTool] = {}
     places: dict[str, Path] = {}
@@ -126,7 +129,7 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
 
 
 def _home(marked: Callable[..., Any], mark: Mark) -> str | None:
-    """The module a tool belongs to: where the function is written, or where something else was made a tool."""
+    """Returns the module a tool belongs to: where its function is defined, or else where it was marked."""
     return marked.__module__ if inspect.isroutine(marked) or isinstance(marked, type) else mark.module
 
 

@@ -1,7 +1,7 @@
 """A small MCP server of both eras for local tools.
 
-Three kinds of threads: the main one reads and answers the protocol, a pool runs sync functions, one runs the event
-loop of the async ones. So nothing a function does but ending the process can keep the others from being answered.
+It has three kinds of threads: the main one reads and answers requests, a pool runs sync functions, and one runs the
+event loop of the async ones. So no function can keep others from being answered, unless it ends the process.
 """
 
 from __future__ import annotations
@@ -25,24 +25,27 @@ from mcp_hub.protocol.kinds import DUPLICATES_KEY, LEFT_OUT_KEY, PRESETS
 from mcp_hub.security.redaction import MAX_HELD, Redactor
 from mcp_hub.servers.local import call_stream
 from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
-from mcp_hub.servers.local.signature import WrongArguments
-from mcp_hub.servers.local.tool_results import ToolResponse, failed, failure_of, result_of
+from mcp_hub.servers.local.signature import InvalidArguments
+from mcp_hub.servers.local.tool_results import ToolResponse, error_result, failure_of, result_of
 from mcp_hub.transport.lines import LineReader, Oversized
 from mcp_hub.transport.link import RequestId
 from mcp_hub.version import VERSION
 
 CHUNK_KEY: Final = "mcp-hub/chunk"
-"""In `_meta` of a progress notification: the chunk as a result, where it is more than its text."""
+"""Key in the `_meta` of a progress notification: the chunk as a result, if it is more than one text."""
 MAX_CHUNK: Final = 256 * 1024
-"""Bytes of a chunk that are told as progress; of a longer one only that it came: the result will have it all."""
+"""Most bytes of a chunk that is sent as progress.
+
+Of a longer one only its arrival is reported, as the result has it all.
+"""
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 class RunningCall:
-    """Chunks go out as progress as they come, the last one is the result.
+    """A call that runs. Its chunks are sent as progress when they come, and the last one is the result.
 
-    A chunk that says of itself that it is the last one is told only if another follows.
+    A chunk with `is_last` is sent as progress only if another one follows.
     """
 
     def __init__(self, tool: LocalTool, call: BoundCall, params: dict[str, Any], tell: Tell) -> None:
@@ -58,7 +61,7 @@ class RunningCall:
         self.cancelled = False
 
     def heard(self, chunk: Any, more: bool) -> None:
-        """Take in a chunk; `more`: others may follow."""
+        """Takes the next chunk. `more` says whether others may follow."""
         self.last = chunk
         if not more or self._token is None:
             return
@@ -71,13 +74,16 @@ class RunningCall:
             self._progress(chunk)
 
     def works(self, work: Future[None]) -> None:
-        """This is what a cancellation ends."""
+        """Sets the future that a cancellation cancels."""
         self._work = work
         if self.cancelled:
             work.cancel()
 
     def cancel(self) -> None:
-        """End it: a coroutine at once, a sync generator at its next chunk. Any other sync function goes on unheard."""
+        """Cancels the call: a coroutine at once, a sync generator at its next chunk.
+
+        Other sync functions run on unobserved.
+        """
         self.cancelled = True
         if self._work is not None:
             self._work.cancel()
@@ -102,15 +108,15 @@ _CAPABILITIES: Final[dict[str, Any]] = {"tools": {}}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Which request is to be answered, and how."""
+class PendingRequest:
+    """The request to answer, and whether its era is the modern one."""
 
     id: RequestId
     modern: bool
 
 
 class LocalServer:
-    """Serves `tools` on two descriptors until the input ends. `redaction` takes secrets out of errors."""
+    """Serves `tools` on two file descriptors until the input ends. `redaction` removes secrets from errors."""
 
     def __init__(
         self,
@@ -142,11 +148,11 @@ class LocalServer:
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
-        """That of the async functions."""
+        """Returns the event loop of the async functions."""
         return asyncio.new_event_loop()
 
     def serve(self) -> None:
-        """Read until the end of the input. Functions that still run are the process's to abandon."""
+        """Reads messages until the input ends. Functions that still run then end with the process."""
         threading.Thread(target=self._loop.run_forever, name="async tools", daemon=True).start()
         reader = LineReader(MAX_LINE)
         while data := os.read(self._stdin, _CHUNK):
@@ -154,12 +160,12 @@ class LocalServer:
                 self._take(line)
 
     def tell_presets(self, values: list[str]) -> None:
-        """Tell the hub which texts are presets of functions, so that it can keep them out of what it writes."""
+        """Sends the preset values of functions to the hub, so that it can redact them."""
         if values:
             self._send({"method": PRESETS, "params": {"values": values[-MAX_HELD:]}})
 
     def finish(self, closing: Coroutine[Any, Any, None], seconds: float) -> None:
-        """After `serve`: run `closing` on the loop of the async functions, for so long. What it raises is printed."""
+        """Runs `closing` on the loop of the async functions for up to `seconds`, after `serve`. Errors are printed."""
         try:
             asyncio.run_coroutine_threadsafe(closing, self._loop).result(seconds)
         except Exception as error:
@@ -222,7 +228,7 @@ class LocalServer:
         return listed
 
     def _acknowledge(self, request_id: RequestId, params: dict[str, Any]) -> None:
-        """The tools of one process never change: there is nothing to tell on a subscription but its beginning."""
+        """Acknowledges a subscription. The tools of a process never change, so nothing follows."""
         tag = {eras.SUBSCRIPTION_KEY: request_id}
         self._send({"method": eras.ACKNOWLEDGED, "params": {"notifications": {}, "_meta": tag}})
 
@@ -235,15 +241,15 @@ class LocalServer:
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
         try:
             bound = tool.bind(arguments, id=str(request_id))
-        except WrongArguments as error:
+        except InvalidArguments as error:
             bound = BoundCall(
-                str(request_id), arguments, [], {}, refused=failed("invalid_parameters", tool.name, str(error))
+                str(request_id), arguments, [], {}, refused=error_result("invalid_parameters", tool.name, str(error))
             )
         running = self._running[request_id] = RunningCall(tool, bound, params, self._send)
-        self._begin(running, Answer(request_id, modern), params)
+        self._begin(running, PendingRequest(request_id, modern), params)
 
-    def _begin(self, running: RunningCall, answer: Answer, params: dict[str, Any]) -> None:
-        """Start a call. `params` are those of the request."""
+    def _begin(self, running: RunningCall, answer: PendingRequest, params: dict[str, Any]) -> None:
+        """Starts a call. `params` are those of the request."""
         tool, bound = running.tool, running.call
         if bound.refused is not None:
             self._go_on(running, answer, no_chunks())
@@ -252,8 +258,8 @@ class LocalServer:
         else:
             self._pool.submit(contextvars.copy_context().run, self._in_thread, running, answer)
 
-    def _in_thread(self, running: RunningCall, answer: Answer) -> None:
-        """A sync function in a thread of the pool; what it returns may have to go on on the loop."""
+    def _in_thread(self, running: RunningCall, answer: PendingRequest) -> None:
+        """Runs a sync function in a thread of the pool. An awaitable that it returns continues on the loop."""
         tool, call = running.tool, running.call
 
         def emit(chunk: Any, more: bool) -> None:
@@ -262,7 +268,7 @@ class LocalServer:
             running.heard(chunk if tool.mark.postprocess is None else asyncio.run(tool.finished(call, chunk)), more)
 
         try:
-            rest = call_stream.in_thread(lambda: tool.start(call), emit)
+            rest = call_stream.run_in_thread(lambda: tool.start(call), emit)
         except BaseException as error:  # also sys.exit, which ends the call and not the thread alone
             whole = tool.mark.postprocess is None
             failure = failure_of(tool.name, error) if whole else asyncio.run(self._failure(running, error))
@@ -271,12 +277,14 @@ class LocalServer:
         if rest is None:
             self._finished(running, answer)
         else:
-            self._go_on(running, answer, call_stream.on_loop(rest))
+            self._go_on(running, answer, call_stream.run_on_loop(rest))
 
-    def _go_on(self, running: RunningCall, answer: Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
+    def _go_on(self, running: RunningCall, answer: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
         running.works(asyncio.run_coroutine_threadsafe(self._on_loop(running, answer, stream), self._loop))
 
-    async def _on_loop(self, running: RunningCall, answer: Answer, stream: AsyncGenerator[tuple[Any, bool]]) -> None:
+    async def _on_loop(
+        self, running: RunningCall, answer: PendingRequest, stream: AsyncGenerator[tuple[Any, bool]]
+    ) -> None:
         try:
             async with aclosing(stream):
                 async for chunk, more in stream:
@@ -287,26 +295,26 @@ class LocalServer:
             self._finished(running, answer, None, await self._refusal(running))
 
     async def _failure(self, running: RunningCall, error: BaseException) -> dict[str, Any]:
-        """The error result of what a function raised."""
+        """Returns the error result of an exception that a function raised."""
         if running.cancelled:
-            return failure_of(running.tool.name, error)  # which nobody will see
+            return failure_of(running.tool.name, error)  # cancelled: nobody will see it
         return await running.tool.failed(running.call, error)
 
     async def _refusal(self, running: RunningCall) -> dict[str, Any] | None:
-        """The error result of arguments that do not fit, None where they do."""
+        """Returns the error result of arguments that do not fit, or None if they do."""
         refused = running.call.refused
         return None if refused is None else await running.tool.failed(running.call, refused)
 
     def _finished(
         self,
         running: RunningCall,
-        answer: Answer,
+        answer: PendingRequest,
         error: BaseException | None = None,
         failure: dict[str, Any] | None = None,
     ) -> None:
-        """Answer a call: with `failure`, the error result that `error` has become, or with what was heard last."""
+        """Answers a call with `failure`, the error result made from `error`, or with the last chunk."""
         if self._running.get(answer.id) is not running or self._running.pop(answer.id, None) is None:
-            return  # cancelled: nobody waits for it
+            return  # cancelled: nobody waits for an answer
         if failure is not None and self._redaction is not None:
             failure = self._redaction.known(failure)
         self._answer(answer.id, "tools/call", self._outcome(running, error, failure), answer.modern)
@@ -314,7 +322,7 @@ class LocalServer:
     def _outcome(
         self, running: RunningCall, error: BaseException | None, failure: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """What a call has come to, as a result."""
+        """Returns the result of a call that has ended."""
         return result_of(running.tool.name, running.last) if failure is None else failure
 
     def _answer(self, request_id: RequestId, method: str, result: dict[str, Any], modern: bool) -> None:
@@ -338,6 +346,6 @@ class LocalServer:
 
 
 async def no_chunks() -> AsyncGenerator[tuple[Any, bool]]:
-    """The chunks of a call that is not carried out."""
+    """Yields nothing: the chunks of a call that is not carried out."""
     return
     yield

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from mcp_hub.schema.schema_edits import drop_titles
 from mcp_hub.servers.local import call_stream
 from mcp_hub.servers.local.registry import Mark
-from mcp_hub.servers.local.signature import Arguments, Extension, hints_of, output_schema, parameters_of
+from mcp_hub.servers.local.signature import FunctionArguments, ModelExtension, hints_of, output_schema, parameters_of
 from mcp_hub.servers.local.tool_results import (
     ERROR_KEY,
     ToolRefused,
@@ -40,38 +40,41 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 tool_call: ContextVar[Mapping[str, Any] | None] = ContextVar("tool_call", default=None)
-"""The `tool_use` block a call was made with, where it was made with one; post-processors get it as it is."""
+"""The `tool_use` block of the current call, if it was made with one. Post-processors get it unchanged."""
 
 
 @dataclass(frozen=True)
 class BoundCall:
-    """One call that can be made: the arguments as they came, and as the function gets them."""
+    """The arguments of one call, as they came and as the function gets them."""
 
     id: str
     arguments: Mapping[str, Any]
     positional: list[Any]
     keywords: dict[str, Any]
     refused: Json | None = None
-    """The error result of arguments that do not fit: nothing is called."""
+    """The error result if the arguments do not fit. The function is not called then."""
 
 
 class LocalTool:
-    """One function as a tool. Raises TypeError if no schema can be made of it, or the one it was given is none."""
+    """One function as a tool.
+
+    Raises TypeError if no schema can be made of it, or the schema given for it is invalid.
+    """
 
     def __init__(self, function: Callable[..., Any], mark: Mark | None = None) -> None:
         self.mark = mark = mark or Mark()
         self.original = function
         self.function, bound = _unbound(function)
         self.preset: Mapping[str, Any] = {**bound, **mark.preset}
-        """Callers neither see these arguments nor set them."""
-        written = by_hand(mark.json_schema)
+        """Arguments that callers neither see nor set."""
+        written = handwritten_schema(mark.json_schema)
         self.name: str = mark.name or (written or {}).get("name") or name_of(self.function)
         self.is_async = call_stream.is_async(self.function)
         self.is_stream = call_stream.is_stream(self.function)
         documented = docstring_parser.parse(inspect.getdoc(self.function) or "")
-        self._arguments: Arguments | None = None
+        self._arguments: FunctionArguments | None = None
         if written is None:
-            self._arguments = Arguments(
+            self._arguments = FunctionArguments(
                 self.function,
                 {parameter.arg_name: parameter.description or "" for parameter in documented.params},
                 self.preset.keys(),
@@ -84,10 +87,10 @@ class LocalTool:
         long = documented.long_description if mark.include_long_description else None
         texts = [text for text in (documented.short_description, long) if text]
         self.documented = mark.before_long_description.join(texts)
-        """What its docstring says of it."""
+        """The description in the function's docstring."""
         self.definition = self._define(schema, written or {})
-        """Of `tools/list`, without an extended model."""
-        self._extension: Extension | None = None
+        """The tool's entry in `tools/list`, without the fields of an extended model."""
+        self._extension: ModelExtension | None = None
         if mark.extended_model is not None:
             self.extend(mark.extended_model)
 
@@ -108,45 +111,45 @@ class LocalTool:
 
     @property
     def listed(self) -> Json:
-        """The definition as it is now. Raises ValueError if the extended model does not fit to it."""
+        """Returns the definition with the fields of the extended model. Raises ValueError if these do not fit."""
         if self._extension is None:
             return self.definition
         return {**self.definition, "inputSchema": self._extension.merged(self.definition["inputSchema"], self.name)}
 
     @property
     def extended_model(self) -> type[BaseModel] | None:
-        """What `extend` was given last."""
+        """Returns the model that `extend` was called with last, or None."""
         return None if self._extension is None else self._extension.model
 
     def extend(self, model: type[BaseModel] | None) -> None:
-        """Take the fields of a model as arguments too; None: no longer.
+        """Adds the fields of a model to the arguments; None removes them.
 
-        Raises TypeError for what is no model, ValueError if the tool has a field of its name.
+        Raises TypeError if it is not a model, and ValueError if the tool has an argument of the same name.
         """
-        extension = None if model is None else Extension(model)
+        extension = None if model is None else ModelExtension(model)
         if extension is not None:
             extension.merged(self.definition["inputSchema"], self.name)
         self._extension = extension
 
     def renamed(self, name: str) -> None:
-        """Be listed and told of under another name."""
+        """Renames the tool."""
         self.name = name
         self.definition = {**self.definition, "name": name}
 
     def bind(self, arguments: Mapping[str, Any], *, id: str = "", check: bool = True) -> BoundCall:
-        """A call with these arguments, presets above all. Raises WrongArguments.
+        """Binds arguments to the function, presets first. Raises InvalidArguments.
 
-        Without `check` the function gets what there is, as it is.
+        Without `check`, the function gets the arguments as they are.
         """
         given = {name: value for name, value in arguments.items() if name not in self.preset}
         if len(given) != len(arguments):
-            log.warning("%s: %d arguments sent are dropped: they are preset", self.name, len(arguments) - len(given))
+            log.warning("%s: %d arguments were dropped because they are preset", self.name, len(arguments) - len(given))
         added: Json = {}
         if self._extension is not None:
             added = self._extension.checked(self.name, given) if check else {}
             given = {name: value for name, value in given.items() if name not in added}
             if self._arguments is not None and not self._arguments.takes_keywords:
-                added = {}  # checked for whoever called, and nothing to the function
+                added = {}  # checked for the caller's sake; the function does not take them
         if self._arguments is None:
             return BoundCall(id, arguments, [], {**given, **added, **self.preset})
         checked = self._arguments.checked(self.name, given) if check else given
@@ -155,35 +158,38 @@ class LocalTool:
         return BoundCall(id, arguments, positional, keywords)
 
     def start(self, call: BoundCall) -> Any:
-        """Call the function."""
+        """Calls the function."""
         return self.function(*call.positional, **call.keywords)
 
     async def chunks(self, call: BoundCall) -> AsyncGenerator[tuple[Any, bool]]:
-        """(chunk, whether others may follow), post-processed, on the running loop. Raises what the function raises."""
+        """Yields (chunk, whether others may follow), post-processed, on the running loop.
+
+        Raises what the function raises.
+        """
         stream = call_stream.chunks(lambda: self.start(call), asynchronous=self.is_async)
         async with aclosing(stream):
             async for chunk, more in stream:
                 yield await self.finished(call, chunk), more
 
     async def finished(self, call: BoundCall, chunk: Any) -> Any:
-        """What the post-processor makes of a chunk. Raises ToolRefused where it fails: the chunk is withheld."""
+        """Returns what the post-processor makes of a chunk. Raises ResultWithheld if it fails."""
         process = self.mark.postprocess
         if process is None:
             return chunk
         if isinstance(chunk, ToolResult) and chunk.is_error:
-            made = await postprocessed_result(process, self._block(call), chunk.to_wire())
+            made = await postprocess_result(process, self._block(call), chunk.to_wire())
             return ToolResult(made["content"], made.get("structuredContent"), made.get("_meta"), is_error=True)
-        changed = await postprocessed(process, self._block(call), as_response(chunk))
+        changed = await apply_postprocessor(process, self._block(call), as_response(chunk))
         return chunk if changed is None else changed
 
     async def failed(self, call: BoundCall, error: BaseException | Json) -> Json:
-        """The error result of a call that raised or was refused, as the post-processor leaves its text."""
+        """Returns the error result of a call that raised or was refused, with its text post-processed."""
         result = failure_of(self.name, error) if isinstance(error, BaseException) else error
-        if self.mark.postprocess is None or isinstance(error, Withheld):
+        if self.mark.postprocess is None or isinstance(error, ResultWithheld):
             return result
         try:
-            return await postprocessed_result(self.mark.postprocess, self._block(call), result)
-        except Withheld as withheld:
+            return await postprocess_result(self.mark.postprocess, self._block(call), result)
+        except ResultWithheld as withheld:
             return failure_of(self.name, withheld)
 
     def _block(self, call: BoundCall) -> Mapping[str, Any]:
@@ -193,8 +199,8 @@ class LocalTool:
         return {"type": "tool_use", "id": call.id, "name": self.name, "input": dict(call.arguments)}
 
 
-class Withheld(ToolRefused):
-    """A post-processor failed. Nothing of what it was given is said, and so not what it raised either."""
+class ResultWithheld(ToolRefused):
+    """A post-processor failed, so the result is withheld. The message quotes neither the result nor the exception."""
 
     def __init__(self, tool: str, process: Callable[..., Any], error: BaseException) -> None:
         *_, (frame, line) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
@@ -203,8 +209,8 @@ class Withheld(ToolRefused):
         super().__init__("tool_error", f"The result of {tool!r} is withheld: {said}")
 
 
-async def postprocessed(process: Callable[..., Any], block: Mapping[str, Any], chunk: ToolResponse) -> Any:
-    """What a post-processor returns, a ToolResponse or None for no change. Raises Withheld if it fails."""
+async def apply_postprocessor(process: Callable[..., Any], block: Mapping[str, Any], chunk: ToolResponse) -> Any:
+    """Calls a post-processor, and returns a ToolResponse, or None for no change. Raises ResultWithheld if it fails."""
     try:
         changed = process(block, chunk)
         if inspect.isawaitable(changed):
@@ -214,17 +220,17 @@ async def postprocessed(process: Callable[..., Any], block: Mapping[str, Any], c
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # also sys.exit, which must not end more than the call
-        raise Withheld(str(block["name"]), process, error) from None
+        raise ResultWithheld(str(block["name"]), process, error) from None
     return changed
 
 
-async def postprocessed_result(process: Callable[..., Any], block: Mapping[str, Any], result: Json) -> Json:
-    """What a post-processor makes of a result of the wire: an error stays one, with its code. Raises Withheld.
+async def postprocess_result(process: Callable[..., Any], block: Mapping[str, Any], result: Json) -> Json:
+    """Applies a post-processor to an MCP result. An error stays an error, with its code. Raises ResultWithheld.
 
-    Of a result that it leaves as it is, what it was not shown is left out: structured content, links.
+    Parts that the post-processor was not shown, such as structured content and links, are left out.
     """
     seen = response_of(result)
-    changed = await postprocessed(process, block, seen)
+    changed = await apply_postprocessor(process, block, seen)
     made: Json = result_of(str(block["name"]), seen if changed is None else changed)
     if result.get("isError") is True:
         facts = (result.get("_meta") or {}).get(ERROR_KEY)
@@ -235,7 +241,7 @@ async def postprocessed_result(process: Callable[..., Any], block: Mapping[str, 
 
 
 def without_properties(schema: Mapping[str, Any], names: Mapping[str, Any]) -> Json:
-    """A copy of an input schema that does not know these properties; an empty `required` is left out."""
+    """Returns a copy of an input schema without these properties. An empty `required` is left out."""
     changed = dict(schema)
     changed["properties"] = {name: one for name, one in schema.get("properties", {}).items() if name not in names}
     if "required" in schema:
@@ -246,7 +252,7 @@ def without_properties(schema: Mapping[str, Any], names: Mapping[str, Any]) -> J
 
 
 def _unbound(function: Callable[..., Any]) -> tuple[Callable[..., Any], Json]:
-    """(the function below a partial, what the partial has bound, by name)."""
+    """Returns the function inside a partial, and the arguments bound by the partial, by name."""
     if not isinstance(function, functools.partial):
         return function, {}
     below, bound = _unbound(function.func)
@@ -261,8 +267,11 @@ def _unbound(function: Callable[..., Any]) -> tuple[Callable[..., Any], Json]:
     return below, {**bound, **presets, **function.keywords}
 
 
-def by_hand(schema: Mapping[str, Any] | None) -> Json | None:
-    """{"parameters", "name"?, "description"?} of a schema that was written by hand. Raises TypeError if it is none."""
+def handwritten_schema(schema: Mapping[str, Any] | None) -> Json | None:
+    """Reads a schema that was written by hand as `{"parameters", "name"?, "description"?}`.
+
+    Raises TypeError if invalid.
+    """
     if schema is None:
         return None
     if not isinstance(schema, Mapping):
@@ -281,12 +290,12 @@ def by_hand(schema: Mapping[str, Any] | None) -> Json | None:
 
 def _parameters(schema: Any) -> Json:
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
-        raise TypeError('the parameters of the json_schema must be a schema of the type "object"')
+        raise TypeError('the parameters of the json_schema must be a schema of type "object"')
     if not isinstance(schema.get("properties", {}), Mapping):
         raise TypeError("the properties of the json_schema must be a mapping")
     required = schema.get("required", [])
     if not isinstance(required, list | tuple) or not all(isinstance(name, str) for name in required):
-        raise TypeError("what the json_schema requires must be a list of names")
+        raise TypeError("'required' of the json_schema must be a list of names")
     return {**schema, "properties": dict(schema.get("properties", {}))}
 
 

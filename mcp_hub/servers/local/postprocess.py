@@ -1,7 +1,8 @@
-"""`python -m mcp_hub.servers.local.postprocess [--path=DIRECTORY]... MODULE:FUNCTION...`: functions on results.
+"""`python -m mcp_hub.servers.local.postprocess [--path=DIRECTORY]... MODULE:FUNCTION...`: user functions on results.
 
-Each function is a tool: it gets `call`, `result` and `options`, and answers `{"result": ...}`, null for the result as
-it was. They run here and not in the hub, so that one that blocks, prints or ends its process costs only its own call.
+Each function is a tool: it gets `call`, `result` and `options`, and answers `{"result": ...}`, null for an unchanged
+result. It runs in this process and not in the hub, so that a function that blocks, prints or ends its process costs
+only its own call.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from mcp_hub.transport.standard_streams import claim
 Json = dict[str, Any]
 
 AT_ONCE: Final = 32
-"""Functions that run at the same time; more wait."""
+"""Most functions that run at the same time; further calls wait."""
 MAX_STUCK: Final = 8
-"""Functions that still run though nobody waits for them; with so many the process ends, and the hub starts another."""
+"""Functions that still run after their calls were cancelled. With so many the process ends, and the hub restarts it."""
 
 
 def main() -> None:
-    """Serve until stdin ends, then leave at once, whatever still runs."""
+    """Serves until stdin ends, then exits without waiting for calls that still run."""
     stdin, stdout = claim()  # before anything of the user's can print
     from mcp_hub.servers.local.loader import OwnedImports
     from mcp_hub.servers.local.local_server import LocalServer
@@ -41,28 +42,28 @@ def main() -> None:
     sys.path[:0] = places
     OwnedImports.install(map(Path, places))
     names = [word for word in words if not word.startswith("--")]
-    threads = Threads()
-    tools = {name: LocalTool(step(name, threads), Mark(name=name)) for name in names}
+    threads = ThreadRunner()
+    tools = {name: LocalTool(make_step_tool(name, threads), Mark(name=name)) for name in names}
     LocalServer(tools, [], stdin, stdout, name="mcp-hub functions").serve()
     sys.stderr.flush()
     os._exit(0)
 
 
-class Threads:
-    """Runs each call in a thread of its own. A thread cannot be ended, so those that never end are counted."""
+class ThreadRunner:
+    """Runs each call in a thread of its own. As threads cannot be ended, those that never end are counted."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._stuck: set[threading.Thread] = set()
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """What the function returns or raises."""
+        """Runs the function in a thread, and returns or raises what it does."""
         done: Future[Any] = Future()
 
         def work() -> None:
             try:
                 done.set_result(function())
-            except StopIteration as error:  # which no future can hold
+            except StopIteration as error:  # a future cannot hold a StopIteration
                 done.set_exception(RuntimeError(repr(error)))
             except BaseException as error:  # sys.exit too ends the call, and not the thread alone
                 done.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
@@ -79,12 +80,12 @@ class Threads:
     def _give_up(self, thread: threading.Thread) -> None:
         self._stuck = {other for other in (*self._stuck, thread) if other.is_alive()}
         if len(self._stuck) >= MAX_STUCK:
-            print(f"{MAX_STUCK} functions did not end with their calls: starting anew", file=sys.stderr, flush=True)
+            print(f"{MAX_STUCK} functions did not end with their calls: restarting", file=sys.stderr, flush=True)
             os._exit(1)
 
 
-def step(name: str, threads: Threads) -> Callable[..., Any]:
-    """The tool of one `module:function`, which is looked for when it is called."""
+def make_step_tool(name: str, threads: ThreadRunner) -> Callable[..., Any]:
+    """Returns the tool for one `module:function`, which is imported when it is called."""
 
     from pydantic import TypeAdapter
 
@@ -106,18 +107,18 @@ def step(name: str, threads: Threads) -> Callable[..., Any]:
             plain = as_json.dump_python(changed, mode="json")
         except Exception:
             raise TypeError("it returned something that is not JSON") from None
-        # Not as a text as well: that would be twice the size, and the hub reads at most `max_frame`.
+        # Only structured: a copy as text would double the size, and the hub reads at most `max_frame` bytes.
         return ToolResult([], structured={"result": plain})
 
     return run
 
 
 class _Raised(Exception):
-    """The function raised. What it said may quote the result, so only the kind of the error and its place are told."""
+    """The function raised. The message may quote the result, so only the type of the error and its place are told."""
 
 
 def _changed(name: str, call: Json, result: Json, options: Json) -> Any:
-    function = found(name)
+    function = import_function(name)
     try:
         changed = function(call, result, **options)
         return asyncio.run(_awaited(changed)) if inspect.isawaitable(changed) else changed
@@ -130,8 +131,8 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def found(name: str) -> Callable[..., Any]:
-    """The function of `module:function`. Raises ImportError, in words, if there is none."""
+def import_function(name: str) -> Callable[..., Any]:
+    """Imports the function of `module:function`. Raises ImportError if there is none."""
     module, _, function = name.partition(":")
     target = getattr(importlib.import_module(module), function, None)
     if not callable(target):

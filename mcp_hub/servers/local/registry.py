@@ -17,7 +17,7 @@ _ATTRIBUTE: Final = "__mcp_hub_tool__"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What was said of a function where it was made a tool; None where the function itself says it."""
+    """The options that a function was made a tool with. None means that the function itself determines the value."""
 
     name: str | None = None
     description: str | None = None
@@ -26,22 +26,27 @@ class Mark:
     annotations: Mapping[str, Any] | None = None
     """MCP's tool annotations, `readOnlyHint` and so on."""
     json_schema: Mapping[str, Any] | None = None
-    """Stands for what the signature says: `{"type": "function", "function": {"name", "parameters", ...}}`, or the
-    schema of the arguments itself."""
+    """Replaces the schema from the signature.
+
+    `{"type": "function", "function": {"name", "parameters", ...}}`, or the schema of the arguments itself.
+    """
     preset: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Arguments that callers neither see nor set."""
     postprocess: Callable[..., Any] | None = None
-    """Gets the call and each ToolResponse, and returns another one, or None for the same; sync or async."""
+    """Called with the call and each ToolResponse; returns another one, or None to keep it. Sync or async."""
     extended_model: type[BaseModel] | None = None
-    """Its fields are arguments too, which the function gets as `**kwargs`."""
+    """A model whose fields become arguments too. The function gets them as `**kwargs`."""
     include_long_description: bool = True
     before_long_description: str = "\n\n"
     include_var_positional: bool = False
     include_var_keyword: bool = False
     convert: bool = True
-    """Whether the function gets arguments as the types it asks for; else as they came, once they have been checked."""
+    """Whether arguments are converted to the annotated types.
+
+    Otherwise the function gets them as they came, checked.
+    """
     module: str | None = None
-    """Where it was marked."""
+    """The module in which the function was marked."""
 
 
 @overload
@@ -70,11 +75,11 @@ def tool(
     preset: Mapping[str, Any] | None = None,
     **said: Any,
 ) -> F | Callable[[F], F]:
-    """Make something that can be called a tool; it is returned unchanged.
+    """Marks a callable as a tool and returns it unchanged.
 
-    Functions and generators, sync and async, and `functools.partial` of them. The schema comes from the signature,
-    the docstring and `Annotated`. A single tag may be given as a text. Raises TypeError for something that cannot be
-    called, or cannot be marked.
+    The callable may be a function or generator, sync or async, or a `functools.partial` of one. The schema comes from
+    the signature, the docstring and `Annotated`. A single tag may be given as a string. Raises TypeError if `function`
+    is not callable or cannot be marked.
     """
     labels = (tags,) if isinstance(tags, str) else tuple(tags)
     mark = Mark(tags=labels, preset=dict(preset or {}), module=sys._getframe(1).f_globals.get("__name__"), **said)
@@ -93,13 +98,13 @@ def tool(
     return decorate if function is None else decorate(function)
 
 
-def kept_of(candidate: object) -> dict[str, Any]:
-    """`preset` and `postprocess` of a marked function: they hold wherever it is registered again."""
+def inherited_options(candidate: object) -> dict[str, Any]:
+    """Returns `preset` and `postprocess` of a marked function, which also apply where it is registered again."""
     mark = mark_of(candidate)
     return {"preset": mark.preset, "postprocess": mark.postprocess} if mark is not None else {}
 
 
 def mark_of(candidate: object) -> Mark | None:
-    """The mark of a function, None if it has none."""
+    """Returns the mark of a function, or None if it has none."""
     mark = getattr(candidate, _ATTRIBUTE, None)
     return mark if isinstance(mark, Mark) else None

@@ -1,6 +1,6 @@
 """The schemas of a function: of its arguments, of those that an extended model adds, and of what it returns.
 
-pydantic makes the schemas and checks the arguments, strictly: `"3"` is no integer.
+pydantic makes the schemas and checks arguments strictly: `"3"` is not an integer.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ANY_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
 _NO_DEFAULT: Final = inspect.Parameter.empty
 
 
-class WrongArguments(Exception):
-    """The arguments do not fit; `str()` says which, what was expected and what came, for the caller to repair."""
+class InvalidArguments(Exception):
+    """The arguments do not fit. `str()` says which, what was expected and what came."""
 
 
-class Arguments:
-    """The parameters of one function, but those in `hidden`. Raises TypeError where no schema can be made of them."""
+class FunctionArguments:
+    """The parameters of a function, except those in `hidden`. Raises TypeError if no schema can be made of them."""
 
     def __init__(
         self,
@@ -71,22 +71,22 @@ class Arguments:
         self.schema: dict[str, Any] = drop_titles(schema)
         self.schema.pop("description", None)
         self.schema.setdefault("properties", {})
-        self.schema["additionalProperties"] = False  # what else a `**kwargs` takes is not for callers to guess
+        self.schema["additionalProperties"] = False  # callers cannot know what else `**kwargs` takes
 
     def checked(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the types the function asks for, defaults included. Raises WrongArguments."""
+        """Returns the arguments as the annotated types, with defaults. Raises InvalidArguments."""
         try:
-            # As JSON: strict there still lets a text be an enum's value or a date, for which JSON has no type.
+            # Strict mode accepts a string for an enum or a date, which JSON cannot express, only in JSON input.
             model = self._model.model_validate_json(encode(arguments))
         except ValidationError as error:
-            raise WrongArguments(validation_message(tool, error)) from None
+            raise InvalidArguments(validation_message(tool, error)) from None
         values = dict(model.model_extra or {})
         for name, info in type(model).model_fields.items():
             values[info.alias or name] = getattr(model, name)
         return values
 
     def bound(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and keyword arguments for the function, of values by name."""
+        """Splits values by name into positional and keyword arguments of the function."""
         given = dict(values)
         many = next((name for name, parameter in self._parameters.items() if parameter.kind is _ANY_POSITION), None)
         by_position = many is not None and bool(given.get(many))
@@ -107,7 +107,10 @@ class Arguments:
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The parameters of a function by name, without `self` or `cls` at their beginning. Raises TypeError."""
+    """Returns the parameters of a function by name, without a leading `self` or `cls`.
+
+    Raises TypeError if it has no signature.
+    """
     try:
         found = dict(inspect.signature(function).parameters)
     except ValueError as error:
@@ -119,7 +122,10 @@ def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def hints_of(function: Callable[..., Any], names: Collection[str]) -> dict[str, Any]:
-    """The annotations of these parameters, and that of what is returned, resolved. Raises TypeError."""
+    """Returns the resolved annotations of these parameters and of the return value.
+
+    Raises TypeError if a name in them cannot be resolved.
+    """
     called = function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
     called = inspect.unwrap(called)
     written = getattr(called, "__annotations__", {})
@@ -134,7 +140,10 @@ def hints_of(function: Callable[..., Any], names: Collection[str]) -> dict[str, 
 
 
 def annotated(hint: Any, default: Any = _NO_DEFAULT) -> tuple[Any, str, list[Any]]:
-    """(type, texts joined by `;`, what else stands in it) of `Annotated[T, "a", "b"]`; the default is a text too."""
+    """Splits `Annotated[T, "a", "b", other]` into (T, the texts joined by `;`, the other items).
+
+    A `default` is added to the texts.
+    """
     base, texts, rest = hint, [], []
     if get_origin(hint) is Annotated:
         base, *extras = get_args(hint)
@@ -178,7 +187,7 @@ def _is_json(value: Any) -> bool:
 
 
 def validation_message(tool: str, error: ValidationError) -> str:
-    """What does not fit, in words."""
+    """Returns a message that lists what does not fit."""
     lines = []
     for finding in error.errors(include_url=False):
         where = ".".join(str(part) for part in finding["loc"])
@@ -196,8 +205,8 @@ def _shown(value: Any) -> str:
     return f"{type(value).__name__} {text if len(text) <= 80 else text[:80] + '…'}"
 
 
-class Extension:
-    """A model whose fields a tool takes besides its own. Raises TypeError for what is no model."""
+class ModelExtension:
+    """A model whose fields a tool takes besides its own. Raises TypeError if it is not a pydantic model."""
 
     def __init__(self, model: type[BaseModel]) -> None:
         if not isinstance(model, type) or not issubclass(model, BaseModel):
@@ -207,16 +216,19 @@ class Extension:
         self.names = frozenset(self._schema.get("properties", {}))
 
     def merged(self, schema: Mapping[str, Any], tool: str) -> dict[str, Any]:
-        """The tool's schema with the fields. Raises ValueError where it has one of them itself."""
+        """Returns the tool's schema with the model's fields.
+
+        Raises ValueError if the tool has a field of the same name.
+        """
         return extend_schema(schema, self._schema, tool)
 
     def checked(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Its fields of the arguments, as they came. Raises WrongArguments."""
+        """Checks the model's fields among the arguments, and returns them as they came. Raises InvalidArguments."""
         given = {name: value for name, value in arguments.items() if name in self.names}
         try:
             self.model.model_validate_json(encode(given))
         except ValidationError as error:
-            raise WrongArguments(validation_message(tool, error)) from None
+            raise InvalidArguments(validation_message(tool, error)) from None
         return given
 
 
@@ -228,13 +240,13 @@ _OF_CHUNKS: Final = (
     abc.Iterable,
     abc.AsyncIterable,
 )
-"""Their first argument is what the last chunk is, too."""
+"""Generic types whose first argument is the type of each chunk, and so of the result."""
 _OF_A_RESULT: Final = (abc.Awaitable, abc.Coroutine)
-"""Their last argument is what they come to."""
+"""Generic types whose last argument is the type of the result."""
 
 
 def output_schema(hint: Any) -> dict[str, Any] | None:
-    """The schema of what a function returns, where that is always an object; None for anything else."""
+    """Returns the schema of the return type if that is always an object, else None."""
     hint = _inner_hint(hint)
     if hint in (ToolResult, ToolResponse) or (get_origin(hint) is dict and get_args(hint)[:1] != (str,)):
         return None
@@ -249,12 +261,12 @@ def output_schema(hint: Any) -> dict[str, Any] | None:
     try:
         schema: dict[str, Any] = drop_titles(TypeAdapter(hint).json_schema(mode="serialization"))
     except PydanticUserError:
-        return None  # such as a typing.TypedDict before Python 3.12
+        return None  # for example a typing.TypedDict before Python 3.12
     return schema if schema.get("type") == "object" else None
 
 
 def _inner_hint(hint: Any) -> Any:
-    """The hint below `Annotated`, generators and coroutines."""
+    """Returns the type inside `Annotated`, generators and coroutines."""
     while True:
         origin, inner = get_origin(hint), get_args(hint)
         if not inner or (origin is not Annotated and origin not in (*_OF_CHUNKS, *_OF_A_RESULT)):

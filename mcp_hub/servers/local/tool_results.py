@@ -1,4 +1,4 @@
-"""What a tool returns: blocks, ToolResponse and ToolResult; a value or an exception as the result of a call."""
+"""What a tool returns: blocks, ToolResponse and ToolResult, and how values and exceptions become results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TextBlock(TypedDict, total=False):
 
 
 class Base64Source(TypedDict, total=False):
-    """Data as such."""
+    """Data in base64."""
 
     type: Required[Literal["base64"]]
     media_type: Required[str]
@@ -33,7 +33,7 @@ class Base64Source(TypedDict, total=False):
 
 
 class URLSource(TypedDict, total=False):
-    """Where data is."""
+    """The URL of data."""
 
     type: Required[Literal["url"]]
     url: Required[str]
@@ -54,14 +54,14 @@ class AudioBlock(TypedDict, total=False):
 
 
 class VideoBlock(TypedDict, total=False):
-    """Pictures that move."""
+    """A video."""
 
     type: Required[Literal["video"]]
     source: Required[Base64Source | URLSource]
 
 
 class ToolUseBlock(TypedDict, total=False):
-    """A call: which tool, with which arguments."""
+    """A call of a tool: its name and its arguments."""
 
     type: Required[Literal["tool_use"]]
     id: Required[str]
@@ -70,11 +70,11 @@ class ToolUseBlock(TypedDict, total=False):
 
 
 Block = Any
-"""`{"type": "text", "text": ...}`, or `image`, `audio`, `video` with a `source` that is base64 or a URL: blocks.py."""
+"""`{"type": "text", "text": ...}`, or `image`, `audio` or `video` with a `source` that is base64 or a URL."""
 
 INTERRUPTED: Final = "<system-info>The tool call has been interrupted by the user.</system-info>"
 INTERRUPTED_KEY: Final = "mcp-hub/interrupted"
-"""In a result's `_meta`: the call ended before the tool did."""
+"""Key in the `_meta` of a result: the call ended before the tool did."""
 
 log = logging.getLogger(__name__)
 
@@ -85,18 +85,18 @@ def _stamp() -> str:
 
 @dataclass
 class ToolResponse:
-    """A result, or one chunk of a stream; chunks accumulate, so that the last one is complete."""
+    """A result, or one chunk of a stream. Chunks accumulate, so that the last one is complete."""
 
     content: list[Block]
     metadata: dict[str, Any] | None = None
-    """For programs, not for the model; on the wire it is `_meta`."""
+    """For programs, not for the model. In an MCP result it is `_meta`."""
     stream: bool = False
     is_last: bool = True
     is_interrupted: bool = False
     id: str = field(default_factory=_stamp)
 
     def to_wire(self) -> dict[str, Any]:
-        """The result of a call: blocks as those of MCP, metadata as `_meta`."""
+        """Returns the MCP result `{"content": [...], "_meta": {...}}`. `_meta` is left out if empty."""
         result: dict[str, Any] = {"content": [_wire_block(block) for block in self.content]}
         meta = dict(self.metadata or {}) | ({INTERRUPTED_KEY: True} if self.is_interrupted else {})
         if meta:
@@ -104,8 +104,8 @@ class ToolResponse:
         return result
 
 
-def interrupted(last: ToolResponse | None = None) -> ToolResponse:
-    """What a call ends with that was cancelled: its last chunk with the note, or the note alone."""
+def interrupted_response(last: ToolResponse | None = None) -> ToolResponse:
+    """Returns the response of a cancelled call: its last chunk, if any, with a note added."""
     note: Block = {"type": "text", "text": INTERRUPTED}
     if last is None:
         return ToolResponse([note], stream=True, is_interrupted=True)
@@ -115,10 +115,10 @@ def interrupted(last: ToolResponse | None = None) -> ToolResponse:
 
 
 def response_of(result: Mapping[str, Any]) -> ToolResponse:
-    """A result of the wire as a ToolResponse.
+    """Returns an MCP result as a ToolResponse.
 
-    Blocks are text, image and audio; an embedded text is its JSON. What a model cannot take in, links and embedded
-    files, is left out and logged.
+    Text, image and audio blocks are converted, and an embedded text resource becomes its JSON. Links and embedded
+    files, which a model cannot read, are left out and logged.
     """
     meta = dict(result.get("_meta") or {})
     was_interrupted = meta.pop(INTERRUPTED_KEY, False) is True
@@ -126,7 +126,7 @@ def response_of(result: Mapping[str, Any]) -> ToolResponse:
 
 
 def blocks(content: Iterable[Mapping[str, Any]]) -> list[Block]:
-    """The content blocks of MCP as those of a ToolResponse."""
+    """Returns MCP content blocks as those of a ToolResponse."""
     found: list[Block] = []
     for one in content:
         kind = one.get("type")
@@ -139,14 +139,14 @@ def blocks(content: Iterable[Mapping[str, Any]]) -> list[Block]:
         elif kind == "resource" and isinstance(resource, Mapping) and "text" in resource:
             found.append({"type": "text", "text": json.dumps(resource, ensure_ascii=False, indent=2)})
         else:
-            log.warning("a %s block is left out of a response: a model cannot take it in", kind)
+            log.warning("a %s block is left out of a response because a model cannot read it", kind)
     return found
 
 
 def _wire_block(block: Mapping[str, Any]) -> dict[str, Any]:
     source = block.get("source")
     if not isinstance(source, Mapping):
-        return dict(block)  # a text, or a block of MCP already
+        return dict(block)  # a text block, or an MCP block already
     kind, media_type = block["type"], source.get("media_type")
     typed = {"mimeType": media_type} if media_type is not None else {}
     if source.get("type") == "url":
@@ -157,13 +157,13 @@ def _wire_block(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 ERROR_KEY: Final = "mcp-hub/error"
-"""In `_meta` of an error result: its code and what else errors.py says."""
+"""Key in the `_meta` of an error result: `{"code", "server", "tool", "retryable"}`, see errors.py."""
 _AS_JSON: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """Returned by a function that says its result exactly: content blocks, `structuredContent`, `_meta`, `isError`."""
+    """An exact result for a function to return: content blocks, `structuredContent`, `_meta` and `isError`."""
 
     content: list[dict[str, Any]]
     structured: dict[str, Any] | None = None
@@ -171,7 +171,7 @@ class ToolResult:
     is_error: bool = False
 
     def to_wire(self) -> dict[str, Any]:
-        """The result as it is sent."""
+        """Returns the MCP result `{"content": [...], "structuredContent"?, "isError"?, "_meta"?}`."""
         result: dict[str, Any] = {"content": self.content}
         if self.structured is not None:
             result["structuredContent"] = self.structured
@@ -183,20 +183,21 @@ class ToolResult:
 
 
 class ToolRefused(Exception):
-    """Raised by a function that knows which of the hub's error codes says what happened, such as `guard_blocked`."""
+    """Raised by a function to fail with one of the hub's error codes, such as `guard_blocked`."""
 
     def __init__(self, code: str, message: str, *, rule: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.rule = rule
-        """Which of several rules it was, for a program that has to know."""
+        """Which of several rules refused the call, for programs."""
 
 
 def result_of(tool: str, value: Any) -> dict[str, Any]:
-    """The result of a call that came to `value`.
+    """Returns the MCP result of a call that returned `value`.
 
-    A text is a text block, None no block, anything else JSON in a text block, an object in `structuredContent` too.
+    A string becomes a text block, None no block, anything else JSON in a text block, and an object `structuredContent`
+    too.
     """
     if value is None:
         return {"content": []}
@@ -211,9 +212,9 @@ def result_of(tool: str, value: Any) -> dict[str, Any]:
             return exact
         plain = _plain(value)
         text = encode(plain).decode()
-    except Exception as problem:  # objects of the user's may raise anything when they are looked at
+    except Exception as problem:  # the user's objects may raise anything
         what = f"Error: {tool!r} returned {type(value).__name__}, which is not JSON: {problem}"
-        return failed("tool_error", tool, what)
+        return error_result("tool_error", tool, what)
     result: dict[str, Any] = {"content": [_text(text)]}
     if isinstance(plain, dict):
         result["structuredContent"] = plain
@@ -221,18 +222,18 @@ def result_of(tool: str, value: Any) -> dict[str, Any]:
 
 
 def failure_of(tool: str, error: BaseException) -> dict[str, Any]:
-    """The error result of a call that raised: with the code `tool_error`, or its own if it is a ToolRefused."""
+    """Returns the error result of an exception. Its code is `tool_error`, or that of a ToolRefused."""
     if isinstance(error, ToolRefused):
-        return failed(error.code, tool, error.message, error.rule)
+        return error_result(error.code, tool, error.message, error.rule)
     try:
         said = str(error)
     except Exception:
         said = ""
-    return failed("tool_error", tool, f"Error: {said or type(error).__name__}")
+    return error_result("tool_error", tool, f"Error: {said or type(error).__name__}")
 
 
 def as_response(value: Any) -> ToolResponse:
-    """What a function returned as a ToolResponse; one that is one already stays itself."""
+    """Returns what a function returned as a ToolResponse; a ToolResponse is returned itself."""
     return value if isinstance(value, ToolResponse) else response_of(result_of("the tool", value))
 
 
@@ -244,8 +245,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def failed(code: str, tool: str, text: str, rule: str | None = None) -> dict[str, Any]:
-    """An error result with a code, in the shape of errors.py."""
+def error_result(code: str, tool: str, text: str, rule: str | None = None) -> dict[str, Any]:
+    """Returns an error result `{"content": [...], "isError": True, "_meta": {...}}` with an error code."""
     retryable = any(kind.code == code and kind.retryable for kind in CallError.__subclasses__())
     facts = {"code": code, "server": None, "tool": tool, "retryable": retryable} | ({"rule": rule} if rule else {})
     return {"content": [_text(text)], "isError": True, "_meta": {ERROR_KEY: facts}}
