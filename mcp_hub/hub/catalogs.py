@@ -126,23 +126,25 @@ class Catalogs:
         view: CallerViews | None = None,
         reserved: frozenset[str] = frozenset(),
     ) -> None:
-        """Takes over a generation: its upstreams, the rules `shape`, and `shown` for profiles; `view` as in `look`.
+        """Takes over a generation: its upstreams, its policies as `shape`, and `shown`, which decides for profiles.
 
-        `built()` is called after each build.
+        `view` is as in `look`. `built()` is called after each build.
         """
         self._upstreams, self._shape, self._shown = upstreams, shape, shown
         self._on_conflict, self._built = on_conflict, built
         self._view, self._reserved = view, reserved
         self._dirty = self._renewed = self._reviewed = True
         if self._building is not None:
-            self._building.cancel()  # it goes by rules that are in force no more
+            self._building.cancel()  # it uses the policies of the former generation
             self._building = None
         if self.seen:
             self._build()
 
     def look(self, view: CallerViews, reserved: frozenset[str]) -> None:
-        """Replaces the view. `reserved` are the names of the hub's own tools in it. Notifies callers that see a
-        change."""
+        """Replaces the view and notifies callers that see a change.
+
+        `reserved` are the names of the hub's own tools in it.
+        """
         self._view = view
         if reserved != self._reserved:
             self._reserved, self._dirty = reserved, True
@@ -161,7 +163,7 @@ class Catalogs:
         self._watchers.append(watcher)
 
     def changed(self, *, reviewed: bool = False) -> None:
-        """Schedules a rebuild after an upstream's lists changed, or with `reviewed` what a rule finds in them."""
+        """Schedules a rebuild after an upstream's lists changed, or, with `reviewed`, after a review of them has."""
         self._dirty = True
         self._reviewed = self._reviewed or reviewed
         if self._rebuild is None:
@@ -177,7 +179,7 @@ class Catalogs:
 
     @property
     def everybodys(self) -> Catalog:
-        """The catalog for callers without a profile; while it is rebuilt in slices, the previous one."""
+        """Returns the catalog for callers without a profile; while it is rebuilt in slices, the previous one."""
         if self._dirty and self._building is None:
             self._build()
         return self._catalog
@@ -203,7 +205,7 @@ class Catalogs:
         return whole if self._view is None else self._view.view(whole, caller)
 
     def whole(self, caller: Hashable | None) -> Catalog:
-        """Returns what one caller would see with all groups active."""
+        """Returns what one caller would see if all groups were active."""
         catalog = self.everybodys  # also brings the other catalogs up to date
         own = self._of.get(caller) if self._of else None
         return own or self._base(profile_of(caller), catalog)
@@ -307,8 +309,10 @@ class Catalogs:
             self.tell(kinds if self._view is None else kinds - {TOOLS}, partial(eq, caller))
 
     def _looks_new(self, former: CallerViews | None, then: Catalog | None, caller: Hashable | None) -> bool:
-        """Whether a caller sees other tools than it saw of the catalog `then` through `former`; None: it saw
-        nothing."""
+        """Returns whether a caller sees other tools than in the catalog `then` through `former`.
+
+        None means that it saw nothing.
+        """
         if then is None:
             return False
         before = then if former is None else former.view(then, caller)
@@ -317,7 +321,7 @@ class Catalogs:
     def _merged(
         self, profile: str | None, caller: tuple[Hashable, ...], previous: Catalog | None, like: Catalog | None
     ) -> Generator[None, None, Catalog]:
-        """Merges the sources of a profile, and what its servers offer `caller` besides, in steps."""
+        """Merges the sources of a profile, and what its servers offer only to `caller`, in steps."""
 
         def shown(route: Route) -> bool:
             return profile is None or self._shown(route, profile)
@@ -352,8 +356,10 @@ _NOTHING: Final = Catalog.build(())
 
 
 def _lists_of(upstream: Upstream) -> tuple[Any, ...]:
-    """Returns an upstream's current lists. Lists are replaced, never mutated, so identity tells whether they
-    changed."""
+    """Returns an upstream's current lists.
+
+    Lists are replaced and never mutated, so identity tells whether they changed.
+    """
     return tuple(
         lists.items.get(kind) for lists in (upstream.lists, *upstream.caller_lists.all.values()) for kind in KINDS
     )

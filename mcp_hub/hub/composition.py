@@ -126,7 +126,7 @@ def _task_ids(kept: CatalogCache | None) -> Callable[[], TaskIds]:
 def build_generation(
     services: SharedServices, number: int, config: Config, selection: Selection, former: Generation | None
 ) -> Generation:
-    """Builds a generation. It takes over those of the former upstreams whose entry still means the same process.
+    """Builds a generation. It takes over upstreams of `former` if their entry still describes the same process.
 
     Raises ConfigError if the pins cannot be read.
     """
@@ -195,12 +195,12 @@ def _upstreams(
 
 
 def _internal_upstream(services: SharedServices, dialer: LinkDialer, server: Server) -> Upstream:
-    """Returns an upstream that no client sees: it is not listed, cached or asked for anything by its server."""
+    """Returns an upstream that no client sees. It is neither listed nor cached, and its server cannot ask clients."""
     return Upstream(server, dialer, services.info, ClientRegistry(expected=False), services.starts, None, lambda: None)
 
 
 def _made_from(server: Server, config: Config) -> tuple[Any, ...]:
-    """Returns what the process of an upstream was made from: with the same it would be the same process."""
+    """Returns the settings that the process of an upstream depends on. If they are equal, the process can be kept."""
     settings = built_in_settings(config, server) if server.builtin is not None else None
     return server.connection, settings, tool_files(server.tools_dir)
 

@@ -104,7 +104,10 @@ class Engine:
     # --- generations -------------------------------------------------------------------------------------------
 
     def over_network(self) -> None:
-        """Applies the restrictions of a network listener. Raises ConfigError if a server must not be served on one."""
+        """Applies the restrictions of a network listener.
+
+        Raises ConfigError if a server must not be served over the network.
+        """
         self._generations.over_network()
 
     @property
@@ -138,8 +141,10 @@ class Engine:
         return self.generation.dialer
 
     async def renew(self, config: Config, selection: Selection = EVERYTHING) -> Generation:
-        """Changes to another configuration; running calls are not affected. Raises ConfigError (see
-        Generations.renew)."""
+        """Changes to another configuration; running calls are not affected.
+
+        Raises ConfigError as `Generations.renew` does.
+        """
         return await self._generations.renew(config, selection, self._show)
 
     @property
@@ -187,8 +192,10 @@ class Engine:
         self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
 
     def admit(self, client_info: Any) -> None:
-        """Starts the servers of a hub that `waits`, once its client is known. Raises ProtocolError if that is
-        refused."""
+        """Starts the servers of a hub that `waits`, once its client is known.
+
+        Raises ProtocolError if the client is refused.
+        """
         self.place.admit(client_info)
         if self.waits:
             self.waits = False
@@ -231,8 +238,10 @@ class Engine:
         return self.catalogs.of(caller).entry(kind, exposed)
 
     async def settled_catalog(self, caller: Hashable | None = None) -> Catalog:
-        """Returns a caller's catalog once every upstream has connected or failed, at most `list_wait` after the first
-        request."""
+        """Returns a caller's catalog once every upstream has connected or failed.
+
+        It waits at most `list_wait` seconds after the first request.
+        """
         upstreams = self._generations.now.upstreams
         if upstreams is not self._settled:
             await self._wait_for_list(upstreams)
@@ -276,7 +285,7 @@ class Engine:
                 task.cancel()
 
     def hurry(self) -> None:
-        """Ends all waiting for upstreams that are still connecting: requests are answered with what is there."""
+        """Ends all waiting for upstreams that still connect: requests are answered with the items that are known."""
         self._no_time.set()
 
     def forget(self, caller: Hashable) -> None:
@@ -297,8 +306,10 @@ class Engine:
         return forwarded_extensions([(one.era, one.capabilities) for one in agreed], era)
 
     def task(self, sealed: str, caller: Hashable | None) -> tuple[Route, str]:
-        """Returns (route of the tool, the server's id of the task). Raises ProtocolError for a task of another
-        caller."""
+        """Returns (route of the tool, the server's id of the task).
+
+        Raises ProtocolError for a task of another caller.
+        """
         route, task_id = self._services.task_ids().open(caller, sealed)
         self.catalogs.of(caller)  # brings the catalog up to date, so that the rules have seen the tool
         if route.upstream not in self.upstreams:
@@ -306,7 +317,7 @@ class Engine:
         return route, task_id
 
     async def begun(self) -> None:
-        """Waits until the cached catalogs of earlier runs are served, which takes time only if they are large."""
+        """Waits until the catalogs cached by earlier runs are served, which takes time only if they are large."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BUILT_WITHIN):
                 for upstream in self.upstreams.values():
@@ -314,7 +325,7 @@ class Engine:
         await self.catalogs.settled()
 
     def instructions(self, caller: Hashable | None = None) -> str | None:
-        """Returns the instructions for a client: of the servers that it can see."""
+        """Returns the instructions for a client, merged from those of the servers that it sees."""
         shown = self.catalogs.of(caller).upstreams
         agreed = [(u.server.id, u.agreement) for u in self.upstreams.values() if u.server.id in shown]
         notes = self._groups.notes_for(caller) if self._groups is not None else ""
@@ -351,8 +362,10 @@ class Engine:
         return route
 
     async def reference(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
-        """Returns the route of a completion's reference, which may also name a resource template. Raises
-        UnknownName."""
+        """Returns the route of a completion's reference, which may also name a resource template.
+
+        Raises UnknownName if the reference is unknown.
+        """
         if kind is RESOURCES:
             template = (await self.settled_catalog(caller)).resolve(TEMPLATES, exposed)
             if template is not None:
@@ -403,7 +416,7 @@ class Engine:
         return upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake")
 
     def one_by_one(self, call: Call) -> bool:
-        """Whether a call waits for the one before it: the anonymous caller of a session may be several clients."""
+        """Returns whether a call waits for the one before it, as one anonymous caller may be several clients."""
         server = self.upstreams[call.route.upstream].server if call.route.upstream in self.upstreams else None
         return server is not None and server.session == "client" and call.caller == ""
 

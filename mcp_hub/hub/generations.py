@@ -110,8 +110,7 @@ class Generation:
         return None
 
     def unmatched_members(self, members: Iterable[str]) -> tuple[str, ...]:
-        """Returns the members of tool sets that no server lists; () while a server that may list them is not
-        connected."""
+        """Returns the members of tool sets that no server lists; () while one that may list some is unconnected."""
         if any(
             u.error is not None or u.state not in CONNECTED_STATES for u in self.upstreams.values() if u.server.enabled
         ):
@@ -243,7 +242,10 @@ class Generations:
         return rules.screen
 
     def over_network(self) -> None:
-        """Applies the restrictions of a network listener. Raises ConfigError if a server must not be served on one."""
+        """Applies the restrictions of a network listener.
+
+        Raises ConfigError if a server must not be served over the network.
+        """
         refuse_over_network(self.now.config)
         self._over_network = True
 
@@ -258,11 +260,11 @@ class Generations:
     async def renew(self, config: Config, selection: Selection, taken_over: Callable[[], None]) -> Generation:
         """Changes to another configuration; `taken_over()` is called as soon as it is in force.
 
-        New upstreams are started first, and waited for at most `RENEW_WAIT` seconds. Upstreams whose entry still means
-        the same process keep it with all their sessions; the others stop when their last call has ended.
+        New upstreams are started first, and waited for at most `RENEW_WAIT` seconds. Upstreams whose entry still
+        describes the same process keep it with all their sessions; the others stop when their last call has ended.
 
-        Raises:
-            ConfigError: The pins cannot be read, or a server must not be served over the network. Nothing has changed.
+        Raises ConfigError if the pins cannot be read, or a server must not be served over the network; nothing has
+        changed then.
         """
         async with self._renewing:
             former = self.now
@@ -297,7 +299,7 @@ class Generations:
             return coming
 
     def _retire_secrets(self, former: Config, config: Config) -> None:
-        """Keeps redacting secrets that have left the configuration: servers that were given them may still say them."""
+        """Keeps redacting secrets that have left the configuration, as servers that know them may still send them."""
         now = frozenset(secrets_of(config))
         self._retired = {secret: None for secret in (*self._retired, *secrets_of(former)) if secret not in now}
         while len(self._retired) > MAX_HELD:

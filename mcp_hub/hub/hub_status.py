@@ -1,4 +1,4 @@
-"""The status of a running hub: facts without secrets, and the local socket on which `mcp-hub status` reads them."""
+"""The status of a running hub without secrets, and the local socket from which `mcp-hub status` reads it."""
 
 from __future__ import annotations
 

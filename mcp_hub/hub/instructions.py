@@ -43,9 +43,9 @@ def merged(said: Iterable[tuple[str, str | None]], notes: str = "") -> str | Non
 
 
 def of_skills(servers: Iterable[Server], exposed: Callable[[str, str], str | None]) -> Iterator[tuple[str, str | None]]:
-    """Yields (server, what is said of its skills), of the skills alone that the client may read.
+    """Yields (server, its list of skills), with only those skills that the client may read.
 
-    `exposed(server, uri)` is the URI under which the client reads a resource of a server, None if it may not.
+    `exposed(server, uri)` returns the URI by which the client reads a resource, or None if it may not.
     """
     for server in servers:
         if server.skills:

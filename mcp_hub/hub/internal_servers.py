@@ -83,7 +83,10 @@ class InternalServers:
         raise GuardBlocked(text) if code == "guard_blocked" and rule != address_rules.RULE else ToolFailed(text)
 
     async def run_function(self, function: str, call: Json, result: Json, options: Json) -> Json | None:
-        """Returns what `module:function` makes of a result, None for no change. Raises CallError and ProtocolError."""
+        """Returns the result that `module:function` makes of a result, or None for no change.
+
+        Raises CallError and ProtocolError.
+        """
         arguments = without_lone_surrogates({"call": call, "result": result, "options": options})
         if len(encode(arguments)) > MAX_ARGUMENTS:
             raise ToolFailed(f"the call and its result are longer than {MAX_ARGUMENTS:,} bytes")
@@ -93,7 +96,7 @@ class InternalServers:
         structured = answer.get("structuredContent")
         replaced = structured.get("result", False) if isinstance(structured, dict) else False
         if replaced is not None and not isinstance(replaced, dict):
-            raise ToolFailed("its process answered something else than a result")
+            raise ToolFailed("its process did not answer with a result")
         return replaced
 
     def _functions(self) -> Server:

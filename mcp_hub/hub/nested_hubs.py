@@ -1,4 +1,4 @@
-"""Hubs behind hubs: which hub in front of this one is served, and what it is told of the hubs behind."""
+"""Hubs behind hubs: which hub in front of this one may be served, and what it is told about the hubs behind."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MAX_TOLD: Final = 1000
 
 
 class NestedHubs:
-    """The place of this hub in a row of hubs.
+    """The place of this hub in a row of hubs, each the client of the next.
 
-    `shown(caller)` returns the ids of the upstreams of which a caller sees something. `tell(callers)` is called when
-    other hubs stand behind the lists of these callers, which then ask for their lists again.
+    `shown(caller)` returns the ids of the upstreams of which a caller sees anything. `tell(callers)` is called when
+    other hubs stand behind the lists of these callers, which then request their lists again.
     """
 
     def __init__(
@@ -43,8 +43,7 @@ class NestedHubs:
     def admit(self, client_info: Any) -> None:
         """Checks the only client of this hub.
 
-        Raises:
-            ProtocolError: the client is a hub that must not be served, now or on any later request.
+        Raises ProtocolError, now and on every later request, if the client is a hub that must not be served.
         """
         if self._refusal is None and (refusal := self.ancestry.refusal(client_info)) is not None:
             log.error("%s", refusal)
@@ -53,7 +52,7 @@ class NestedHubs:
             raise self._refusal
 
     def meta(self, client_info: Any, caller: Hashable | None) -> Json | None:
-        """Returns the `_meta` of an answer to a client that is a hub; None for any other client."""
+        """Returns the `_meta` of an answer to a client that is a hub, or None for any other client."""
         if not is_hub(client_info):
             return None
         self._told.pop(caller, None)
@@ -63,7 +62,7 @@ class NestedHubs:
         return {HUB_KEY: found}
 
     def built(self) -> None:
-        """Tells the hubs in front of this one whose lists now come from other hubs."""
+        """Notifies the hubs in front of this one whose lists now come from other hubs."""
         changed = [caller for caller, told in self._told.items() if self._of(caller) != told]
         if changed:
             self._tell(frozenset(changed))

@@ -25,7 +25,7 @@ MAX_COMPOSED: Final = 10_000
 
 
 class Suspendable(Protocol):
-    """A running time limit: `when` is in the loop's time, None while it stands still."""
+    """A running time limit. `when` is in the loop's time, and None while the limit is suspended."""
 
     when: float | None
     expired: bool
@@ -57,7 +57,7 @@ class Call(msgspec.Struct, eq=False):
     on_message: Callable[[Json], None] | None = None
     """Takes log messages of the server that belong to this call."""
     subscriber: Hashable = None
-    """The caller that a subscription is for; `on_update` notifies it."""
+    """Whose subscription this call opens or ends; `on_update` gets its notifications."""
     on_update: Callable[[Json], None] | None = None
     deadlines: list[Suspendable] = msgspec.field(default_factory=list)
     """The running time limits; they are suspended while the call waits for its caller."""
@@ -84,7 +84,7 @@ Next = Callable[[Call], Awaitable[Json]]
 
 
 def unknown_name(kind: Kind, exposed: str, era: Era) -> UnknownName:
-    """Returns the one error for names that do not exist, are hidden or are refused; clients cannot tell which."""
+    """Returns one error for names that do not exist, are hidden or are refused, so that clients cannot tell which."""
     code = RESOURCE_NOT_FOUND if kind is RESOURCES and era == "handshake" else INVALID_PARAMS
     data = {"uri": exposed} if kind is RESOURCES else None
     return UnknownName(code, f"Unknown {kind.unknown}: {exposed}", data)
@@ -97,8 +97,7 @@ class Policy(Protocol):
     """What `call --explain` and its notes (`name: what it did`) call it."""
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items of one upstream as they may be listed: fewer, or with another `local` name or `wire`
-        dict."""
+        """Returns the items of one upstream that may be listed: fewer, or with another `local` name or `wire` dict."""
         ...
 
     def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
@@ -110,10 +109,10 @@ class Policy(Protocol):
 
 
 class Selective(Policy, Protocol):
-    """A policy that most routes are not concerned by."""
+    """A policy that does not concern most routes."""
 
     def concerns(self, route: Route) -> bool:
-        """Whether the policy may affect calls of this route.
+        """Returns whether the policy may affect calls of this route.
 
         The answer is cached for the configuration, so it must depend on the configuration alone, never on what servers
         list or what has happened.
@@ -130,7 +129,7 @@ class Chain:
         self._composed: dict[Route, Next] = {}
 
     def run(self, call: Call) -> Awaitable[Json]:
-        """Runs one call through the chain; the result is to be awaited."""
+        """Starts one call through the chain and returns an awaitable of its result."""
         run = self._composed.get(call.route)
         return (run or self._compose(call.route))(call)
 

@@ -1,4 +1,4 @@
-"""What a caller may reach: blacklist, filters, the selection that is served, pins, screening; and active groups."""
+"""Access: what a caller may reach, by blacklist, filters, selection, pins and screening; and active groups."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class _UriFilter(_NameFilter):
 
 
 class Review(Protocol):
-    """Judges items by their content as servers list it, not only by their names."""
+    """Judges items by their content, as the servers list it, and not only by their names."""
 
     def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
-        """Reviews all that an upstream lists, before other policies change it, in steps."""
+        """Reviews all items that an upstream lists, before other policies change them, in steps."""
         ...
 
     def why(self, route: Route) -> str | None:
@@ -73,8 +73,8 @@ class Review(Protocol):
 class Access:
     """Hides items from lists and refuses calls of them, by one decision on the upstream's id and the original name.
 
-    A refused name answers like one that does not exist; only `why` says which rule it was. `selection` holds for
-    everybody; a caller with a profile gets what both allow.
+    A refused name is answered like one that does not exist; only `why` says which rule it was. `selection` applies to
+    everybody; a caller with a profile reaches what both allow.
     """
 
     name = "access"
@@ -103,7 +103,7 @@ class Access:
         """Decisions by upstream, since those of one upstream change together."""
 
     def look(self, items: Sequence[Item]) -> Generator[None]:
-        """Reviews all that an upstream lists, in steps; `shape` is called afterwards, with parts of it."""
+        """Reviews all items that an upstream lists, in steps. `shape` is called afterwards, with parts of them."""
         if not items:
             return
         upstream = items[0].route.upstream
@@ -138,7 +138,7 @@ class Access:
         return [item for item in items if self.why(item.route) is None]
 
     def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
-        """Raises UnknownName for a hidden item."""
+        """Runs the call. Raises UnknownName for a hidden item."""
         why = self.why(call.route, None if call.caller is None else profile_of(call.caller))
         if why is not None:
             call.refused_by = why
@@ -152,7 +152,7 @@ class Access:
         return self._without_refused(call, await call_next(call))
 
     def _without_refused(self, call: Call, result: Json) -> Json:
-        """Returns completions of a template's variable without values that would make a refused URI."""
+        """Removes values that would make a refused URI from the completions of a template's variable."""
         completion, argument = result.get("completion"), call.params.get("argument")
         values = completion.get("values") if isinstance(completion, dict) else None
         name = argument.get("name") if isinstance(argument, dict) else None
@@ -213,7 +213,7 @@ class Access:
         return rules.covers(route.name) or self._only_made_by(rules, route)
 
     def _only_made_by(self, refused: UriRules, route: Route) -> bool:
-        """Whether a URI is unlisted and matches only templates that are refused."""
+        """Returns whether a URI is not listed and matches refused templates only."""
         if route.kind is not RESOURCES or not refused.makes(route.name):
             return False
         if route.name in self._resources.get(route.upstream, ()):
@@ -256,8 +256,8 @@ def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
 class GroupPolicy:
     """Refuses calls of tools whose groups are inactive for the caller.
 
-    `inactive(route, caller)` returns the group to activate first, None if there is none; `gone(route)` says whether a
-    tool was removed with its groups. Only new calls are refused: tasks and running calls go on.
+    `inactive(route, caller)` returns the group to activate first, or None; `gone(route)` says whether a tool was
+    removed with its groups. Only new calls are refused: tasks and running calls go on.
     """
 
     name = "group"
@@ -271,7 +271,7 @@ class GroupPolicy:
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises GroupInactive, and UnknownName for a removed tool."""
+        """Runs the call. Raises GroupInactive, and UnknownName for a removed tool."""
         if call.route.kind is TOOLS:
             if self._gone(call.route):
                 call.refused_by = "groups: removed"

@@ -70,7 +70,10 @@ class _Circuit(msgspec.Struct):
 
 
 class CircuitBreaker:
-    """Counts transport failures in a row for each upstream; an error that an upstream answers with is no failure."""
+    """Opens after a number of transport failures in a row, for each upstream.
+
+    An error from the upstream is not a failure.
+    """
 
     name = "breaker"
 
@@ -88,11 +91,11 @@ class CircuitBreaker:
         return circuit.state if circuit is not None else CircuitState.CLOSED
 
     def concerns(self, route: Route) -> bool:
-        """Whether the upstream has a breaker."""
+        """Returns whether the upstream has a breaker."""
         return route.upstream in self._circuits
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises CircuitOpen while the circuit is open, with the seconds until the next attempt."""
+        """Runs the call. Raises CircuitOpen while the circuit is open, with the seconds until the next attempt."""
         circuit = self._circuits.get(call.route.upstream)
         if circuit is None:
             return await call_next(call)

@@ -1,4 +1,4 @@
-"""The record of one call: who called what, what came of it, how long it took and how large it was, without secrets."""
+"""The record of one call without secrets: who called what, its outcome, its duration and its size."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ class RecordLabels:
         self._numbers = count(1)
 
     def next_call(self) -> str:
-        """Returns the id of one more call."""
+        """Returns a new id for a call."""
         return f"{self._run}-{next(self._calls)}"
 
     def caller(self, caller: Hashable | None) -> str:
-        """Returns a short label without secrets: the same for a caller while the hub runs, for a principal always."""
+        """Returns a label without secrets: the same for a caller while the hub runs, and for a principal forever."""
         if caller is None:
             return "only"
         if isinstance(caller, Principal) and caller.label:
@@ -153,7 +153,7 @@ class RecordBuilder:
         return {**head, "verdict": "refused", **facts, "reason": self.text(facts["reason"])}
 
     def of_rejected_connection(self, facts: Json) -> Json:
-        """Returns the record of what a listener refused before it knew a caller."""
+        """Returns the record of a request that a listener rejected before it knew the caller."""
         clean = {key: self.text(value) if isinstance(value, str) else value for key, value in facts.items()}
         return {"event": "refused", "time": self._time(), **clean}
 
@@ -220,7 +220,7 @@ def outcome(call: Call, error: BaseException | None, result: Json | None) -> Out
 
 
 def approximate_size(value: Any) -> int:
-    """Estimates the bytes of JSON that a value takes; for a large one from a sample of its members."""
+    """Estimates the size of a value as JSON in bytes; for a large value, from a sample of its members."""
     size, left, waiting = 0, MAX_SAMPLED, [value]
     while waiting:
         one = waiting.pop()

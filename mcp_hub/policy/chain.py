@@ -56,12 +56,12 @@ class Rules(msgspec.Struct, frozen=True):
     spans: Spans | None = None
 
     async def watched(self, call: Call, call_next: Next) -> Json:
-        """Runs a call that the hub answers itself, recorded and traced like any other."""
+        """Runs a call that the hub itself answers, recorded and traced like any other."""
         outermost = (self.spans, self.trace) if self.spans is not None else (self.trace,)
         return await compose(outermost, call_next)(call)
 
     def shape(self, items: Sequence[Item]) -> Generator[None, None, list[Item]]:
-        """Applies all policies to what an upstream lists, in steps; returns the items as they may be listed."""
+        """Applies all policies to what an upstream lists, in steps, and returns the items that may be listed."""
         yield from self.access.look(items)
         shaped: list[Item] = []
         at = 0
@@ -98,7 +98,7 @@ class Rules(msgspec.Struct, frozen=True):
         return self.breaker.state(upstream)
 
     def reaches(self, route: Route, profile: str | None) -> bool:
-        """Whether callers of a profile may see a resource."""
+        """Returns whether callers of a profile may see a resource."""
         return self.access.why(route, profile) is None and not self.guard.hides(route)
 
 
@@ -122,14 +122,14 @@ def make_rules(
     """Makes all policies of a configuration, from the outermost to the innermost.
 
     Args:
-        record: Takes the record of every call; None: no records.
+        record: Gets the record of every call; None: no records.
         labels: Names calls and callers in records.
         used: The data-flow labels that sessions have used.
         listed: Returns a tool as its server lists it.
         scrape: Fetches a page, for the fallback.
-        run_function: Runs a post-processor of the user's.
+        run_function: Runs one of the user's post-processors.
         pinned: The pins, by id of the server.
-        measure: Takes the metrics of every call.
+        measure: Gets the metrics of every call.
         tracer: Returns a tracer once it is ready; None: calls are not traced.
         in_program: Whether the hub runs in a program, whose calls may bring presets.
     """

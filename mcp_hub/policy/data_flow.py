@@ -24,7 +24,7 @@ ALL: Final[frozenset[Label]] = frozenset({"reads_private", "reads_untrusted", "w
 
 
 class UsedLabels:
-    """The labels that each caller has used, and when it last did. Outlives configurations."""
+    """The labels that each caller has used, and when it was last active. It outlives configurations."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[Hashable, tuple[float, frozenset[Label]]] = OrderedDict()
@@ -35,21 +35,21 @@ class UsedLabels:
         return labels if at >= since else frozenset()
 
     def note(self, caller: Hashable, now: float, labels: frozenset[Label]) -> None:
-        """Sets the labels that a caller has used up to now."""
+        """Records all labels that a caller has used so far."""
         self._of[caller] = now, labels
         self._of.move_to_end(caller)
         while len(self._of) > MAX_CALLERS:
             self._of.popitem(last=False)
 
     def forget(self, caller: Hashable) -> None:
-        """Drops a caller that is gone."""
+        """Drops the labels of a caller that is gone."""
         self._of.pop(caller, None)
 
 
 class FlowPolicy:
     """Refuses the call that would complete the three labels in one session. The configuration sets labels, not servers.
 
-    A session is a connection or session of the handshake era; in the modern era a principal, until it has been
+    A session is a connection or session of the handshake era; in the modern era it is a principal, until it has been
     inactive for `flows.window` seconds.
     """
 
@@ -70,15 +70,15 @@ class FlowPolicy:
         self._used = used
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the items unchanged: what may be called depends on what was called before."""
+        """Returns the items unchanged, as what may be called depends on earlier calls."""
         return items
 
     def concerns(self, route: Route) -> bool:
-        """Whether the route has a label."""
+        """Returns whether the route has a label."""
         return self._flows.mode != "off" and bool(self.labels(route))
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises FlowRefused."""
+        """Runs the call. Raises FlowRefused if it would complete the three labels."""
         labels = self.labels(call.route) if self._flows.mode != "off" else frozenset()
         if not labels:
             return await call_next(call)
@@ -92,7 +92,7 @@ class FlowPolicy:
             call.refused_by = "flows"
             text = (
                 f"This session has used {', '.join(sorted(known))}; with {', '.join(sorted(labels))} of "
-                f"{call.route.upstream!r} private data could be sent where a stranger wants it. Begin a new session "
+                f"{call.route.upstream!r} private data could be sent to a stranger. Begin a new session "
                 "for it (setting: flows)."
             )
             raise FlowRefused(text, server=call.route.upstream, executed=False)

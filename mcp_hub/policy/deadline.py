@@ -1,4 +1,4 @@
-"""The deadline of one call, in total and without progress, and the time limit it is made of."""
+"""The deadlines of one call, in total and without progress, and the time limit that enforces them."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _TimerWheel] = WeakKeyDi
 
 
 class TimeLimit:
-    """`with TimeLimit(seconds):` cancels the task after so many seconds and raises TimeoutError when the block is left.
+    """`with TimeLimit(seconds):` cancels the task after that time and raises TimeoutError when the block is left.
 
-    Does what `asyncio.timeout` does, for a quarter of the cost if it is long. To be made and left in the same task.
-    `when` is in the loop's time; None: it is suspended.
+    It does what `asyncio.timeout` does, at a quarter of the cost if it is long. It must be made and left in the same
+    task. `when` is in the loop's time; None means that the limit is suspended.
     """
 
     __slots__ = ("_cancelling", "_handle", "_loop", "_step", "_task", "expired", "when")
@@ -76,7 +76,7 @@ class TimeLimit:
             raise TimeoutError from error
 
     def reschedule(self, when: float | None) -> None:
-        """Moves the end to another time of the loop; None suspends it."""
+        """Moves the end to another time of the loop; None suspends the limit."""
         self._disarm()
         self.when = when
         if when is not None:
@@ -125,7 +125,7 @@ class DeadlinePolicy:
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises DeadlineExceeded, which names the limit and its setting."""
+        """Runs the call. Raises DeadlineExceeded, which names the limit and its setting."""
         server = call.route.upstream
         rules, deadlines = self._rules[call.route], self._servers[server].deadlines
         total = rules.timeout if rules.timeout is not None else deadlines.call

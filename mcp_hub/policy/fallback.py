@@ -1,4 +1,4 @@
-"""The fallback for scraping: when a server fails to read a page, the hub fetches it."""
+"""The fallback for scraping: if a server fails to read a page, the hub fetches it."""
 
 from __future__ import annotations
 
@@ -42,11 +42,14 @@ class FallbackPolicy:
         return items
 
     def concerns(self, route: Route) -> bool:
-        """Whether it is a scraping tool."""
+        """Returns whether it is a scraping tool."""
         return route.kind is TOOLS and route in self._tools
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises what the server's attempt raised if the hub cannot fetch the page either."""
+        """Runs the call, or fetches its page.
+
+        Raises the error of the server's attempt if the hub cannot fetch the page either.
+        """
         url = self._url(call)
         if url is None:
             return await call_next(call)

@@ -1,4 +1,4 @@
-"""The guard: refuses URLs of its rules in calls of guarded tools, and drops links to them from search results."""
+"""The guard: refuses calls of guarded tools with forbidden URLs, and drops links to such URLs from search results."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def url_rules(guard: GuardSettings) -> UrlRules:
 
 
 class UrlGuard:
-    """Refuses calls of guarded tools with a URL of the rules, and states the rule in the tools' descriptions.
+    """Refuses calls of guarded tools with a forbidden URL, and states the rule in the tools' descriptions.
 
-    Resources whose URI is such a URL are neither listed nor readable. All tools of `browsers` are guarded.
+    Resources with a forbidden URI are neither listed nor readable. All tools of `browsers` are guarded.
     """
 
     name = "guard"
@@ -41,13 +41,13 @@ class UrlGuard:
         self._message = guard.message
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Adds the rule to guarded tools' descriptions and `_meta`, and removes resources of refused URLs."""
+        """Adds the rule to guarded tools' descriptions and `_meta`, and removes resources with a forbidden URI."""
         if not self._rules:
             return items
         return [shown for item in items if (shown := self._shown(item)) is not None]
 
     def hides(self, route: Route) -> bool:
-        """Whether it is a resource of a refused URL."""
+        """Returns whether it is a resource with a forbidden URI."""
         return (
             bool(self._rules)
             and route.kind in (RESOURCES, TEMPLATES)
@@ -83,11 +83,11 @@ class UrlGuard:
         return route.upstream in self._browsers or route in self._tools
 
     def concerns(self, route: Route) -> bool:
-        """Whether it is a guarded tool, or named by a URI."""
+        """Returns whether it is a guarded tool, or identified by a URI."""
         return bool(self._rules) and (route.kind is not TOOLS or self._guards(route))
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises GuardBlocked, and UnknownName for a resource of a refused URL."""
+        """Runs the call. Raises GuardBlocked, and UnknownName for a resource with a forbidden URI."""
         if not self._rules:
             return await call_next(call)
         if call.method != TOOLS.act_method:
@@ -136,7 +136,7 @@ MAX_DEPTH: Final = 60
 
 
 class FilterResults:
-    """Drops links that the guard refuses from the results of search tools."""
+    """Drops links that the guard forbids from the results of search tools."""
 
     name = "filter-results"
 
@@ -150,11 +150,11 @@ class FilterResults:
         return items
 
     def concerns(self, route: Route) -> bool:
-        """Whether the tool's results are filtered."""
+        """Returns whether the tool's results are filtered."""
         return self._active and route in self._tools
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Returns the result without guarded links."""
+        """Runs the call and returns its result without forbidden links."""
         result = await call_next(call)
         if not self._active or call.method != TOOLS.act_method or call.route not in self._tools:
             return result
@@ -168,10 +168,10 @@ class FilterResults:
 
 
 def without_guarded(result: Json, rules: UrlRules) -> tuple[Json, int]:
-    """Returns (the result without list members that link to a refused URL, how many were dropped).
+    """Returns (the result without list members that link to a forbidden URL, how many were dropped).
 
-    Reads JSON in text blocks, `structuredContent` and resource links. A result of which nothing is dropped is returned
-    as the same object. Links beyond `MAX_WORK` are dropped unread.
+    JSON in text blocks, `structuredContent` and resource links are searched. If nothing is dropped, the same object is
+    returned. Links beyond `MAX_WORK` are dropped unread.
     """
     dropped = 0
     changes: Json = {}

@@ -19,7 +19,7 @@ from mcp_hub.security.principals import Principal, principal_of
 
 
 class TokenBucket(msgspec.Struct):
-    """A token bucket: `rate` tokens come back per second, at most `room` in all."""
+    """A token bucket: `rate` tokens are added per second, up to `room`."""
 
     rate: float
     room: float
@@ -28,7 +28,7 @@ class TokenBucket(msgspec.Struct):
 
     @classmethod
     def full(cls, rate: float, now: float, room: float | None = None) -> TokenBucket:
-        """Returns a full bucket. The default `room` is the tokens of one second, at least one."""
+        """Returns a full bucket. The default `room` is the number of tokens of one second, at least one."""
         room = max(rate, 1.0) if room is None else room
         return cls(rate, room, room, now)
 
@@ -64,7 +64,7 @@ class FairQueue:
         return entry
 
     def has(self, entry: QueuedCall) -> bool:
-        """Whether a call still waits."""
+        """Returns whether a call still waits."""
         turns = self._principals.get(principal_of(entry.caller))
         return turns is not None and turns.has(entry)
 
@@ -80,15 +80,20 @@ class FairQueue:
             self._principals.move_to_end(principal)
 
     def next(self, free_for: Callable[[Hashable | None], bool], taken: Mapping[Principal, int]) -> QueuedCall | None:
-        """Returns the next call: of the principal with the fewest slots `taken`. None: no caller may have a slot."""
+        """Returns the next call: one of the principal with the fewest slots in `taken`.
+
+        None if no caller may have one.
+        """
         first = [(taken.get(whose, 0), turns.first(free_for)) for whose, turns in self._principals.items()]
         return min(
             ((count, one) for count, one in first if one is not None), key=lambda pair: pair[0], default=(0, None)
         )[1]
 
     def room_for(self, caller: Hashable | None) -> QueuedCall | None:
-        """Returns the last call of whoever has most waiting, if `caller` would have fewer; None: the caller must give
-        way."""
+        """Returns the newest call of whoever has most waiting, if `caller` has fewer.
+
+        None: `caller` must be refused.
+        """
         principal = principal_of(caller)
         most = max(self._principals, key=lambda one: self._principals[one].size, default=principal)
         if most == principal:
@@ -216,7 +221,7 @@ class _Slots:
 
 
 class LimitsPolicy:
-    """Runs at most `at_once` calls per upstream; up to `waiting` more wait in a fair queue, others are refused."""
+    """Runs at most `at_once` calls per upstream. Up to `waiting` more wait in a fair queue, and others are refused."""
 
     name = "limits"
 
@@ -235,7 +240,7 @@ class LimitsPolicy:
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises Overloaded, with the seconds after which to try again."""
+        """Runs the call when it has a slot. Raises Overloaded, with the seconds after which to try again."""
         server = call.route.upstream
         if server in self._rated:
             self._check_rate(server, call)

@@ -1,4 +1,4 @@
-"""Results above their size limit: shortened for the client, and kept whole in pages that it can read. No I/O."""
+"""Results above their size limit: shortened for the client, and stored whole in pages that it can read. No I/O."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ class LongResults:
 
     @staticmethod
     def owns(uri: str) -> bool:
-        """Whether a URI has the form of a long result's."""
+        """Returns whether a URI has the form of the URI of a long result."""
         return uri.startswith(PREFIX)
 
     def read(self, uri: str, caller: Hashable | None) -> Json | None:
-        """Returns a page as the result of `resources/read`, None if this caller has none of that URI."""
+        """Returns a page as the result of `resources/read`, or None if this caller has no page at that URI."""
         name, slash, number = uri[len(PREFIX) :].partition("/")
         self._drop_old()
         kept = self._kept.get(name)
@@ -112,16 +112,15 @@ def new_uri() -> str:
 
 
 def pages_of(result: Json, size: int) -> ResultPages:
-    """The pages of a result, of about `size` bytes each. Takes as long as the result is large."""
+    """Splits a result into pages of about `size` bytes each. The time it takes grows with the result."""
     pages = tuple(_pages_of(result, max(size, MIN_PAGE)))
     return ResultPages(pages, sum(page.size for page in pages))
 
 
 def _pages_of(result: Json, size: int) -> Iterator[ResultPage]:
-    """Texts in parts of at most `size` bytes, everything else whole; at least one.
+    """Yields texts in parts of at most `size` bytes, and everything else whole; at least one page.
 
-    First those of the content blocks in their order, then one with `structuredContent`, then one with what other
-    members the result has.
+    The content blocks come first in their order, then `structuredContent`, then all other members of the result.
     """
     blocks = result.get("content")
     found = False
@@ -166,15 +165,15 @@ def _text_pages(text: str, mime_type: str, size: int) -> Iterator[ResultPage]:
 
 
 def head(text: str, size: int) -> str:
-    """The longest beginning of a text that is at most `size` bytes as JSON, but at least one character of it.
+    """Returns the longest beginning of a text with at most `size` bytes as JSON, but at least one character.
 
-    No character is cut in half, those outside the first plane included, and no pair of surrogates.
+    Neither characters outside the first plane nor surrogate pairs are cut in half.
     """
     text = text[: max(size, 1)]  # no character is shorter than a byte
     size_of_all = _json_size(text)
     if len(text) <= 1 or size_of_all <= size:
         return text
-    # Texts are mostly of one script, so a guess is nearly right; no character is shorter than a byte, so it bounds.
+    # Most texts have one script, so the average size of a character gives a good first guess.
     guess = max(len(text) * size // size_of_all, 1)
     over = _json_size(text[:guess]) - size
     low, high = (max(guess - over, 1), guess) if over > 0 else (guess, min(guess - over, len(text)))
@@ -202,8 +201,8 @@ _SHARES: Final = (2, 8, 32, 128)
 def shortened_content(content: Any, room: int) -> tuple[list[Any], int]:
     """Returns (the content blocks that fit into `room` bytes, their size in bytes).
 
-    The first text that is too long is cut, at a line or a word where one is near; texts after it are left out. Any
-    other block is whole, or a short text that says what it was.
+    The first text that is too long is cut, at a line or a word where one is near; later texts are left out. Any other
+    block is kept whole, or replaced by a short text that says what it was.
     """
     blocks = content if isinstance(content, list) else []
     sizes = [len(encode(block)) + 1 for block in blocks]  # and a comma
@@ -233,9 +232,9 @@ def shortened_content(content: Any, room: int) -> tuple[list[Any], int]:
 
 
 def shortened_values(value: Any, room: int) -> Iterator[Any]:
-    """Yields shorter versions of a JSON value, each of at most `room` bytes, the longest first; maybe none.
+    """Yields shorter versions of a JSON value, each of at most `room` bytes, the longest first; possibly none.
 
-    Texts and lists are cut; objects keep all their members and everything its type.
+    Texts and lists are cut; objects keep all their members, and every value keeps its type.
     """
     for share in _SHARES:
         try:
@@ -254,7 +253,7 @@ def without_lone_surrogates(value: Any) -> Any:
 
 
 class _TooMany(Exception):
-    """There are more values than are looked at."""
+    """The value has more members than are looked at."""
 
 
 class _Trim:
@@ -265,7 +264,7 @@ class _Trim:
         self._seen = 0
 
     def trimmed(self, value: Any, depth: int = 0) -> Any:
-        """A shorter value. Raises _TooMany."""
+        """Returns a shorter value. Raises _TooMany."""
         self._seen += 1
         if self._seen > _MAX_VALUES:
             raise _TooMany
@@ -304,14 +303,14 @@ def _size(block: Any) -> int:
 
 
 def _cut(block: Any, room: int) -> Any:
-    """A text block of at most so many bytes; None if that would say nothing."""
+    """Returns a text block cut to at most `room` bytes, or None if too little would be left."""
     text = block["text"]
     left = room - _size({**block, "text": ""})
     return {**block, "text": _at_a_border(head(text, left), text)} if left >= LEAST_TEXT else None
 
 
 def _at_a_border(part: str, text: str) -> str:
-    """The part up to the last line or word, where that is not far back."""
+    """Cuts a part of a text at its last line or word, if that is not far from its end."""
     if len(part) == len(text):
         return part
     for border in ("\n", " "):

@@ -1,7 +1,7 @@
 """Patterns over original names, rules about resource URIs, and the rules of one tool that patterns select.
 
-Rule and URI are normalised by one function, `readings`. A rule that refuses has to cover the URI in one way of reading
-it, a rule that allows has to cover it in all of them; a URI without a certain reading is refused.
+`readings` normalises both rule and URI. A rule that refuses applies if it covers the URI in one of its readings; a rule
+that allows applies only if it covers the URI in all of them. A URI without a certain reading is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GLOB: Final = re.compile(r"[*?\[]")
 
 
 class Patterns:
-    """Names given exactly or with `*`, `?` and `[...]`; case counts."""
+    """Names given exactly or with the wildcards `*`, `?` and `[...]`, case-sensitively."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         given = tuple(patterns)
@@ -37,12 +37,12 @@ class Patterns:
         return bool(self._exact)
 
     def match(self, name: str) -> bool:
-        """Whether one of the patterns covers the name."""
+        """Returns whether one of the patterns covers the name."""
         return name in self._exact or (self._glob is not None and self._glob.match(name) is not None)
 
 
 class ToolNames:
-    """Tools given as `tool`, of any upstream, or `upstream/tool`; patterns over original names."""
+    """Tools given as `tool`, of any upstream, or as `upstream/tool`; both are patterns over original names."""
 
     def __init__(self, written: Iterable[str]) -> None:
         given = tuple(written)
@@ -56,10 +56,7 @@ class ToolNames:
 
 
 class ToolRulesTable(dict[Route, ToolRules]):
-    """The ToolRules of each tool by its route: of all patterns that match, in the order of the file, the last wins.
-
-    Anything but a tool has none. Rules are worked out when they are first asked for.
-    """
+    """The ToolRules of each tool, merged from all matching patterns; for each key the last pattern in the file wins."""
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
         super().__init__()
@@ -103,7 +100,7 @@ MAX_PARAMETERS: Final = 64
 
 
 class UriRules:
-    """Some rules of which one is enough."""
+    """A set of rules about URIs. It applies if one of them does."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._given = tuple(pattern for pattern in patterns if pattern)
@@ -119,9 +116,10 @@ class UriRules:
         return any(not one.strip("*") for one in self._given)
 
     def covers(self, uri: str) -> bool:
-        """Whether some server may read a URI, or a template, as one that is meant; case does not count.
+        """Returns whether some server may read a URI, or a template, as one that a rule names, ignoring case.
 
-        A URI without a certain reading is covered by every rule about URIs, and so is every URI by such a rule.
+        Every rule about URIs covers a URI without a certain reading, and a rule without a certain reading covers every
+        URI.
         """
         if not self._about_uris or self._raw.match(uri):
             return self._raw.match(uri)
@@ -131,7 +129,7 @@ class UriRules:
         return self._cover(found) or any(query.covers(uri) for query in self._queries)
 
     def admits(self, uri: str) -> bool:
-        """Whether every server reads a URI, or a template, as one that is meant; case counts."""
+        """Returns whether every server reads a URI, or a template, as one that a rule names, respecting case."""
         if uri in self._exact or self._everything:
             return True
         found = _read(uri) if self._about_uris else None
@@ -146,7 +144,10 @@ class UriRules:
         return any(all(template.fullmatch(text) for text in literal) for template in self._templates)
 
     def admits_some(self, template: str) -> bool:
-        """Whether a template may make URIs that are meant; each of them is judged by itself when it is read."""
+        """Returns whether a template may make URIs that a rule names.
+
+        Each of these is checked itself when it is read.
+        """
         if self.admits(template):
             return True
         start = _start(_read(template))
@@ -157,7 +158,7 @@ class UriRules:
         )
 
     def makes(self, uri: str) -> bool:
-        """Whether one of them is a template that a URI may have been made from."""
+        """Returns whether one of the rules is a template that the URI may have been made from."""
         if not self._templates:
             return False
         texts = {uri, *(text for one in _read(uri) or () for text in one)}
@@ -174,7 +175,7 @@ class UriRules:
         return False
 
     def _distinct(self, found: tuple[UriReading, ...]) -> Iterator[tuple[int, UriReading]]:
-        """The readings, without those that another way has as well and compares with the same."""
+        """Yields the readings, without those that equal an earlier one and are compared with the same rules."""
         if not self._ends.first:
             return iter(enumerate(found[:1]))
         ways = {pair: way for way, pair in enumerate(zip(self._ends.first, found, strict=True))}
@@ -190,7 +191,7 @@ class UriRules:
 
     @cached_property
     def _ends(self) -> _Globs:
-        """For URIs without their tail: a rule that names a tail covers those too."""
+        """Returns the globs for URIs without query, fragment and parameters, which a rule with these covers too."""
         return _Globs(globs for rule in self._rules for globs in (rule.globs(), rule.globs(root=True)))
 
     @cached_property
@@ -212,26 +213,29 @@ class UriRules:
 
 
 def alike(uri: str) -> frozenset[str] | None:
-    """Two URIs that some server may take for one have one of these in common; None: no reading is certain."""
+    """Returns the keys of a URI, or None if no reading is certain.
+
+    Two URIs that some server may take for the same one have a key in common.
+    """
     found = _read(uri)
     return None if found is None else frozenset(folded(text) for one in found for text in one)
 
 
 @lru_cache(_READ)
 def _read(uri: str) -> tuple[UriReading, ...] | None:
-    """The readings of a URI or a template; expressions of equal operators are the same."""
+    """Returns the readings of a URI or a template. Expressions with the same operator are treated as equal."""
     if not uri.isascii() and any(mark in uri for mark in MARKS):
         return None
     return readings(names.EXPRESSION.sub(lambda found: _EXPRESSION_MARKS[found[1]], uri) if "{" in uri else uri)
 
 
 def _start(found: tuple[UriReading, ...] | None) -> str | None:
-    """What stands before the first wildcard or expression."""
+    """Returns the text before the first wildcard or expression."""
     return None if not found else re.split(f"[{MARKS}]", found[LITERAL].whole, maxsplit=1)[0]
 
 
 class _Rule:
-    """One rule, normalised as a URI is, with marks in place of its wildcards and expressions."""
+    """One rule, normalised like a URI, with marks in place of its wildcards and expressions."""
 
     def __init__(self, written: str) -> None:
         self.written = written
@@ -251,7 +255,7 @@ class _Rule:
         return _CLASS_MARKS[min(len(self._classes), len(_CLASS_MARKS)) - 1]
 
     def globs(self, change: Callable[[str], str] = str, *, root: bool = False) -> tuple[str, ...]:
-        """A glob for each way of reading, of the normalised text after a change; `root`: without `#` and `;`."""
+        """Returns a glob for each reading of the normalised text after a change; `root` removes `#` and `;` parts."""
         found = self._cut if root else self.readings
         return tuple(self._glob(change(one.whole), change) for one in found or ())
 
@@ -271,7 +275,7 @@ class _Rule:
 
 
 class _Globs:
-    """The globs of some rules, one expression for each way of reading; ways with the same globs share it."""
+    """The globs of several rules, one regular expression for each reading; equal ones are shared."""
 
     def __init__(self, rules: Iterable[tuple[str, ...]]) -> None:
         ways = list(zip(*(globs for globs in rules if globs), strict=True))
@@ -285,7 +289,7 @@ class _Globs:
 
 
 class _Query:
-    """A rule with a query, `docs://search?q=public*`: parameters are compared one by one, in any order."""
+    """A rule with a query, such as `docs://search?q=public*`. Parameters are compared one by one, in any order."""
 
     def __init__(self, base: str, query: str) -> None:
         self._base = UriRules((base,))
@@ -293,7 +297,10 @@ class _Query:
 
     @classmethod
     def read(cls, rule: str) -> _Query | None:
-        """The query of a rule; None where its `?` are wildcards, which they are unless `=` or one `*` follows."""
+        """Returns the query of a rule, or None if its `?` is a wildcard.
+
+        It is one unless `=` or a single `*` follows.
+        """
         plain = names.EXPRESSION.sub("", rule).partition("#")[0].replace("[?]", "?")
         end = plain.find("=")
         if end < 0 and plain.endswith("?*") and not plain.lower().startswith("file:"):

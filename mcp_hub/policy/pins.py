@@ -99,7 +99,7 @@ def _pins_of(value: Any) -> PinsByServer:
 
 
 class PinFileWatcher:
-    """Calls `changed(pins)` whenever the file has changed. A file that cannot be used is logged and changes nothing."""
+    """Calls `changed(pins)` when the file has changed. A file that cannot be used is logged and changes nothing."""
 
     def __init__(self, path: Path, changed: Callable[[PinsByServer], None]) -> None:
         self._path = path
@@ -148,17 +148,17 @@ class PinReview:
         """By upstream: the pins and items that were compared last."""
 
     def take(self, recorded: Mapping[str, PinRecord]) -> None:
-        """Replaces the pins; they count for an upstream once its lists are reviewed again."""
+        """Replaces the pins. They apply to an upstream once its lists are reviewed again."""
         self._recorded = recorded
 
     def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
-        """Compares all that an upstream lists, before other rules change it, with its pins, in steps."""
+        """Compares all items that an upstream lists with its pins, before other policies change them, in steps."""
         if self._modes[upstream] == "off":
             return
         own = [item for item in items if item.route.kind in PARTS]
         recorded, wires = self._recorded.get(upstream), [item.wire for item in own]
         if _is_same(self._compared.get(upstream), recorded, wires):
-            return  # only the lists of other servers have changed
+            return  # neither this server's lists nor its pins have changed
         found: list[Difference] = []
         for one in differences_in_steps(recorded, ((item.route.kind, item.wire) for item in own)):
             yield
@@ -180,7 +180,7 @@ class PinReview:
             self._tell(upstream, one)
 
     def why(self, route: Route) -> str | None:
-        """Returns why a route must not be reached, None if it may."""
+        """Returns why a route must not be reached, or None if it may be."""
         if self._modes[route.upstream] != "enforce" or route.kind not in PARTS:
             return None
         if route not in self._listed.get(route.upstream, ()):
@@ -189,7 +189,7 @@ class PinReview:
         return f"{found}; `mcp-hub pin {printable(route.upstream, 100)}` accepts it" if found is not None else None
 
     def of_instructions(self, upstream: str, text: str) -> str | None:
-        """Returns how a server's instructions differ from the pinned ones, None if they do not."""
+        """Returns how a server's instructions differ from the pinned ones, or None if they do not."""
         if self._modes[upstream] == "off":
             return None
         difference = instructions_difference(self._recorded.get(upstream), text)
@@ -198,7 +198,7 @@ class PinReview:
         return f"pins: they {difference.problem}" if difference is not None else None
 
     def passes_instructions(self, upstream: str, text: str) -> bool:
-        """Whether a server's instructions may be passed on to clients."""
+        """Returns whether a server's instructions may be passed on to clients."""
         return self.of_instructions(upstream, text) is None or self._modes[upstream] == "warn"
 
     def problems(self, upstream: str) -> list[tuple[str, str, str]]:
@@ -210,7 +210,7 @@ class PinReview:
         return found + [(one.kind.unknown, one.name, f"pins: it {one.problem}") for one in gone if one.kind is not None]
 
     def _tell(self, upstream: str, one: Difference) -> None:
-        """Logs it once."""
+        """Logs a difference once."""
         key = (upstream, one.name, one.problem)
         if key in self._told or len(self._told) >= MAX_TOLD:
             return

@@ -33,7 +33,7 @@ MAX_PATHS: Final = 10_000
 class Preset:
     """Hides preset arguments in lists and sets them in calls.
 
-    `of_calls`: calls may bring presets of the program that registered the tool.
+    With `of_calls`, calls may also bring presets of the program that registered the tool.
     """
 
     name = "preset"
@@ -46,7 +46,7 @@ class Preset:
         """Argument names that a tool with presets lists, so that none is taken for a spelling of another."""
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Returns the tools without their preset arguments."""
+        """Removes preset arguments from the schemas of tools."""
         return [self._shown(item) for item in items]
 
     def _shown(self, item: Item) -> Item:
@@ -63,7 +63,7 @@ class Preset:
         return msgspec.structs.replace(item, wire={**item.wire, "inputSchema": schema})
 
     def concerns(self, route: Route) -> bool:
-        """Whether it is a tool with presets."""
+        """Returns whether it is a tool with presets."""
         return route.kind is TOOLS and (self._of_calls or bool(self._rules[route].preset))
 
     def hidden(self, call: Call) -> tuple[Path, ...]:
@@ -80,7 +80,7 @@ class Preset:
         return (*paths, *of_call)
 
     def shown(self, call: Call, arguments: Any) -> Any:
-        """Returns the arguments that a caller sent, without preset ones, for records and spans."""
+        """Returns the arguments that a caller sent without preset ones, for records and spans."""
         hidden = self.hidden(call)
         if hidden:
             declared = self._declared.get(call.route, frozenset())
@@ -89,7 +89,7 @@ class Preset:
         return arguments
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Sets the configured values, whatever the caller sent in their place."""
+        """Runs the call with the configured values, which replace whatever the caller sent for these arguments."""
         hidden = self.hidden(call) if call.method == TOOLS.act_method else ()
         if not hidden:
             return await call_next(call)
@@ -120,8 +120,8 @@ SOURCE_KEY: Final = "mcp-hub/source"
 class Presentation:
     """Replaces names, titles and descriptions of tools by those of the configuration.
 
-    Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`). Tools of the hub's own
-    processes say so in their `_meta`; that of other servers is theirs.
+    Input schemas lose their titles (`strip_titles`) and gain properties (`extend_schema`). Only tools of the hub's own
+    processes are marked as such in their `_meta`.
     """
 
     name = "presentation"
@@ -153,7 +153,7 @@ class Presentation:
         return msgspec.structs.replace(item, local=rules.name or item.local, wire=wire)
 
     def schema(self, route: Route, listed: Json) -> Json:
-        """Returns the input schema that clients see for the one its server lists; the same object each time."""
+        """Returns the input schema that clients see in place of the listed one; the same object each time."""
         rules = self._rules[route]
         if rules.extend_schema is None and not rules.strip_titles:
             return listed
@@ -173,9 +173,9 @@ class Presentation:
         return changed
 
     def concerns(self, route: Route) -> bool:
-        """Never: the catalog maps names back."""
+        """Returns False, as the catalog maps names back."""
         return False
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Passes the call on: the catalog maps names back."""
+        """Runs the call unchanged, as the catalog maps names back."""
         return await call_next(call)

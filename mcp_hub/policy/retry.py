@@ -69,7 +69,7 @@ class RetryPolicy:
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises what the last attempt raised."""
+        """Runs the call, again after a failure where allowed. Raises the error of the last attempt."""
         upstream = call.route.upstream
         rules, budget = self._rules[upstream], self._budgets[upstream]
         if budget.left < BUDGET_AT_REST:

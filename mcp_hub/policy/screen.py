@@ -49,7 +49,7 @@ class _Screened(msgspec.Struct):
 
 
 class _Without:
-    """The names of one set that are not in another, which need not be put together for that."""
+    """The names in one set that are not in another, without building that set."""
 
     def __init__(self, names: Container[str], own: Container[str]) -> None:
         self._names = names
@@ -87,7 +87,7 @@ class ScreenReview:
         self._instructions: dict[str, tuple[str, list[Flag]]] = {}
 
     def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
-        """Reviews all that an upstream lists, before other policies change it, in steps."""
+        """Screens items that an upstream lists, before other policies change them, in steps."""
         settings = self._settings[upstream]
         if settings.mode == "off":
             return
@@ -112,7 +112,7 @@ class ScreenReview:
         yield from self._hold(upstream, settings, found)
 
     def why(self, route: Route) -> str | None:
-        """Returns why a route must not be reached, None if it may."""
+        """Returns why a route must not be reached, or None if it may be."""
         if route.kind not in (RESOURCES, TEMPLATES):
             return self._held.get(route.upstream, {}).get(route)
         held = self._held_uris.get(route.upstream)
@@ -138,7 +138,7 @@ class ScreenReview:
         return flags
 
     def passes_instructions(self, upstream: str, text: str) -> bool:
-        """Whether a server's instructions may be passed on to clients."""
+        """Returns whether a server's instructions may be passed on to clients."""
         flags = self.of_instructions(upstream, text)
         for flag in flags:
             self._tell(upstream, "what it says of itself", "instructions", flag)
@@ -171,7 +171,7 @@ class ScreenReview:
         return ((one[0], one[1], flag) for one in self._all() if one is not None for flag in one[2])
 
     def _all(self) -> Iterator[tuple[str, Route, tuple[Flag, ...]] | None]:
-        """What was found, item by item; None: there is more."""
+        """Yields the findings item by item; None while an item is being screened."""
         looked_at = dict(self._looked)
         tools: dict[str, set[str]] = {id: set() for id in looked_at}
         distinct: set[str] = set()
@@ -226,7 +226,7 @@ class ScreenReview:
         return [flag for flag in flags if flag.rule not in settings.ignore]
 
     def _tell(self, upstream: str, kind: str, name: str, flag: Flag, *, kept_back: bool = False) -> None:
-        """Logs it once."""
+        """Logs a finding once."""
         key = (upstream, f"{kind} {name}", flag.rule)
         if key in self._told or len(self._told) >= MAX_TOLD:
             return
@@ -243,7 +243,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def what_is(flag: Flag) -> str:
-    """A flag in words; with the server's own text, which is not safe to print as it is."""
+    """Returns a finding as text. It quotes the server's own text, which is not safe to print unchanged."""
     return f"{flag.rule} in its {flag.where}, {RULE_DESCRIPTIONS[flag.rule]}: {flag.excerpt}"
 
 

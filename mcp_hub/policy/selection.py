@@ -1,4 +1,4 @@
-"""What of the configuration is served: tool sets, a profile, tags."""
+"""The selection: what of the configuration is served, by tool sets, a profile and tags."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
 
 
 class Selection(msgspec.Struct, frozen=True, dict=True):
-    """Tools that are members of `members` or have one of `member_tags`, and all have one of `tags`.
+    """Tools that are members of `members` or have one of `member_tags`, and that also have one of `tags`.
 
-    A member is `server/tool` (a pattern), an exposed name, or an original name. None: no restriction.
+    A member is `server/tool` (a pattern), an exposed name, or an original name. None means no restriction.
     """
 
     name: str = "everything"
@@ -28,7 +28,7 @@ class Selection(msgspec.Struct, frozen=True, dict=True):
     tags: frozenset[str] | None = None
 
     def has(self, server: Server, route: Route, tags: Collection[str]) -> bool:
-        """Whether an item of a server is selected."""
+        """Returns whether an item of a server is selected."""
         if self.tags is not None and self.tags.isdisjoint(tags):
             return False
         if self.members is None or not self.member_tags.isdisjoint(tags):
@@ -64,7 +64,7 @@ EVERYTHING: Final = Selection()
 
 
 def matches_tool(patterns: Patterns, server: Server, name: str) -> bool:
-    """Whether a member of a tool set matches this tool."""
+    """Returns whether a member of a tool set matches this tool."""
     local = next((rules.name for pattern, rules in server.tools.items() if pattern == name and rules.name), name)
     spelled = (f"{server.id}/{name}", names.expose(server.namespace, local), names.expose(server.namespace, name), name)
     return any(patterns.match(one) for one in (*spelled, local))
@@ -82,7 +82,7 @@ def unmatched_members(members: Iterable[str], tools: Sequence[tuple[Server, str]
 def select(
     config: Config, profile: str | None = None, tool_sets: Sequence[str] = (), tags: Sequence[str] = ()
 ) -> Selection:
-    """The selection the names mean: of several tool sets and a profile the union, of which only what has a tag.
+    """Returns the union of a profile and tool sets, reduced to the tools that have one of `tags`.
 
     Raises ConfigError for a name that the configuration does not have.
     """

@@ -41,7 +41,7 @@ class StepFailed(Exception):
 
 
 def truncate(result: Json, options: Mapping[str, Any]) -> Json:
-    """The texts together cut to `max_chars` characters; other blocks stay."""
+    """Cuts the texts of a result to `max_chars` characters in total; other blocks stay. Raises StepFailed."""
     _check_options(options, "max_chars")
     left = options.get("max_chars", MAX_CHARACTERS)
     if not isinstance(left, int) or isinstance(left, bool) or left < 0:
@@ -66,7 +66,10 @@ def truncate(result: Json, options: Mapping[str, Any]) -> Json:
 
 
 def select_text(result: Json, options: Mapping[str, Any]) -> Json:
-    """Only the texts, those of embedded resources included; no images, links and structured content."""
+    """Keeps only the texts, including those of embedded resources: no images, links or structured content.
+
+    Raises StepFailed for an unknown option.
+    """
     _check_options(options)
     texts: list[Json] = []
     for block in _content(result):
@@ -81,9 +84,10 @@ def select_text(result: Json, options: Mapping[str, Any]) -> Json:
 
 
 def select_json(result: Json, options: Mapping[str, Any]) -> Json:
-    """The part at `path` (`a.b[0]`; all of it without) of `structuredContent`, else of the first text that is JSON.
+    """Keeps the value at `path` (`a.b[0]`) of `structuredContent`, or else of the first text that is JSON.
 
-    It is the text, and `structuredContent` where it is an object. A server's own error stays what it is.
+    Without `path` it keeps the whole value. The value becomes the text, and `structuredContent` if it is an object. An
+    error result of the server stays as it is. Raises StepFailed if there is no such value.
     """
     _check_options(options, "path")
     path = options.get("path", "")
@@ -148,7 +152,7 @@ STEPS: Final[Mapping[str, Callable[[Json, Mapping[str, Any]], Json]]] = {
 
 
 def is_result(value: Any) -> bool:
-    """Whether a value is the complete result of a call: a list of content blocks that have a type."""
+    """Returns whether a value is a complete result of a call: its content blocks all have a type."""
     content = value.get("content") if isinstance(value, dict) else None
     if not isinstance(content, list) or value.get("resultType", "complete") != "complete":
         return False
@@ -168,14 +172,14 @@ _KEY: Final = len('"structuredContent":,')
 
 
 class InProgram(Protocol):
-    """What a program has registered for a tool of a hub that it serves to clients."""
+    """The functions that a program has registered for a tool which its hub serves to clients."""
 
     def check(self, arguments: Json) -> None:
-        """Raises InvalidParameters for arguments that the program refuses."""
+        """Raises InvalidParameters if the program refuses the arguments."""
         ...
 
     async def process(self, call: Json, result: Json) -> Json:
-        """Returns what the program makes of a result. Raises ToolFailed, which does not quote the result."""
+        """Returns the processed result. Raises ToolFailed, whose message does not quote the result."""
         ...
 
 
@@ -195,14 +199,14 @@ def content_of_error(error: Json) -> list[Json]:
 
 
 def text_in(content: Sequence[Json]) -> str:
-    """Returns the texts of a result's content, one below the other."""
+    """Returns the texts in the content of a result."""
     return "\n".join(block["text"] for block in content if isinstance(block.get("text"), str))
 
 
 class ShapeResult:
     """Runs the configured steps on results, then shortens those above `max_result_bytes`; pages have the rest.
 
-    Errors pass the steps too, as error results, and keep their code.
+    Errors go through the steps as error results, and keep their code.
     """
 
     name = "shape-result"
@@ -221,7 +225,7 @@ class ShapeResult:
         self._listed = listed
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Removes the output schema of tools whose steps may change `structuredContent`, which clients would refuse."""
+        """Removes the output schema of tools whose steps may change `structuredContent`, which would violate it."""
         return [self._promised(item) for item in items]
 
     def _promised(self, item: Item) -> Item:
@@ -242,13 +246,16 @@ class ShapeResult:
         return program or any(step.step != "truncate" for step in self._steps(route))
 
     def concerns(self, route: Route) -> bool:
-        """Whether it is a tool with steps or a size limit."""
+        """Returns whether it is a tool with steps or a size limit."""
         if route.kind is not TOOLS:
             return False
         return bool(self._steps(route)) or self._limit(route) is not None or self._rules[route].in_program is not None
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises ToolFailed for a failed step, ResultTooLarge for a result that cannot be shortened."""
+        """Runs the call and processes its result.
+
+        Raises ToolFailed for a failed step, and ResultTooLarge for a result that cannot be shortened.
+        """
         if call.method != TOOLS.act_method:
             return await call_next(call)
         program: InProgram | None = self._rules[call.route].in_program if call.preset is None else None
@@ -259,7 +266,7 @@ class ShapeResult:
         except (CallError, UpstreamAnswered) as error:
             raise await self._error(call, program, error) from None
         if result.get("resultType", "complete") != "complete":
-            return result  # a question of the server passes unchanged
+            return result  # a request of the server to the caller passes unchanged
         result = await self._through(call, program, result)
         limit = self._limit(call.route)
         if limit is None:
@@ -277,7 +284,7 @@ class ShapeResult:
         return found.result
 
     async def _through(self, call: Call, program: InProgram | None, result: Json) -> Json:
-        """What the steps make of a result, one after the other. Raises ToolFailed."""
+        """Runs the steps on a result, one after the other. Raises ToolFailed."""
         for step in self._steps(call.route):
             result = await self._processed(step, call, result)
         if program is not None:
@@ -287,7 +294,7 @@ class ShapeResult:
     async def _error(
         self, call: Call, program: InProgram | None, error: CallError | UpstreamAnswered
     ) -> CallError | UpstreamAnswered:
-        """The same error with the text the steps leave of it, or the one of a step that failed."""
+        """Returns the error with its text as the steps leave it, or the error of a step that failed."""
         content = content_of_error(error.error if isinstance(error, UpstreamAnswered) else {"message": error.message})
         result: Json = {"content": content, "isError": True}
         if isinstance(error, CallError):
@@ -308,7 +315,7 @@ class ShapeResult:
         try:
             changed = await self._run(step, call, result)
             if changed is not None and not is_result(changed):
-                raise StepFailed("it returned something that is no result of a call")
+                raise StepFailed("it returned something that is not the result of a call")
         except (StepFailed, CallError, ProtocolError) as error:
             # Other errors, such as a process that died, may quote the result: only their code is shown.
             said = str(error) if isinstance(error, StepFailed | ToolFailed) else getattr(error, "code", "")
@@ -331,7 +338,7 @@ class ShapeResult:
         return await self._run_function(step.step, _facts(call), result, step.arguments)
 
     def _bounded(self, call: Call, result: Json, limit: int, uri: str) -> _Bounded | None:
-        """What is given in the place of a result; None: it is short enough. May run in a thread."""
+        """Returns what replaces a result that is too long, or None if it is short enough. It may run in a thread."""
         size = len(encode(result))
         if size <= limit:
             return None
@@ -364,9 +371,9 @@ class ShapeResult:
         return _Bounded(without_lone_surrogates({**said, "content": content, **others}), kept)
 
     def _structured(self, route: Route, result: Json, room: int, limit: int, uri: str) -> Any:
-        """The structured content that is passed on: whole, shortened within the tool's schema, or None.
+        """Returns the structured content to pass on: whole, shortened within the tool's schema, or None.
 
-        Raises ResultTooLarge where the schema wants one and there is none short enough.
+        Raises ResultTooLarge if the schema requires some and none is short enough.
         """
         value = result.get("structuredContent")
         size = len(encode(value)) + _KEY
@@ -389,7 +396,7 @@ class ShapeResult:
 
 
 def _facts(call: Call) -> Json:
-    """What the user's functions are told of a call."""
+    """Returns what the user's functions are told about a call."""
     return {
         "name": call.route.name,
         "server": call.route.upstream,

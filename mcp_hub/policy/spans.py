@@ -27,7 +27,7 @@ BUDGET: Final = 4096
 
 
 class Span(Protocol):
-    """One call under way. `carrier` is its trace context for whoever comes next; empty where there is none."""
+    """The span of one running call. `carrier` is its trace context for the upstream, empty if there is none."""
 
     @property
     def carrier(self) -> Mapping[str, str]: ...
@@ -36,25 +36,25 @@ class Span(Protocol):
     def recording(self) -> bool: ...
 
     def tell(self, attributes: Attributes) -> None:
-        """More about it."""
+        """Adds attributes."""
         ...
 
     def end(self, error: tuple[str, str, str] | None) -> None:
-        """It has ended: well, or in (code, type of the exception or "", text)."""
+        """Ends the span: successfully, or with (code, type of the exception or "", text)."""
         ...
 
 
 class Tracer(Protocol):
-    """Makes spans. `meta` is the request's, which may name the span it belongs under."""
+    """Starts spans. `meta` is that of the request, which may name the parent span."""
 
     def begin(self, name: str, meta: Mapping[str, Any]) -> Span: ...
 
 
 class Spans:
-    """`tracer()` is ready when it returns; None: nothing can be traced.
+    """Makes a span of each call. `tracer()` returns a tracer once it is ready, or None if nothing can be traced.
 
-    The client's trace context is the parent, the span's own goes to the upstream in its place. Nothing that goes
-    wrong here reaches a call.
+    The client's trace context becomes the parent, and the span's own is sent to the upstream instead. Errors in here
+    never affect a call.
     """
 
     name = "spans"
@@ -81,7 +81,7 @@ class Spans:
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises what the call raises."""
+        """Runs the call within a span. Raises what the call raises."""
         tracer = await self._tracer()
         span = await self._begin(tracer, call) if tracer is not None else None
         if span is None:
@@ -125,7 +125,7 @@ class Spans:
             log.exception("a span could not be ended")
 
     async def missed(self, method: str, exposed: str, meta: Any) -> None:
-        """A span of a call under a name that leads nowhere."""
+        """Makes a span of a call under an unknown name."""
         tracer = await self._tracer()
         if tracer is None:
             return
@@ -198,5 +198,5 @@ def _json(value: Any) -> str:
 
 
 def _sound(text: str) -> str:
-    """What no encoding can hold would cost a whole batch of spans."""
+    """Replaces lone surrogates, which cannot be encoded and would fail the export of a whole batch of spans."""
     return text.encode("utf-8", "replace").decode()

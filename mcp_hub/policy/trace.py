@@ -1,4 +1,4 @@
-"""The trace policy: one record and one measurement for every call, and no secret in what goes back to the client."""
+"""The trace policy: makes one record and one measurement of each call, and keeps secrets out of answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_TRACEBACK: Final = 16 * 1024
 MAX_RECORDING: Final = 5.0
 """Seconds that the records of the last calls may take; that of 300,000 arguments takes a tenth of one."""
 Measure = Callable[[str, str, str, str, str | int | None, float], None]
-"""Takes server, method, tool, verdict, code and seconds of each call."""
+"""Gets server, method, tool, verdict, code and seconds of each call."""
 
 
 class Trace:
@@ -80,7 +80,7 @@ class Trace:
         return items
 
     async def __call__(self, call: Call, call_next: Next) -> Json:
-        """Raises ProtocolError, CallError, TimeoutError and CancelledError, nothing else."""
+        """Runs the call. Raises ProtocolError, CallError, TimeoutError and CancelledError, nothing else."""
         started, sent = self._clock(), call.params
         if call.on_progress is not None:
             call.on_progress = partial(_cleaned, self._redaction, call.on_progress)
@@ -138,7 +138,7 @@ class Trace:
         self._refused(method, exposed, era, caller, envelope, facts)
 
     def refused_stranger(self, facts: Json) -> None:
-        """Records what a listener refused before it knew a caller."""
+        """Records a request that a listener refused before it knew the caller."""
         if self._write is None:
             return
         try:
@@ -163,7 +163,7 @@ class Trace:
             clean = await self._known(error.error)
             return error if clean is error.error else UpstreamAnswered(clean)
         if isinstance(error, UnknownName):
-            return error  # it quotes nothing but its caller
+            return error  # it quotes only what its caller sent
         if isinstance(error, ProtocolError):
             error.message, error.data = await self._known(error.message), await self._known(error.data)
         elif isinstance(error, CallError):

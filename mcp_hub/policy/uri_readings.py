@@ -1,9 +1,9 @@
-"""A resource URI, or a rule about URIs, as the servers that get it may read it; pure.
+"""The readings of a resource URI, or of a rule about URIs: how the servers that get it may interpret it. Pure.
 
-Servers differ: some decode a URI once, some twice, some follow `..`, some ignore the host or the query. `readings`
-has one text for each of these ways, always in the same order, so that a rule is only compared with a URI that was read
-in the same way. A text without a certain reading has none: it is too long, it is encoded too often, it has control
-characters or bytes that are no UTF-8, or its `..` leads to different places for different readers.
+Servers differ: some decode a URI once, some twice, some resolve `..`, some ignore the host or the query. `readings`
+returns one text for each of these ways, always in the same order, so that a rule is compared only with a URI read in
+the same way. A text has no certain reading if it is too long, is encoded too often, has control characters or bytes
+that are not UTF-8, or if its `..` leads to different places for different readers.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _WEB: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 
 class UriReading(NamedTuple):
-    """A URI as one way has it."""
+    """A URI as one way of reading has it."""
 
     whole: str
     root: str
-    """Without query, fragment and parameters, which many servers ignore."""
+    """The text without query, fragment and parameters, which many servers ignore."""
 
 
 def readings(text: str) -> tuple[UriReading, ...] | None:
-    """A text in every way that servers read it, `way % 3` being one of LITERAL, RESOLVED and HOSTLESS.
+    """Returns a text in every way that servers read it; `way % 3` is one of LITERAL, RESOLVED and HOSTLESS.
 
-    None if no reading is certain. `MARKS` pass as characters that nothing is known of.
+    Returns None if no reading is certain. `MARKS` are kept as characters with unknown meaning.
     """
     if len(text) > MAX_URI or _OTHER_ENCODING.search(text):
         return None
@@ -56,7 +56,7 @@ def readings(text: str) -> tuple[UriReading, ...] | None:
     if levels is None:
         return None
     if "%" not in text and text.isascii() and _compatible(text) == text:
-        read = _ways(text)  # nearly every URI: nothing to decode, nothing that readers take for something else
+        read = _ways(text)  # the case of nearly every URI: nothing to decode, and no ambiguous characters
         return None if read is None else read * (2 * (DECODINGS + 1))
     found: list[UriReading] = []
     known: dict[str, tuple[UriReading, ...] | None] = {}
@@ -74,12 +74,12 @@ def readings(text: str) -> tuple[UriReading, ...] | None:
 
 
 def folded(text: str) -> str:
-    """A reading without case and compatibility forms."""
+    """Returns a reading without differences in case and compatibility forms."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def trimmed(text: str) -> str:
-    """A resolved reading without what Windows ignores: dots and spaces behind a name, the stream of a file."""
+    """Returns a resolved reading without what Windows ignores: dots and spaces after a name, and a stream's name."""
     scheme, mark, path = text.partition("://")
     parts = [part if part in (".", "..") else part.partition("::$")[0].rstrip(" .") for part in path.split("/")]
     if scheme == "file":
@@ -88,7 +88,7 @@ def trimmed(text: str) -> str:
 
 
 def _levels(text: str) -> tuple[str, ...] | None:
-    """The text with everything decoded but delimiters, and after each round of decoding everything."""
+    """Returns the text with everything decoded except delimiters, then after each round of decoding everything."""
     if "%" not in text:
         return (text,) * (DECODINGS + 1) if _is_certain(text) else None
     try:
@@ -112,7 +112,7 @@ def _is_certain(text: str) -> bool:
 
 
 def _compatible(text: str) -> str:
-    """What a reader has who takes lookalikes for each other, drops what is invisible, and knows backslashes."""
+    """Returns the text with lookalikes replaced, invisible characters dropped and backslashes turned into slashes."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
         text = "".join(char for char in text if unicodedata.category(char) != "Cf")
@@ -120,7 +120,7 @@ def _compatible(text: str) -> str:
 
 
 def _is_doubtful(text: str) -> bool:
-    """Whether it has a lookalike of a slash, or of another delimiter beside a backslash or what is invisible."""
+    """Returns whether it has a lookalike of a slash, or of another delimiter and a backslash or invisible character."""
     if text.isascii():
         return False
     plain = unicodedata.normalize("NFKC", text)
@@ -161,7 +161,7 @@ def _normalised(text: str, way: int) -> str | None:
 
 
 def _file(rest: str, way: int) -> str | None:
-    """`file:/x`, `file:///x` and `file://localhost/x` are one file; of a foreign host every reader thinks otherwise."""
+    """Normalises `file:/x`, `file:///x` and `file://localhost/x` to one; with another host, readers differ."""
     path = rest.lstrip("/")
     slashes = len(rest) - len(path)
     host = ""
@@ -186,7 +186,7 @@ def _file(rest: str, way: int) -> str | None:
 
 
 def _path(parts: Iterable[str], *, keep_up: bool = False) -> str | None:
-    """The path without `.`, `..` and double slashes; None where readers would come to different places."""
+    """Returns the path without `.`, `..` and double slashes, or None if readers would come to different places."""
     found: list[str] = []
     up = gap = inner = False
     part = ""
@@ -211,6 +211,6 @@ def _path(parts: Iterable[str], *, keep_up: bool = False) -> str | None:
 
 
 def _looks_like_dots(part: str) -> bool:
-    """`. .`, `...` or `..;x`, which is a step up for some readers and a name for others."""
+    """Returns whether it is like `. .`, `...` or `..;x`, which some readers take for `..` and others for a name."""
     name = part.partition(";")[0]
     return "." in name and not name.strip(" .")

@@ -1,4 +1,4 @@
-"""Groups of tools that are switched on and off while the hub runs, for everybody or for one caller."""
+"""Groups of tools that are activated and deactivated while the hub runs, for everybody or for one caller."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ MAX_SIZE: Final = 1024 * 1024
 
 
 class GroupStateFile:
-    """The file that keeps the state of groups. Written in threads, the newest state last; no method raises.
+    """The file that keeps the state of groups. It is written in threads, always with the newest state.
 
-    A write that fails is retried as long as the hub runs.
+    No method raises. A write that fails is retried as long as the hub runs.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,12 +86,12 @@ MAX_CALLERS: Final = 10_000
 
 
 class Groups:
-    """`hub.groups`: those of the configuration and those made at run time, by name.
+    """The groups of the configuration and those created at run time, by name.
 
     A tool in several groups is active when one of them is; a tool in none belongs to `basic`, which is always active.
     `update`, `reset` and `load_state_dict` set the default state, for callers without a choice of their own; it is
-    saved if the configuration has a `state_file`. Methods check all arguments before they change anything. To be
-    used in the hub's loop. `ruled(policy)` is called as soon as there is a group whose tools may be refused.
+    saved if the configuration has a `state_file`. Methods check all arguments before they change anything. They must be
+    called in the hub's loop. `ruled(policy)` is called as soon as there is a group whose tools may be refused.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Groups:
         return iter([group.model_copy(update={"active": name in on}) for name, group in self._groups.items()])
 
     def __getitem__(self, name: str) -> ToolGroupSettings:
-        """Raises KeyError."""
+        """Returns a group. Raises KeyError if there is none of this name."""
         return self._groups[name].model_copy(update={"active": self._default(name)})
 
     def active(self) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class Groups:
         return members.groups(route)
 
     def shown_to(self, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
-        """Returns the groups that one caller may know of."""
+        """Returns the groups that one caller may know about."""
         return self.now.shown(self.whole_of(caller), caller)
 
     def notes(self, names: Collection[str] | None = None) -> str:
@@ -183,7 +183,7 @@ class Groups:
         return self._catalogs.of(caller)
 
     def whole_of(self, caller: Hashable | None) -> Catalog:
-        """Returns what one caller would see with all groups active."""
+        """Returns what one caller would see if all groups were active."""
         return self._catalogs.whole(caller)
 
     # --- changes -----------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Groups:
         self._changed()
 
     def update(self, names: str | Iterable[str], active: bool) -> None:
-        """Switches groups on or off by default; `basic` stays on. Raises ValueError."""
+        """Activates or deactivates groups by default; `basic` stays active. Raises ValueError."""
         self._say(dict.fromkeys(self._known(names), _flag(active)))
 
     def reset(self, states: Mapping[str, bool]) -> None:
@@ -241,8 +241,10 @@ class Groups:
         self._say({name: name in on for name in self._groups})
 
     def reset_for(self, caller: Hashable | None, states: Mapping[str, bool]) -> None:
-        """Sets the state of the groups that one caller knows of; with `group_scope: hub` for everybody. Raises
-        ValueError."""
+        """Sets the state of the groups that one caller knows of, or with `group_scope: hub` of everybody's.
+
+        Raises ValueError for an unknown group or a state that is not a boolean.
+        """
         self._known(states)
         on = {name for name, active in states.items() if _flag(active)}
         final = {group.name: group.name in on for group in self.shown_to(caller)}
@@ -257,8 +259,7 @@ class Groups:
         self._catalogs.changed_for(caller, before)
 
     def remove(self, names: str | Iterable[str]) -> None:
-        """Removes groups and the tools that are in no other group, which are unknown names from then on. Raises
-        ValueError."""
+        """Removes groups. Tools that are in no other group become unknown names. Raises ValueError."""
         names = _strings([names] if isinstance(names, str) else names)
         if BASIC in names:
             raise ValueError("Cannot remove the default 'basic' tool group.")
@@ -282,9 +283,9 @@ class Groups:
         return {"active_groups": list(self.active())}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Restores what `state_dict` returned; groups it does not name become inactive. `strict` refuses other keys.
+        """Restores what `state_dict` returned; groups that it does not name become inactive.
 
-        Raises ValueError.
+        Raises ValueError if it is malformed or, with `strict`, has other keys.
         """
         listed = state.get("active_groups") if isinstance(state, Mapping) else None
         if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):

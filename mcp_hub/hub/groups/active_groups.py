@@ -1,4 +1,4 @@
-"""Which groups of tools are active for a caller at one moment; listing and calls ask the same object."""
+"""Which groups of tools are active for a caller at one moment. Lists and calls use the same object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mcp_hub.security.principals import profile_of
 
 
 class GroupMembers:
-    """Finds the groups of tools. Tools that only `removed` groups have are gone."""
+    """Finds the groups of a tool. A tool that is only in `removed` groups is gone."""
 
     def __init__(
         self, groups: Iterable[ToolGroupSettings], removed: Iterable[ToolGroupSettings], servers: Mapping[str, Server]
@@ -61,10 +61,10 @@ MAX_VIEWS: Final = 64
 
 
 class ActiveGroups:
-    """Groups and whether each is active: `chosen` by callers, else as in `defaults`.
+    """The groups, and whether each is active: as `chosen` by the caller, else as in `defaults`.
 
-    `everything` says whether all that is configured is served. A caller that may not see all of it does not learn of
-    groups whose tools it cannot see.
+    `everything` says whether all that is configured is served. If not, a caller does not learn of groups whose tools it
+    cannot see.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class ActiveGroups:
         return frozenset(name for name in self.groups if chosen.get(name, self._defaults[name]))
 
     def inactive(self, route: Route, caller: Hashable | None) -> str | None:
-        """Returns a group that has to be activated before a tool can be used, None if the tool can be used."""
+        """Returns a group that must be activated before a tool can be used, or None if the tool can be used."""
         names = self.members.groups(route)
         if not names or not self.active(caller).isdisjoint(names):
             return None
         return names[0]
 
     def shown(self, whole: Catalog, caller: Hashable | None) -> tuple[ToolGroupSettings, ...]:
-        """Returns the groups that a caller may know of; `whole` is its catalog with all groups active."""
+        """Returns the groups that a caller may know about. `whole` is its catalog with all groups active."""
         return finished(self._showing(whole, self._restricts(caller)))
 
     def _showing(self, whole: Catalog, restricted: bool) -> Generator[None, None, tuple[ToolGroupSettings, ...]]:
@@ -120,7 +120,7 @@ class ActiveGroups:
         return found
 
     def view(self, whole: Catalog, caller: Hashable | None) -> Catalog:
-        """Returns what a caller sees of `whole`: the meta tools, then the tools that are active for it."""
+        """Returns what a caller sees of `whole`: the meta tools, then the tools of groups that are active for it."""
         views = self._views.get(whole)
         key = (self.active(caller), self._restricts(caller))
         if views is None or key not in views:

@@ -1,4 +1,4 @@
-"""Calls of the meta tools: switching groups and searching tools."""
+"""Calls of the meta tools, which activate groups and search tools."""
 
 from __future__ import annotations
 

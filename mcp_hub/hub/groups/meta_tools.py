@@ -1,4 +1,4 @@
-"""The meta tools as they are listed: one switches groups, two search and call tools that a client has not listed."""
+"""The meta tools as they are listed: one activates groups, two search and call tools that the client's list lacks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _CALL_TEXT: Final = (
 
 
 def definitions(groups: Sequence[ToolGroupSettings], meta_tools: bool) -> list[Json]:
-    """Returns the definitions of the meta tools for a caller that may know of these groups."""
+    """Returns the definitions of the meta tools for a caller that may know about these groups."""
     found: list[Json] = []
     if groups:
         switches = {
@@ -85,9 +85,9 @@ def _tool(
 
 
 def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
-    """Returns (tool, its arguments) of the call inside a `hub_call`; None for any other route.
+    """Returns (tool, its arguments) of the call inside a `hub_call`, or None for any other route.
 
-    Raises InvalidParameters.
+    Raises InvalidParameters if the arguments of `hub_call` are invalid.
     """
     if route != CALL_ROUTE:
         return None

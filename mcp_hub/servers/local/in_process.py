@@ -68,7 +68,7 @@ class FunctionServer(LocalServer):
         return iter(self._tools.values())
 
     def get(self, name: str) -> LocalTool | None:
-        """Returns the tools by name. The mapping must not be changed."""
+        """Returns the function of a name; None if there is none."""
         return self._tools.get(name)
 
     def put(self, tool: LocalTool) -> None:
