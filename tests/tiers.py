@@ -30,5 +30,6 @@ _STARTS: Final = re.compile(
 @cache
 def tier_of(path: Path) -> Tier:
     """Returns the tier of the tests in a file: that of its folder, or by whether it starts programs."""
-    folder = path.relative_to(ROOT).parts[0]
-    return OF_FOLDERS.get(folder) or ("process" if _STARTS.search(path.read_text()) else "fast")
+    folders = path.relative_to(ROOT).parts[:-1]
+    of_folder = next((OF_FOLDERS[name] for name in folders if name in OF_FOLDERS), None)
+    return of_folder or ("process" if _STARTS.search(path.read_text()) else "fast")

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from tests.credentials.signing import command, login
+from tests.oauth.signing import command, login
 
 Json = dict[str, Any]
 

@@ -12,14 +12,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.credentials.authority import CLIENT, SECRET, authority
-from tests.credentials.file_keyring import BACKEND
 from tests.dependencies.environments import PLAIN, ROOT, Environment, Maker
+from tests.downstream.network.issuer import AUDIENCE, issuing
+from tests.downstream.network.visitor import visiting
 from tests.fakes.client import StdioClient, fake, spawned, write_config
-from tests.network.issuer import AUDIENCE, issuing
-from tests.network.visitor import visiting
-from tests.observe.collector import collecting
-from tests.scrape.site import serving
+from tests.oauth.authority import CLIENT, SECRET, authority
+from tests.oauth.file_keyring import BACKEND
+from tests.observability.spans.collector import collecting
+from tests.servers.scrape.site import serving
 
 pytestmark = pytest.mark.anyio
 
@@ -238,8 +238,8 @@ async def uses_verify(environment: Environment, directory: Path) -> None:
 async def uses_keyring(environment: Environment, directory: Path) -> None:
     kept = directory / "kept.json"
     kept.write_text(json.dumps({"service\nuser": "out of the keyring"}))
-    (directory / "file_keyring.py").write_text((ROOT / "tests/credentials/file_keyring.py").read_text())
-    backend = BACKEND.removeprefix("tests.credentials.")
+    (directory / "file_keyring.py").write_text((ROOT / "tests/oauth/file_keyring.py").read_text())
+    backend = BACKEND.removeprefix("tests.oauth.")
     env = {"PYTHONPATH": str(directory), "PYTHON_KEYRING_BACKEND": backend, "TEST_KEYRING": str(kept)}
     config = write_config(directory, {"up": fake(env={"A": "${keyring:service/user}"})})
     async with serves(environment, config, env) as client:

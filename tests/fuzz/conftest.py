@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.downstream.scripted import initialized
 from tests.fakes.client import fake
 from tests.fuzz.listening import Front, call
 from tests.hub.test_over_a_network import network_hub
-from tests.serve.scripted import initialized
 
 
 @pytest.fixture(scope="module")

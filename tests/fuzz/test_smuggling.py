@@ -11,8 +11,8 @@ import json
 import pytest
 
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_PARAMS, PARSE_ERROR
+from tests.downstream.scripted import ENVELOPE, Response, initialized
 from tests.fuzz.listening import META, MODERN_LINES, OPEN, SHUT, Front, call
-from tests.serve.scripted import ENVELOPE, Response, initialized
 
 pytestmark = pytest.mark.anyio
 

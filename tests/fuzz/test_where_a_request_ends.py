@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.downstream.scripted import Connection, connected, request
 from tests.fuzz.listening import META, MODERN_LINES, Front, call
-from tests.serve.scripted import Connection, connected, request
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, visiting
 from tests.fakes.client import fake, hub
-from tests.groups.hearing import CHANGED, hearing
-from tests.network.visitor import ERAS, TOKENS, network_hub, visiting
+from tests.hub.groups.hearing import CHANGED, hearing
 
 pytestmark = pytest.mark.anyio
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.downstream.scripted import initialized
 from tests.fakes.client import PATIENCE, StdioClient, fake, hub
 from tests.fuzz.listening import Front
 from tests.hub.test_over_a_network import network_hub
-from tests.serve.scripted import initialized
 
 pytestmark = pytest.mark.anyio
 

@@ -16,8 +16,8 @@ from mcp_hub import PlaywrightSession, ToolManager, ToolManagerProtocol, with_ti
 from mcp_hub.errors import ConfigError
 from tests.fakes.client import PATIENCE, fake, write_config
 from tests.hub.test_over_a_network import network_hub
-from tests.tries.counted import counting
-from tests.tries.test_fallback import ALLOWED, site
+from tests.policy.tries.counted import counting
+from tests.policy.tries.test_fallback import ALLOWED, site
 
 Json = dict[str, Any]
 HF = "https://huggingface.co/datasets/x/y"

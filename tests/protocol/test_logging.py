@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.asking.test_servers_ask_handshake_clients import asking
 from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
 from tests.hub.test_over_a_network import network_hub, sdk
-from tests.wire.scripted_http import Reply, Request, scripted
+from tests.transport.scripted_http import Reply, Request, scripted
+from tests.upstream.asking.test_servers_ask_handshake_clients import asking
 
 pytestmark = pytest.mark.anyio
 

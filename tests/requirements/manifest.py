@@ -5,33 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_ACCESS = "access/test_rules_of_a_file.py"
+_ACCESS = "policy/access/test_rules_of_a_file.py"
 _BY_NAME = "library/test_tools_by_name.py"
 _BY_SERVER = "library/test_tools_by_server.py"
 _CLIENTS = "library/test_clients.py"
-_CODE = "builtins/test_code_and_shell.py"
+_CODE = "servers/builtins/test_code_and_shell.py"
 _EXAMPLES = "doors/test_the_examples.py"
 _EXECUTOR = "library/test_executor.py"
-_FALLBACK = "tries/test_fallback.py"
-_FILES = "builtins/test_files.py"
-_FOLDERS = "discovery/test_folders.py"
-_GROUPS = "groups/test_one_client.py"
-_GROUPS_IN_PROGRAMS = "groups/test_library.py"
-_GUARD = "guard/test_the_guard_in_the_hub.py"
-_KINDS = "local/test_kinds_of_functions.py"
-_LOCAL = "local/test_local_tools.py"
-_OFF = "builtins/test_off_and_off_the_network.py"
-_ONCE = "tries/test_nothing_is_executed_twice.py"
-_RAW_FILES = "builtins/test_text_files.py"
-_SCHEMAS = "local/test_schemas.py"
-_SERVED = "access/test_what_is_served.py"
-_SHAPED = "results/test_results_are_shaped.py"
-_STREAMS = "local/test_streams.py"
+_FALLBACK = "policy/tries/test_fallback.py"
+_FILES = "servers/builtins/test_files.py"
+_FOLDERS = "config/discovery/test_folders.py"
+_GROUPS = "hub/groups/test_one_client.py"
+_GROUPS_IN_PROGRAMS = "hub/groups/test_library.py"
+_GUARD = "policy/guard/test_the_guard_in_the_hub.py"
+_KINDS = "servers/local/test_kinds_of_functions.py"
+_LOCAL = "servers/local/test_local_tools.py"
+_OFF = "servers/builtins/test_off_and_off_the_network.py"
+_ONCE = "policy/tries/test_nothing_is_executed_twice.py"
+_RAW_FILES = "servers/builtins/test_text_files.py"
+_SCHEMAS = "servers/local/test_schemas.py"
+_SERVED = "policy/access/test_what_is_served.py"
+_SHAPED = "policy/results/test_results_are_shaped.py"
+_STREAMS = "servers/local/test_streams.py"
 _REGISTERING = "library/test_toolkit_registering.py"
 _CALLING = "library/test_toolkit_calling.py"
 _GROUPS_OF_TOOLKIT = "library/test_toolkit_groups.py"
 _CLIENTS_OF_TOOLKIT = "library/test_toolkit_clients.py"
-_URLS = "guard/test_url_rules.py"
+_URLS = "policy/guard/test_url_rules.py"
 
 _ON_BOTH = f"{_EXAMPLES}::test_a_program_prints_the_same_on_the_original_and_on_the_hub"
 _PROCEDURE = f"{_EXAMPLES}::test_the_toolkit_does_what_its_operating_procedure_says"
@@ -126,7 +126,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A001-9": (
         f"{_ACCESS}::test_a_preset_argument_is_not_listed_and_always_sent",
         f"{_ACCESS}::test_a_preset_may_come_from_the_environment",
-        "validation/test_arguments_are_checked_first.py::test_the_value_of_a_preset_is_checked_and_never_quoted",
+        "schema/test_arguments_are_checked_first.py::test_the_value_of_a_preset_is_checked_and_never_quoted",
         f"{_KINDS}::test_presets_are_hidden_and_win",
         f"{_REGISTERING}::test_presets_and_what_a_partial_has_bound_are_hidden_and_win",
     ),
@@ -183,7 +183,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_GROUPS}::test_with_hub_scope_the_state_outlives_the_hub_where_there_is_a_file",
         f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
     ),
-    "A001-21": ("observe/test_spans_of_calls.py::test_every_call_is_a_span_with_what_it_came_to",),
+    "A001-21": ("observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_what_it_came_to",),
     "A001-22": (
         f"{_CLIENTS}::test_a_stdio_client_keeps_one_session_and_is_refused_out_of_turn",
         f"{_CLIENTS}::test_http_clients_list_and_call",
@@ -214,7 +214,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_EXECUTOR}::test_tools_of_every_kind_are_one_type",
         f"{_FOLDERS}::test_tools_say_what_they_are_and_a_set_of_the_folder_selects",
     ),
-    "A002-2": ("discovery/test_native_tools.py::test_native_tools_are_asked_as_their_files_say",),
+    "A002-2": ("config/discovery/test_native_tools.py::test_native_tools_are_asked_as_their_files_say",),
     "A002-3": (
         f"{_FOLDERS}::test_a_file_of_servers_counts_as_a_whole_or_not_at_all",
         f"{_EXAMPLES}::test_the_tool_system_has_what_its_requirements_ask_for",
@@ -235,42 +235,43 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-8": (
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
-        "network/test_profiles_of_principals.py::test_its_lists_are_those_of_a_hub_that_serves_the_profile_alone",
+        "downstream/network/test_profiles_of_principals.py::test_its_lists_are_those_of_a_hub_that_serves_the_profile_alone",
     ),
-    "A002-9": ("formats/test_formats.py::test_the_strategy_is_what_the_model_can_do_and_the_configuration_allows",),
+    "A002-9": (
+        "library/formats/test_formats.py::test_the_strategy_is_what_the_model_can_do_and_the_configuration_allows",
+    ),
     "A002-10": (
-        "formats/test_formats.py::test_a_call_is_read_as_it_was_written",
-        "formats/test_formats.py::test_the_prompt_has_the_schemas_and_the_words_of_the_template",
-        "formats/test_formats.py::test_the_command_writes_each_format",
+        "library/formats/test_formats.py::test_a_call_is_read_as_it_was_written",
+        "library/formats/test_formats.py::test_the_prompt_has_the_schemas_and_the_words_of_the_template",
+        "library/formats/test_formats.py::test_the_command_writes_each_format",
     ),
     "A002-11": (f"{_EXECUTOR}::test_outcomes_are_messages_and_errors_begin_with_their_code",),
     "A002-12": (f"{_EXECUTOR}::test_check_48_parallel_calls_take_as_long_as_one_and_keep_their_order",),
     "A002-13": (
-        "validation/test_arguments_are_checked_first.py"
-        "::test_arguments_that_cannot_fit_are_refused_and_nobody_is_asked",
+        "schema/test_arguments_are_checked_first.py::test_arguments_that_cannot_fit_are_refused_and_nobody_is_asked",
     ),
     "A002-14": (
-        "tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
-        "tries/test_deadlines.py::test_a_tool_may_have_a_deadline_of_its_own",
+        "policy/tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
+        "policy/tries/test_deadlines.py::test_a_tool_may_have_a_deadline_of_its_own",
         "config/test_entries.py::test_timeout_is_the_deadline_of_a_call",
     ),
     "A002-15": (
-        "tries/test_keys_of_servers.py::test_an_api_key_is_sent_when_listing_and_when_calling_and_stands_in_no_log",
+        "policy/tries/test_keys_of_servers.py::test_an_api_key_is_sent_when_listing_and_when_calling_and_stands_in_no_log",
         "config/test_entries.py::test_an_api_key_becomes_a_header",
     ),
     "A002-16": (
         "faults/test_every_fault.py::test_a_fault_costs_only_the_calls_of_its_own_server",
         "chaos/test_chaos.py::test_every_promise_is_kept_while_servers_die_hang_and_lie",
-        "records/test_trace.py::test_an_unexpected_exception_fails_one_call_and_logs_one_traceback",
+        "observability/records/test_trace.py::test_an_unexpected_exception_fails_one_call_and_logs_one_traceback",
     ),
     "A002-17": (
-        "records/test_calls_are_recorded.py::test_every_call_is_a_record_whatever_came_of_it",
-        "records/test_trace.py::test_a_call_is_recorded_with_where_it_went_and_what_came_of_it",
+        "observability/records/test_calls_are_recorded.py::test_every_call_is_a_record_whatever_came_of_it",
+        "observability/records/test_trace.py::test_a_call_is_recorded_with_where_it_went_and_what_came_of_it",
         f"{_EXECUTOR}::test_every_call_is_logged_without_secrets",
     ),
     "A002-18": (
-        "observe/test_metrics.py::test_what_calls_came_to_is_counted_and_told_to_those_who_may_know",
-        "observe/test_metrics.py::test_a_hub_in_a_program_tells_its_collectors_and_its_tracer",
+        "observability/spans/test_metrics.py::test_what_calls_came_to_is_counted_and_told_to_those_who_may_know",
+        "observability/spans/test_metrics.py::test_a_hub_in_a_program_tells_its_collectors_and_its_tracer",
     ),
     "A002-19": (
         f"{_EXECUTOR}::test_a_tool_set_has_its_tools_and_an_unknown_one_is_an_error",
@@ -278,10 +279,10 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-20": (
         f"{_EXECUTOR}::test_every_call_is_logged_without_secrets",
-        "formats/test_formats.py::test_a_client_that_cannot_be_asked_has_no_function_calling",
-        "observe/test_metrics.py::test_a_hub_in_a_program_tells_its_collectors_and_its_tracer",
+        "library/formats/test_formats.py::test_a_client_that_cannot_be_asked_has_no_function_calling",
+        "observability/spans/test_metrics.py::test_a_hub_in_a_program_tells_its_collectors_and_its_tracer",
     ),
-    "A002-21": ("tries/test_keys_of_servers.py::test_a_wrong_key_is_told_where_the_server_is_missing",),
+    "A002-21": ("policy/tries/test_keys_of_servers.py::test_a_wrong_key_is_told_where_the_server_is_missing",),
     # -- 003 -------------------------------------------------------------------------------------------------
     "A003-1": (f"{_BY_SERVER}::test_with_timeout_passes_results_and_raises_at_the_end",),
     "A003-2": (
@@ -312,7 +313,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A003-10": (f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",),
     "A003-11": (
         f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",
-        "supervision/test_status.py::test_each_server_is_shown_with_its_state_its_last_error_and_its_stderr",
+        "upstream/supervision/test_status.py::test_each_server_is_shown_with_its_state_its_last_error_and_its_stderr",
     ),
     "A003-12": (
         f"{_BY_SERVER}::test_names_are_unique_and_what_is_wrong_is_said",
@@ -342,7 +343,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",
     ),
     "A003-20": (
-        "tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
+        "policy/tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
         f"{_BY_SERVER}::test_check_17_a_timeout_is_raised_and_the_next_call_is_answered",
         f"{_BY_SERVER}::test_a_timeout_is_returned_where_that_is_wanted",
     ),
@@ -352,9 +353,9 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A003-22": (
         f"{_ACCESS}::test_a_blacklist_holds_on_every_transport_at_listing_and_at_the_call",
-        "access/test_nothing_refused_can_be_reached.py"
+        "policy/access/test_nothing_refused_can_be_reached.py"
         "::test_no_spelling_by_any_method_of_any_era_reaches_what_is_refused",
-        "access/test_nothing_refused_can_be_reached.py::test_a_refused_name_answers_byte_for_byte_as_an_unknown_one",
+        "policy/access/test_nothing_refused_can_be_reached.py::test_a_refused_name_answers_byte_for_byte_as_an_unknown_one",
         f"{_BY_SERVER}::test_what_the_blacklist_names_is_refused_however_it_came_there",
     ),
     "A003-23": (
@@ -369,7 +370,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_URLS}::test_a_guarded_url_is_refused_however_it_is_written",
         f"{_URLS}::test_no_disguise_gets_a_guarded_url_through",
         f"{_URLS}::test_more_urls_can_be_denied_and_some_allowed",
-        "guard/test_readings_of_clients.py::test_urls_that_clients_read_as_guarded_are_refused",
+        "policy/guard/test_readings_of_clients.py::test_urls_that_clients_read_as_guarded_are_refused",
     ),
     "A003-26": (
         f"{_GUARD}::test_scraping_a_dataset_is_refused_with_the_message_and_reaches_no_server",
@@ -386,20 +387,20 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_FALLBACK}::test_which_failures_count_is_a_setting",
     ),
     "A003-29": (
-        "scrape/test_converter.py::test_without_an_endpoint_markitdown_is_made_without_the_service",
-        "scrape/test_converter.py::test_an_endpoint_is_passed_through",
+        "servers/scrape/test_converter.py::test_without_an_endpoint_markitdown_is_made_without_the_service",
+        "servers/scrape/test_converter.py::test_an_endpoint_is_passed_through",
     ),
     "A003-30": (
         f"{_FALLBACK}::test_private_addresses_are_not_fetched_unless_allowed",
-        "scrape/test_where_it_may_go.py::test_no_private_address_is_reached_by_any_spelling",
-        "scrape/test_where_it_may_go.py::test_what_is_no_address_of_a_page_is_refused_as_an_argument",
-        "scrape/test_bounds.py::test_a_conversion_without_an_end_is_killed_while_others_go_on",
+        "servers/scrape/test_where_it_may_go.py::test_no_private_address_is_reached_by_any_spelling",
+        "servers/scrape/test_where_it_may_go.py::test_what_is_no_address_of_a_page_is_refused_as_an_argument",
+        "servers/scrape/test_bounds.py::test_a_conversion_without_an_end_is_killed_while_others_go_on",
     ),
     "A003-31": (
         f"{_ONCE}::test_a_server_that_refuses_twice_and_then_accepts_is_called_with_success",
         f"{_ONCE}::test_the_configuration_says_what_may_be_repeated_and_what_not",
-        "tries/test_breaker.py::test_failures_of_the_transport_open_it_and_it_recovers_after_the_cool_down",
-        "tries/test_breaker.py::test_what_a_server_answers_never_opens_it",
+        "policy/tries/test_breaker.py::test_failures_of_the_transport_open_it_and_it_recovers_after_the_cool_down",
+        "policy/tries/test_breaker.py::test_what_a_server_answers_never_opens_it",
     ),
     "A003-32": (
         f"{_BY_SERVER}::test_check_29_closing_leaves_no_child_and_may_be_repeated",
@@ -413,13 +414,13 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "::test_a_hub_whose_required_server_is_missing_answers_at_once_then_says_so_and_ends",
     ),
     "A003-34": (
-        "records/test_no_secret_is_written.py::test_no_fault_brings_a_secret_to_stderr_an_error_or_a_disk",
-        "records/test_redaction.py::test_the_value_of_a_secret_key_is_hidden",
-        "records/test_redaction.py::test_a_known_secret_never_comes_out_wherever_it_is_and_in_whatever_form",
+        "observability/records/test_no_secret_is_written.py::test_no_fault_brings_a_secret_to_stderr_an_error_or_a_disk",
+        "observability/records/test_redaction.py::test_the_value_of_a_secret_key_is_hidden",
+        "observability/records/test_redaction.py::test_a_known_secret_never_comes_out_wherever_it_is_and_in_whatever_form",
     ),
     "A003-35": (
-        "records/test_explain.py::test_the_explanation_comes_before_the_result",
-        "records/test_explain.py::test_a_hidden_name_is_explained_by_the_rule_that_hides_it",
+        "observability/records/test_explain.py::test_the_explanation_comes_before_the_result",
+        "observability/records/test_explain.py::test_a_hidden_name_is_explained_by_the_rule_that_hides_it",
     ),
     "A003-37": (
         f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
@@ -449,9 +450,9 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A004-8": (f"{_GROUPS}::test_nothing_changes_unless_everything_that_was_said_is_right",),
     "A004-9": (
-        "groups/test_many_clients.py::test_what_one_client_switches_is_its_own_and_told_to_it_alone",
-        "groups/test_search_and_call.py::test_a_call_through_the_hubs_tool_is_answered_as_a_direct_one",
-        "groups/test_search_and_call.py::test_a_search_finds_by_name_and_description_and_says_what_is_inactive",
+        "hub/groups/test_many_clients.py::test_what_one_client_switches_is_its_own_and_told_to_it_alone",
+        "hub/groups/test_search_and_call.py::test_a_call_through_the_hubs_tool_is_answered_as_a_direct_one",
+        "hub/groups/test_search_and_call.py::test_a_search_finds_by_name_and_description_and_says_what_is_inactive",
     ),
     "A004-10": (
         f"{_ACCESS}::test_filters_hold_at_listing_and_at_the_call",
@@ -501,12 +502,12 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_OFF}::test_each_is_refused_over_a_network_before_anything_starts",
     ),
     "A004-22": (
-        "observe/test_spans_of_calls.py::test_every_call_is_a_span_with_what_it_came_to",
-        "observe/test_spans_of_calls.py::test_the_trace_of_the_client_goes_on_to_the_server",
-        "observe/test_spans_of_calls.py::test_without_the_packages_the_finding_says_what_to_install_and_all_works",
+        "observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_what_it_came_to",
+        "observability/spans/test_spans_of_calls.py::test_the_trace_of_the_client_goes_on_to_the_server",
+        "observability/spans/test_spans_of_calls.py::test_without_the_packages_the_finding_says_what_to_install_and_all_works",
     ),
     "A004-23": (
-        "discovery/test_skills.py::test_skills_are_listed_read_and_told_of_under_the_rules_of_access",
+        "config/discovery/test_skills.py::test_skills_are_listed_read_and_told_of_under_the_rules_of_access",
         f"{_CLIENTS_OF_TOOLKIT}::test_skills_are_read_from_their_directories",
     ),
     "A004-24": (

@@ -10,9 +10,9 @@ import base64
 import json
 from typing import Any
 
+from tests.downstream.scripted import ENVELOPE
 from tests.fuzz.front import ARGUMENTS, CALL, JSON, OPEN_TOOLS, Answer, front
 from tests.fuzz.supply import Supply, split
-from tests.serve.scripted import ENVELOPE
 
 TOKENS = (
     *(

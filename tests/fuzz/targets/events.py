@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from mcp_hub.transport import sse_codec
 from tests.fuzz.supply import Supply, split
-from tests.wire.test_sse import reference
+from tests.transport.test_sse import reference
 
 TOKENS = (
     *(b"data", b"data: ", b"id: ", b"event: ", b"retry: ", b":", b" ", b"\r", b"\n", b"\r\n", b"\n\n", b"\0"),

@@ -9,7 +9,7 @@ from mcp_hub.protocol.frames import FrameError, decode
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 from tests.fuzz.supply import Supply
-from tests.records.test_redaction import forms, leaves
+from tests.observability.records.test_redaction import forms, leaves
 
 SECRET = "canary-secret value/+1"
 FORMS = tuple(form.encode() for form in forms(SECRET))

@@ -15,10 +15,10 @@ from typing import Any
 from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.server_connection import BODY as READING_A_BODY
 from mcp_hub.transport.http1.server_connection import ServerConnection
+from tests.downstream.scripted import ENVELOPE
 from tests.fuzz import strict_http
 from tests.fuzz.front import ARGUMENTS, CALL, front
 from tests.fuzz.supply import Supply, split
-from tests.serve.scripted import ENVELOPE
 
 BODY = json.dumps({**CALL, "params": {**ARGUMENTS, "_meta": ENVELOPE}}, separators=(",", ":")).encode()
 HEAD = (

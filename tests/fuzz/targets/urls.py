@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from mcp_hub.security.url_rules import UrlRules
 from tests.fuzz.supply import Supply
-from tests.guard import test_readings_of_clients as readings
+from tests.policy.guard import test_readings_of_clients as readings
 
 TOKENS = tuple(
     part.encode("utf-8", "surrogatepass")

@@ -1,0 +1,193 @@
+"""The folders beside a configuration: everything in them is found, and a broken file costs only itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.config import LoadedConfig, read_config
+from mcp_hub.errors import ConfigError
+from tests.cli.test_commands import run
+from tests.config.discovery.written import function, write
+from tests.fakes.client import StdioClient, fake, hub, write_config
+
+pytestmark = pytest.mark.anyio
+API = "http://127.0.0.1:9/x"
+
+
+def folders(directory: Path) -> None:
+    """One of each kind, names that are found twice, and a broken file of each kind."""
+    tools = directory / "tools"
+    write(tools, "native/a_search.yaml", f"{{name: search, description: First., api_url: '{API}'}}")
+    write(tools, "native/b_search.yaml", f"{{name: search, description: Second., api_url: '{API}'}}")
+    write(tools, "native/broken.yaml", "name: broken\napi_url: 5\n")
+    function(tools, "builtin/one.py", "calculate")
+    function(tools, "builtin/three.py", "search")
+    function(tools, "builtin/two.py", "calculate")
+    write(tools, "builtin/wrong.py", "import no_such_module_anywhere\n")
+    write(tools, "mcp/one.json", {"mcpServers": {"up": fake(), "first": fake()}})
+    write(tools, "mcp/bare.yaml", fake())
+    write(tools, "mcp/broken.yaml", "servers: [")
+    write(
+        directory, "configs/tool_sets/data.yaml", "name: data_analysis_set\ndescription: d\ntools: [search, up/echo]\n"
+    )
+    write(directory, "configs/tool_sets/broken.yaml", "tools: 5\n")
+
+
+def loaded(directory: Path, **root: Any) -> LoadedConfig:
+    return read_config(write_config(directory, {"first": fake()}, **root), {"HOME": str(directory)})
+
+
+def test_check_names_every_broken_file_and_the_rest_is_there(tmp_path: Path) -> None:
+    """Check 44."""
+    folders(tmp_path)
+    done = run("check", "--json", "--config", str(write_config(tmp_path, {"first": fake()})))
+    said = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert {fact["server"]: fact["state"] for fact in said["servers"]} == dict.fromkeys(
+        ["first", "native", "local", "bare", "up"], "ready"
+    )
+    assert [line.partition(":")[0] for line in said["left_out"]] == [
+        "tools/native/broken.yaml", "tools/mcp/broken.yaml", "configs/tool_sets/broken.yaml",
+    ]  # fmt: skip
+    assert "error: tools/native/broken.yaml:2: api_url" in done.stderr
+    (local,) = (fact for fact in said["servers"] if fact["server"] == "local")
+    assert "wrong.py:1" in local["incomplete"][0]
+
+
+def test_names_found_twice_are_listed_with_what_is_kept(tmp_path: Path) -> None:
+    """Check 44: the first is kept, the user is warned, and `--duplicates` has all of them."""
+    folders(tmp_path)
+    config = str(write_config(tmp_path, {"first": fake()}))
+    done = run("tools", "--duplicates", "--json", "--config", config)
+    rows = {
+        (row["what"], row["name"], row["dropped"].removeprefix(f"{tmp_path}/")): row["kept"]
+        for row in json.loads(done.stdout)
+    }
+    builtin = tmp_path / "tools/builtin"
+    assert rows == {
+        ("tool", "search", "tools/native/b_search.yaml"): "tools/native/a_search.yaml",
+        ("server", "first", "tools/mcp/one.json"): "servers.json",
+        ("tool", "calculate", "tools/builtin/two.py"): str(builtin / "one.py"),
+        ("tool", "search", "server local"): "server native",
+    }
+    assert "tools/native/b_search.yaml" in done.stderr
+    assert f"kept {builtin / 'one.py'}" in run("tools", "--duplicates", "--config", config).stdout
+
+
+def test_tools_say_what_they_are_and_a_set_of_the_folder_selects(tmp_path: Path) -> None:
+    """Check 45, of the folder."""
+    folders(tmp_path)
+    config = str(write_config(tmp_path, {"first": fake()}))
+    done = run("tools", "--json", "--tool-set", "data_analysis_set", "--config", config)
+    cards = {card["name"]: card for card in json.loads(done.stdout)}
+    assert {name: card["source"] for name, card in cards.items()} == {"local__search": "native", "up__echo": "mcp"}
+    assert cards["local__search"]["description"] == "First."
+    assert cards["local__search"]["_meta"] == {"mcp-hub/source": "native"}
+    assert "mcp-hub/source" not in cards["up__echo"].get("_meta", {})
+    assert run("tools", "--tool-set", "nobody_has", "--config", config).returncode == 2
+
+
+def test_a_member_nobody_lists_is_a_warning_when_served_and_an_error_of_check(tmp_path: Path) -> None:
+    write(tmp_path, "configs/tool_sets/s.yaml", "tools: [echo, no_such_tool]\n")
+    config = str(write_config(tmp_path, {"first": fake()}))
+    assert run("tools", "--tool-set", "s", "--config", config).returncode == 0
+    done = run("check", "--config", config)
+    assert done.returncode == 1
+    assert "tool_sets.s" in done.stdout
+
+
+def test_sets_of_the_file_come_first_and_profiles_may_name_those_of_the_folder(tmp_path: Path) -> None:
+    write(tmp_path, "configs/tool_sets/inline.yaml", "tools: [other]\n")
+    write(tmp_path, "configs/tool_sets/more.yaml", "{name: more, tools: [x]}\n")
+    found = loaded(tmp_path, tool_sets={"inline": ["mine"]}, profiles={"p": {"tool_sets": ["more", "inline"]}})
+    assert {one.name: one.tools for one in found.config.tool_sets} == {"inline": ("mine",), "more": ("x",)}
+    assert [(one.what, one.name) for one in found.duplicates] == [("tool set", "inline")]
+    with pytest.raises(ConfigError):
+        loaded(tmp_path, profiles={"p": {"tool_sets": ["nowhere"]}})
+
+
+def test_python_files_beside_the_folders_run_only_where_the_directory_is_named(tmp_path: Path) -> None:
+    """A directory `tools` of a project is likely to hold scripts; nobody asked for them to be imported."""
+    function(tmp_path, "tools/plain.py", "plain")
+    assert [server.id for server in loaded(tmp_path).config.servers] == ["first"]
+    function(tmp_path, "tools/builtin/one.py", "one")
+    assert loaded(tmp_path).config.servers[-1].tools_dir == tmp_path / "tools/builtin"
+    assert loaded(tmp_path, tools_dir="tools").config.servers[-1].tools_dir == tmp_path / "tools"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"servers": {"a": fake()}, "blacklist": ["a/echo"]},
+        {"servers": {"a": {"command": 5}, "b": fake()}},
+        {"servers": {"a": fake(), "b": {}}},
+        {},
+        "",
+        "- 5\n",
+    ],
+)
+def test_a_file_of_servers_counts_as_a_whole_or_not_at_all(tmp_path: Path, content: Any) -> None:
+    write(tmp_path, "tools/mcp/a.yaml", content)
+    found = loaded(tmp_path)
+    assert [server.id for server in found.config.servers] == ["first"]
+    assert found.left_out[0].startswith("tools/mcp/a.yaml")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"api_url": "http://h/{id}?x={y}"}, {"api_url": "http://{host}/x"}, {"api_url": "ftp://h/x"},
+        {"api_url": "http://me:pass@h/"}, {"api_url": "http://h/../x"}, {"auth_method": "magic"},
+        {"auth_method": "bearer"}, {"auth_method": "basic", "username": "me"}, {"auth_method": "none", "token": "x"},
+        {"method": "FETCH"}, {"method": "GET", "parameters": {"a": {"where": "body"}}}, {"name": "a b"},
+        {"parameters": {"a": {"type": "thing"}}}, {"parameters": {"a": {"where": "path"}}}, {"parameters": [5]},
+        {"parameters": {"Authorization": {"where": "header"}}}, {"result": "data"}, {"headers": {"A": "b\nc"}},
+        {"parameters": {"x-key": {"where": "header"}}, "api_key": "k", "api_key_header": "X-Key"}, {"timeout": "soon"},
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_native_tool_is_said_with_its_place(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    write(tmp_path, "tools/native/a.json", {"name": "a", "api_url": API, **wrong})
+    write(tmp_path, "tools/native/b.json", {"name": "b", "api_url": API})
+    found = loaded(tmp_path)
+    assert found.left_out
+    assert all(line.startswith("tools/native/a.json:") for line in found.left_out)
+    assert list(found.config.servers[1].tools) == ["b"]
+
+
+def test_a_tool_whose_variable_has_no_value_is_off_and_keeps_its_name(tmp_path: Path) -> None:
+    write(tmp_path, "tools/native/a.yaml", {"name": "t", "api_url": API, "token": "${MCP_HUB_TEST_UNSET}"})
+    write(tmp_path, "tools/native/b.yaml", {"name": "t", "api_url": "http://127.0.0.1:9/other"})
+    found = loaded(tmp_path)
+    assert found.left_out == ()
+    assert [server.id for server in found.config.servers] == ["first"]
+    assert [(one.kept, one.dropped) for one in found.duplicates] == [("tools/native/a.yaml", "tools/native/b.yaml")]
+    assert any("MCP_HUB_TEST_UNSET" in warning for warning in found.warnings)
+
+
+async def test_files_that_come_change_and_go_are_taken_up_while_the_hub_runs(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"first": fake()}) as client:
+        pid = await client.text("first__pid")
+        first = write(tmp_path, "tools/native/one.yaml", f"api_url: {API}\n")
+        await listed(client, {"local__one"})
+        function(tmp_path, "tools/builtin/two.py", "two")
+        await listed(client, {"local__one", "local__two"})
+        write(tmp_path, "tools/mcp/three.json", fake("--tools", "1"))
+        await listed(client, {"local__one", "local__two", "three__t0"})
+        write(tmp_path, "tools/native/one.yaml", f"name: changed\napi_url: {API}\n")
+        await listed(client, {"local__changed", "local__two", "three__t0"})
+        first.unlink()
+        write(tmp_path, "tools/native/broken.yaml", "api_url: [\n")
+        await listed(client, {"local__two", "three__t0"})
+        await client.until(lambda: b"tools/native/broken.yaml:" in client.stderr)
+        assert await client.text("first__pid") == pid
+
+
+async def listed(client: StdioClient, names: set[str]) -> None:
+    """Wait until of the tools this is about exactly these are there."""
+    while {name for name in await client.tool_names() if name.startswith(("local__", "three__t0"))} != names:
+        await client.notified("notifications/tools/list_changed")
+        client.notifications.clear()

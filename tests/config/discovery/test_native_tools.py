@@ -1,0 +1,141 @@
+"""REST endpoints as tools, from their files to what the endpoint is asked and what a client is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.config.discovery.api import Api, serving
+from tests.config.discovery.written import write
+from tests.fakes.client import PATIENCE, StdioClient, hub
+
+pytestmark = pytest.mark.anyio
+KEY = "key-of-the-endpoint-4711"
+
+
+def files(directory: Path, api: Api) -> None:
+    """Every way to say something, one endpoint each."""
+    native = directory / "tools/native"
+    write(
+        native,
+        "search.yaml",
+        f"""
+        description: Look for things.
+        api_url: {api.url}/echo/{{index}}?v=2
+        auth_method: api_key
+        api_key: ${{file:{directory}/key}}
+        parameters:
+          index: {{type: string, enum: [books, films]}}
+          q: {{type: string, required: true, description: what to look for}}
+          limit: {{type: integer, default: 5}}
+          X-Lang: {{type: string, where: header}}
+    """,
+    )
+    write(native, "items.toml", f'api_url = "{api.url}/echo"\nresult = "/list/0"\n')
+    write(native, "several.json", {
+        "api_key": KEY,
+        "tools": [
+            {"name": "create", "api_url": f"{api.url}/echo", "method": "post", "auth_method": "bearer",
+             "parameters": [{"name": "title", "required": True}, {"name": "done", "type": "boolean"}],
+             "preset": {"done": True}},
+            {"name": "denied", "api_url": f"{api.url}/status/403"},
+            {"name": "failing", "api_url": f"{api.url}/status/503"},
+            {"name": "long", "api_url": f"{api.url}/long", "max_bytes": 5000},
+            {"name": "empty", "api_url": f"{api.url}/empty", "method": "DELETE"},
+            {"name": "moved", "api_url": f"{api.url}/moved"},
+            {"name": "elsewhere", "api_url": f"{api.url}/elsewhere"},
+            {"name": "astray", "api_url": f"{api.url}/echo", "result": "/nowhere"},
+        ],
+    })  # fmt: skip
+    write(
+        native,
+        "login.yaml",
+        f"""
+        {{name: login, api_url: "{api.url}/echo", auth_method: basic, username: me, password: pass-word-4711}}
+    """,
+    )
+    (directory / "key").write_text(KEY)
+
+
+def code(result: dict[str, Any]) -> str:
+    assert result["isError"] is True
+    return str(result["_meta"]["mcp-hub/error"]["code"])
+
+
+async def test_native_tools_are_asked_as_their_files_say(tmp_path: Path) -> None:
+    """Checks 44 and 47, of native tools."""
+    with serving() as api, serving() as other:
+        api.elsewhere = f"{other.url}/echo"
+        files(tmp_path, api)
+        async with hub(tmp_path, {}, list_wait=PATIENCE) as client:
+            listed = {tool["name"]: tool for tool in (await client.request("tools/list"))["tools"]}
+            await asked_with_parameters(client, api, listed["local__search"])
+            await asked_with_a_body(client, api, listed["local__create"])
+            await said_no(client)
+            await redirected(client, api, other)
+            assert KEY.encode() not in client.stderr
+            assert b"pass-word-4711" not in client.stderr
+
+
+async def asked_with_parameters(client: StdioClient, api: Api, listed: dict[str, Any]) -> None:
+    assert listed["description"] == "Look for things."
+    assert listed["_meta"] == {"mcp-hub/source": "native"}
+    assert listed["inputSchema"]["required"] == ["index", "q"]
+    assert listed["annotations"]["readOnlyHint"] is True
+    result = await client.call("local__search", {"index": "books", "q": "a&b=ü", "X-Lang": "de"})
+    asked = api.requests[-1]
+    assert asked.path == "/echo/books?v=2&q=a%26b%3D%C3%BC&limit=5"
+    assert (asked.headers["x-api-key"], asked.headers["x-lang"]) == (KEY, "de")
+    assert result["structuredContent"]["path"] == asked.path
+    assert json.loads(result["content"][0]["text"])["list"] == [{"n": 2**70}]
+    assert json.loads(await client.text("local__items")) == {"n": 2**70}
+    count = len(api.requests)
+    for wrong in ({"index": "maps", "q": "x"}, {"index": "books"}, {"index": "books", "q": "x", "limit": "many"}):
+        assert code(await client.call("local__search", wrong)) == "invalid_parameters"
+    assert len(api.requests) == count
+    await client.call("local__login")
+    assert api.requests[-1].headers["authorization"] == "Basic bWU6cGFzcy13b3JkLTQ3MTE="
+
+
+async def asked_with_a_body(client: StdioClient, api: Api, listed: dict[str, Any]) -> None:
+    assert list(listed["inputSchema"]["properties"]) == ["title"]
+    await client.call("local__create", {"title": "ä"})
+    asked = api.requests[-1]
+    assert (asked.method, asked.headers["authorization"]) == ("POST", f"Bearer {KEY}")
+    assert json.loads(asked.body) == {"title": "ä", "done": True}
+
+
+async def said_no(client: StdioClient) -> None:
+    denied = await client.call("local__denied")
+    assert code(denied) == "permission_denied"
+    assert KEY not in json.dumps(denied)
+    failing = await client.call("local__failing")
+    assert code(failing) == "tool_error"
+    assert failing["_meta"]["mcp-hub/status"] == 503
+    assert failing["_meta"]["mcp-hub/error"]["retryable"] is True
+    assert code(await client.call("local__long")) == "result_too_large"
+    assert code(await client.call("local__astray")) == "tool_error"
+    assert "204" in await client.text("local__empty")
+
+
+async def redirected(client: StdioClient, api: Api, other: Api) -> None:
+    await client.call("local__moved")
+    assert [(one.path, one.headers["x-api-key"]) for one in api.requests[-2:]] == [
+        ("/moved", KEY),
+        ("/echo/moved", KEY),
+    ]
+    assert code(await client.call("local__elsewhere")) == "tool_error"
+    assert other.requests == []
+
+
+async def test_an_endpoint_that_is_not_there_is_one_bad_tool(tmp_path: Path) -> None:
+    with serving() as api:
+        pass
+    write(tmp_path, "tools/native/gone.yaml", {"api_url": f"{api.url}/echo?token=secret-in-the-query"})
+    async with hub(tmp_path, {}, list_wait=PATIENCE) as client:
+        result = await client.call("local__gone")
+        assert code(result) == "server_unavailable"
+        assert "secret-in-the-query" not in json.dumps(result) + client.stderr.decode()

@@ -1,0 +1,118 @@
+"""Skills as resources and in the instructions, for whoever may read them and nobody else."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.config import read_config
+from mcp_hub.servers.skill_server import MAX_FILE, read_file
+from tests.cli.test_commands import run
+from tests.config.discovery.written import write
+from tests.fakes.client import PATIENCE, RpcError, hub, write_config
+
+pytestmark = pytest.mark.anyio
+
+
+def skill(directory: Path, name: str, description: str = "What it is for.", **files: str) -> Path:
+    """A skill and its other files."""
+    write(directory, "SKILL.md", f"---\nname: {name}\ndescription: {description}\n---\n# How\nDo it like {name}.\n")
+    for file, content in files.items():
+        write(directory, file.replace("__", "/"), content)
+    return directory
+
+
+async def refused(client: Any, uri: str) -> int:
+    with pytest.raises(RpcError) as caught:
+        await client.request("resources/read", {"uri": uri})
+    return int(caught.value.error["code"])
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_skills_are_listed_read_and_told_of_under_the_rules_of_access(tmp_path: Path, modern: bool) -> None:
+    """A004-23."""
+    skill(tmp_path / "skills/pdf", "pdf", "Fill in forms.", scripts__fill_py="print()")
+    (tmp_path / "skills/pdf/logo.png").write_bytes(b"\x89PNG\xff")
+    write(tmp_path / "skills/pdf", ".env", "SECRET=1")
+    outside = write(tmp_path, "outside.txt", "not of the skill")
+    (tmp_path / "skills/pdf/link.txt").symlink_to(outside)
+    skill(tmp_path / "private", "private", "Secret words.")
+    root: dict[str, Any] = {
+        "list_wait": PATIENCE,
+        "skills": ["skills", "private"],
+        "blacklist": ["skills/skill://private/*"],
+    }
+    async with hub(tmp_path, {}, modern=modern, handshake=False, **root) as client:
+        begun = await client.request("server/discover") if modern else await client.initialize()
+        assert "- pdf: Fill in forms. (skill://pdf/SKILL.md)" in begun["instructions"]
+        assert "Secret words" not in begun["instructions"]
+        listed = (await client.request("resources/list"))["resources"]
+        assert {one["uri"]: one["mimeType"] for one in listed} == {
+            "skill://pdf/SKILL.md": "text/markdown",
+            "skill://pdf/logo.png": "image/png",
+            "skill://pdf/scripts/fill_py": "text/plain",
+        }
+        (read,) = (await client.request("resources/read", {"uri": "skill://pdf/SKILL.md"}))["contents"]
+        assert read["text"].endswith("# How\nDo it like pdf.\n")
+        (logo,) = (await client.request("resources/read", {"uri": "skill://pdf/logo.png"}))["contents"]
+        assert base64.b64decode(logo["blob"]) == b"\x89PNG\xff"
+        absent = await refused(client, "skill://pdf/nothing.md")
+        for uri in (
+            "private/SKILL.md",
+            "pdf/link.txt",
+            "pdf/.env",
+            "pdf/../../outside.txt",
+            "pdf/%2e%2e/x",
+            "pdf/scripts",
+        ):
+            assert await refused(client, f"skill://{uri}") == absent
+
+
+async def test_a_file_that_becomes_a_link_leads_nowhere(tmp_path: Path) -> None:
+    directory = skill(tmp_path / "s", "s", folder__inner="inside", plain="inside")
+    write(tmp_path, "elsewhere/inner", "outside")
+    assert read_file(directory, "folder/inner") == b"inside"
+    (directory / "folder").rename(tmp_path / "away")
+    (directory / "folder").symlink_to(tmp_path / "elsewhere")
+    (directory / "plain").unlink()
+    (directory / "plain").symlink_to(tmp_path / "elsewhere/inner")
+    os.mkfifo(directory / "pipe")
+    for file in ("folder/inner", "plain", "pipe", "folder"):
+        with pytest.raises(OSError, match=r"."):
+            read_file(directory, file)
+    (directory / "large").write_bytes(b"x" * (MAX_FILE + 1))
+    with pytest.raises(ValueError, match="larger"):
+        read_file(directory, "large")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["# no front matter\n", "---\nname: a\n---\n", "---\nname: [\n---\n", "---\ndescription: d\nname: ''\n---\n"],
+)
+def test_a_directory_that_is_no_skill_is_a_finding_and_the_others_are_there(tmp_path: Path, content: str) -> None:
+    skill(tmp_path / "good", "good")
+    skill(tmp_path / "again", "good")
+    write(tmp_path, "bad/SKILL.md", content)
+    write(tmp_path, "outside.md", "---\nname: outside\ndescription: d\n---\n")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/SKILL.md").symlink_to(tmp_path / "outside.md")
+    path = write_config(tmp_path, {}, skills=["bad", "good", "again", "nowhere", "linked"])
+    found = read_config(path, {"HOME": str(tmp_path)})
+    assert [one.name for one in found.config.servers[0].skills] == ["good"]
+    assert [line.split(": ")[1] for line in found.left_out] == ["skills[0]", "skills[3]", "skills[4]"]
+    assert [(one.what, one.kept, one.dropped) for one in found.duplicates] == [("skill", "good", "again")]
+    assert run("check", "--config", str(path)).returncode == 1
+
+
+async def test_skills_come_and_change_while_the_hub_runs(tmp_path: Path) -> None:
+    skill(tmp_path / "skills/one", "one")
+    async with hub(tmp_path, {}, skills="skills", list_wait=PATIENCE) as client:
+        assert [one["uri"] for one in (await client.request("resources/list"))["resources"]] == ["skill://one/SKILL.md"]
+        skill(tmp_path / "skills/two", "two")
+        await client.notified("notifications/resources/list_changed")
+        (read,) = (await client.request("resources/read", {"uri": "skill://two/SKILL.md"}))["contents"]
+        assert read["text"].endswith("Do it like two.\n")

@@ -1,0 +1,368 @@
+"""What one principal takes is not taken from the others: sessions, requests, calls a second, places in a queue."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_hub.catalog.catalog import Route
+from mcp_hub.config.entry_rules import LimitSettings as Rules
+from mcp_hub.config.listen import CallerLimits, Listen, NamedPrincipal
+from mcp_hub.config.models import Server
+from mcp_hub.downstream import quotas as quotas_module
+from mcp_hub.downstream.quotas import Quotas
+from mcp_hub.errors import Overloaded
+from mcp_hub.policy import Call, Json
+from mcp_hub.policy.limits import LimitsPolicy
+from mcp_hub.protocol.era import LISTEN, Envelope
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.principals import Principal
+from tests.downstream.network.visitor import ERAS, TOKENS, Visitor, bearer, network_hub, visiting
+from tests.fakes.client import PATIENCE, fake
+
+pytestmark = pytest.mark.anyio
+
+ALICE, BOB = Principal("alice", label="alice"), Principal("bob", label="bob")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def quotas(own: dict[str, Any] | None = None, **limits: Any) -> tuple[Quotas, Clock]:
+    """With `own` for alice alone."""
+    clock = Clock()
+    alice = NamedPrincipal(token="t" * 32, limits=CallerLimits(**own) if own is not None else None)
+    return Quotas(Listen(principals={"alice": alice}, limits=CallerLimits(**limits)), clock), clock
+
+
+def waits(quotas: Quotas, principal: Principal, method: str = "tools/call") -> float | None:
+    """The time after which to come again; None if the request may begin. It ends at once."""
+    try:
+        quotas.enter(principal, method)()
+    except Overloaded as error:
+        return error.retry_after
+    return None
+
+
+def test_calls_a_second_are_counted_for_each_principal_alone() -> None:
+    counted, clock = quotas(rate=2, burst=3)
+    assert [waits(counted, ALICE) for _ in range(4)] == [None, None, None, 0.5]
+    assert waits(counted, BOB) is None
+    clock.now = 0.5
+    assert [waits(counted, ALICE) for _ in range(2)] == [None, 0.5]
+    clock.now = 100.0
+    assert [waits(counted, ALICE) is None for _ in range(4)] == [True, True, True, False]
+
+
+def test_a_principal_may_have_limits_of_its_own() -> None:
+    counted, _ = quotas({"rate": 100, "calls": 1}, rate=1, calls=9)
+    assert [waits(counted, ALICE) for _ in range(3)] == [None] * 3
+    assert [waits(counted, BOB) is None for _ in range(2)] == [True, False]
+    # One who is verified and happens to be called so is somebody else.
+    counted, _ = quotas({"rate": 100, "calls": 1}, rate=1, calls=9)
+    assert [waits(counted, Principal("alice")) is None for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize("method", ["initialize", "ping", "server/discover", "tools/list", "resources/list"])
+def test_requests_of_a_starting_client_are_not_counted_as_calls(method: str) -> None:
+    counted, _ = quotas(rate=1)
+    assert [waits(counted, ALICE, method) for _ in range(50)] == [None] * 50
+
+
+def test_streams_use_no_slot_but_count_against_the_rate() -> None:
+    counted, _ = quotas(rate=1, burst=2, calls=1)
+    assert [waits(counted, ALICE, LISTEN) is None for _ in range(3)] == [True, True, False]
+    assert counted.enter(BOB, LISTEN)() is None
+    assert waits(counted, BOB) is None
+
+
+def test_all_principals_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas_module, "MAX_CALLS", 3)
+    monkeypatch.setattr(quotas_module, "MAX_PRINCIPALS", 3)
+    counted, _ = quotas(calls=2, rate=1000)
+    leave = [counted.enter(one, "tools/call") for one in (ALICE, ALICE, BOB)]
+    assert waits(counted, BOB) == 1.0
+    leave[0]()
+    assert waits(counted, BOB) is None
+    for number in range(10):
+        waits(counted, Principal(str(number)))
+    assert len(counted._buckets) == 3
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60),
+    calls=st.integers(1, 4),
+    sessions=st.integers(1, 4),
+)
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_no_principal_ever_exceeds_its_share_and_counts_return_to_zero(
+    steps: list[tuple[str, bool]], calls: int, sessions: int
+) -> None:
+    counted, _ = quotas(calls=calls, sessions=sessions)
+    running: dict[str, list[Any]] = {name: [] for name in "abc"}
+    for name, comes in steps:
+        if not comes:
+            if running[name]:
+                running[name].pop()()
+                counted.close_session(Principal(name))
+            continue
+        full = len(running[name]) >= min(calls, sessions)
+        try:
+            counted.open_session(Principal(name))
+        except Overloaded:
+            assert len(running[name]) >= sessions
+            continue
+        try:
+            running[name].append(counted.enter(Principal(name), "tools/call"))
+        except Overloaded:
+            counted.close_session(Principal(name))
+            assert len(running[name]) >= calls
+            continue
+        assert not full
+    for name, leaving in running.items():
+        for leave in leaving:
+            leave()
+            counted.close_session(Principal(name))
+    assert not counted._running
+    assert not counted._sessions
+    assert counted._all == 0
+
+
+# --- places of one server ---------------------------------------------------------------------------------------
+
+
+class Desk:
+    """One server; calls stay until they are let go."""
+
+    def __init__(self, **rules: Any) -> None:
+        server = Server(id="a", transport="stdio", command="x", namespace="a", limits=Rules.model_validate(rules))
+        self.policy = LimitsPolicy({"a": server}, Clock())
+        self.through: list[str] = []
+        self._go: dict[str, asyncio.Event] = {}
+        self.tasks: dict[str, asyncio.Task[Json]] = {}
+
+    async def come(self, *names: str) -> None:
+        """The principal is the letter."""
+        for name in names:
+            self._go[name] = asyncio.Event()
+            route = Route("a", TOOLS, name)
+            call = Call("tools/call", name, route, {}, "modern", Envelope(), Principal(name[0]))
+            self.tasks[name] = asyncio.ensure_future(self.policy(call, self._answer))
+            await self.settle()
+
+    async def _answer(self, call: Call) -> Json:
+        self.through.append(call.exposed)
+        await self._go[call.exposed].wait()
+        return {}
+
+    async def settle(self) -> None:
+        for _ in range(6):
+            await asyncio.sleep(0)
+
+    async def go(self, name: str) -> None:
+        self._go[name].set()
+        async with asyncio.timeout(PATIENCE):
+            await self.tasks[name]
+        await self.settle()
+
+    async def close(self) -> None:
+        for task in self.tasks.values():
+            task.cancel()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+
+
+async def test_a_principal_with_many_calls_waiting_does_not_make_another_wait_for_all_of_them() -> None:
+    desk = Desk(at_once=2)
+    await desk.come("a1", "a2", "a3", "a4", "a5", "b1", "b2")
+    assert desk.through == ["a1", "a2"]
+    await desk.go("a1")
+    assert desk.through[2:] == ["b1"], "b has no place, a has one"
+    await desk.go("b1")
+    assert desk.through[3:] == ["b2"]
+    await desk.go("a2")
+    assert desk.through[4:] == ["a3"], "b has one, a has none"
+    await desk.go("b2")
+    await desk.go("a3")
+    assert desk.through[5:] == ["a4", "a5"]
+    await desk.close()
+
+
+async def test_in_a_full_queue_the_largest_principal_loses_its_last_call_to_a_small_one() -> None:
+    desk = Desk(at_once=1, waiting=3)
+    await desk.come("a1", "a2", "a3", "a4", "b1")
+    with pytest.raises(Overloaded) as given_up:
+        await desk.tasks["a4"]
+    assert given_up.value.retry_after
+    await desk.come("a5")
+    assert isinstance(desk.tasks["a5"].exception(), Overloaded)
+    await desk.come("b2")
+    assert isinstance(desk.tasks["b2"].exception(), Overloaded), "two of a and one of b: as even as it can be"
+    for name in ("a1", "a2", "b1"):
+        await desk.go(name)
+    assert desk.through == ["a1", "a2", "b1", "a3"], "in turn, though all of a came first"
+    await desk.close()
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["come", "go", "give up"])), max_size=40),
+    at_once=st.integers(1, 3),
+    waiting=st.integers(0, 4),
+)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_no_slot_is_lost_in_any_order_of_calls(steps: list[tuple[str, str]], at_once: int, waiting: int) -> None:
+    async def run() -> None:
+        desk = Desk(at_once=at_once, waiting=waiting)
+        for number, (principal, step) in enumerate(steps):
+            open_ones = [name for name, task in desk.tasks.items() if not task.done() and name[0] == principal]
+            if step == "come":
+                await desk.come(f"{principal}{number}")
+            elif open_ones and step == "go" and open_ones[0] in desk.through:
+                await desk.go(open_ones[0])
+            elif open_ones and step == "give up":
+                desk.tasks[open_ones[-1]].cancel()
+                await desk.settle()
+            running = [name for name in desk.through if not desk.tasks[name].done()]
+            left = [name for name, task in desk.tasks.items() if not task.done() and name not in desk.through]
+            assert len(running) <= at_once
+            assert len(left) <= waiting
+            assert not left or len(running) == at_once, "nobody waits while there is a place"
+        await desk.close()
+        places = desk.policy._places["a"]
+        assert (places.waiting.size, places._taken) == (0, 0)
+        assert not places.waiting._principals
+        assert not places._of_caller
+
+    asyncio.run(run())
+
+
+# --- the whole hub ----------------------------------------------------------------------------------------------
+
+
+def code(answer: dict[str, Any]) -> str | None:
+    result = answer.get("result", {})
+    found = result.get("_meta", {}).get("mcp-hub/error", {}) if result.get("isError") else {}
+    return found.get("code")  # type: ignore[no-any-return]
+
+
+def listening(**limits: Any) -> dict[str, Any]:
+    return {"principals": {name: TOKENS[name] for name in ("alice", "bob")}, "limits": limits}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_too_many_calls_at_once_are_overloaded_in_the_form_of_their_method(tmp_path: Path, era: str) -> None:
+    record = tmp_path / "record"
+    async with (
+        network_hub(tmp_path / "hub", {"up": fake("--record", str(record))}, listening(calls=1)) as (process, base),
+        visiting(base, era, TOKENS["alice"]) as alice,
+        visiting(base, era, TOKENS["bob"]) as bob,
+        asyncio.timeout(PATIENCE),
+    ):
+        await alice.names("tools/list")
+        sleeping = asyncio.ensure_future(alice.call("up__sleep", {"seconds": 60}))
+        while b'"sleep"' not in record.read_bytes():
+            assert await bob.text("up__echo", {"text": "b"}) == "b"
+        alice.id += 1  # the other one still runs
+        refused = await alice.call("up__echo", {"text": "x"})
+        assert code(refused) == "overloaded"
+        assert refused["result"]["_meta"]["mcp-hub/error"]["retry_after"] > 0
+        read = await alice.ask("resources/read", {"uri": "fake://fake/one"})
+        assert read["error"]["code"] == -32013
+        assert read["error"]["data"]["retry_after"] > 0
+        assert await bob.text("up__echo", {"text": "b"}) == "b"
+        await process.until(lambda: b"quota" in process.stderr)
+        sleeping.cancel()
+        await asyncio.wait([sleeping])
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_calls_faster_than_the_rate_are_overloaded_and_never_reach_the_server(tmp_path: Path, era: str) -> None:
+    record = tmp_path / "record"
+    limits = listening(rate=0.001, burst=2)
+    async with (
+        network_hub(tmp_path / "hub", {"up": fake("--record", str(record))}, limits) as (_, base),
+        visiting(base, era, TOKENS["alice"]) as alice,
+        visiting(base, era, TOKENS["bob"]) as bob,
+    ):
+        said = [code(await alice.call("up__echo", {"text": str(number)})) for number in range(4)]
+        assert said == [None, None, "overloaded", "overloaded"]
+        assert await bob.text("up__echo", {"text": "b"}) == "b"
+        assert await alice.names("tools/list")
+    sent = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [one["params"]["arguments"]["text"] for one in sent if one.get("method") == "tools/call"] == ["0", "1", "b"]
+
+
+async def test_sessions_and_streams_of_a_principal_are_bounded_together_and_freed_when_they_end(tmp_path: Path) -> None:
+    async with (
+        network_hub(tmp_path, {}, listening(sessions=2)) as (_, base),
+        httpx2.AsyncClient(base_url=base, timeout=PATIENCE, headers=bearer(TOKENS["alice"])) as http,
+        visiting(base, "handshake", TOKENS["alice"]) as first,
+        asyncio.timeout(PATIENCE),
+    ):
+        wanted = {"accept": "application/json, text/event-stream"}
+        hello: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        async with http.stream("GET", "/sse", headers=wanted) as stream:
+            assert stream.status_code == 200
+            for answer in (
+                await http.post("/mcp", json=message, headers=wanted),
+                await http.get("/sse", headers=wanted),
+            ):
+                assert answer.status_code == 429
+                assert int(answer.headers["retry-after"]) > 0
+                assert answer.json()["error"]["code"] == -32013
+            async with visiting(base, "handshake", TOKENS["bob"]) as bob:
+                assert "result" in await bob.ask("ping")
+        while (await http.post("/mcp", json=message, headers=wanted)).status_code != 200:
+            pass  # until the hub has seen the stream end
+        assert (await http.delete("/mcp", headers=first.session)).status_code == 204
+        assert (await http.post("/mcp", json=message, headers=wanted)).status_code == 200
+        assert (await http.post("/mcp", json=message, headers=wanted)).status_code == 429
+
+
+async def test_an_initialize_that_fails_keeps_no_session(tmp_path: Path) -> None:
+    async with (
+        network_hub(tmp_path, {}, listening(sessions=1)) as (_, base),
+        httpx2.AsyncClient(base_url=base, timeout=PATIENCE, headers=bearer(TOKENS["alice"])) as http,
+    ):
+        wanted = {"accept": "application/json, text/event-stream"}
+        for _ in range(3):
+            bad = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": []}
+            answer = await http.post("/mcp", json=bad, headers=wanted)
+            assert answer.json()["error"]["code"] == -32602
+        await Visitor(http, "handshake").begin()
+
+
+async def test_a_body_over_the_limit_is_refused_whoever_sends_it(tmp_path: Path) -> None:
+    listen = {**listening(), "max_body": 1000}
+    async with network_hub(tmp_path, {}, listen) as (_, base), visiting(base, "modern", TOKENS["alice"]) as alice:
+        answer = await alice.post({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "y" * 1000}})
+        assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(
+    "limits", [{"calls": 0}, {"sessions": -1}, {"rate": 0}, {"burst": 0}, {"rate": "fast"}, {"calls": 1.5}]
+)
+async def test_invalid_limits_are_reported(tmp_path: Path, limits: dict[str, Any]) -> None:
+    from mcp_hub.config import load_config
+    from mcp_hub.errors import ConfigError
+    from tests.fakes.client import write_config
+
+    (key,) = limits
+    for listen, at in (
+        ({"limits": limits}, f"listen.limits.{key}: "),
+        ({"principals": {"a": {"token": "t" * 32, "limits": limits}}}, f"listen.principals.a.limits.{key}: "),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            load_config(write_config(tmp_path, {}, listen=listen))
+        assert at in str(refused.value)

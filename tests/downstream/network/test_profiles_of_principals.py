@@ -1,0 +1,336 @@
+"""A principal with a profile is on a hub that has nothing else: in lists, calls, errors, instructions and news."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.catalog.catalog import Route
+from mcp_hub.config import load_config
+from mcp_hub.downstream.callers import Caller
+from mcp_hub.errors import HEADER_MISMATCH, UnknownName
+from mcp_hub.hub import engine as hubs
+from mcp_hub.hub.catalogs import CallerFilter
+from mcp_hub.policy import Call
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
+from mcp_hub.security.principals import ANONYMOUS, Principal
+from mcp_hub.upstream.list_store import RawLists
+from tests.downstream.network.dumping import dumping
+from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, spelled, visiting
+from tests.fakes.client import HUB, PATIENCE, fake, spawned, write_config
+
+pytestmark = pytest.mark.anyio
+
+PROFILES: dict[str, Any] = {
+    "analyst": {"tools": ["a/add", "a/echo", "a/count"]},
+    "second": {"tools": ["b/ec*"]},
+    "nothing": {"tools": ["nowhere/*"]},
+}
+PRINCIPALS = {
+    "alice": {"token": TOKENS["alice"], "profile": "analyst"},
+    "bob": {"token": TOKENS["bob"], "profile": "second"},
+    "carol": TOKENS["carol"],
+    "dora": {"token": TOKENS["dora"], "profile": "nothing"},
+}
+LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+
+
+def servers(record: Path) -> dict[str, Any]:
+    """Both of one namespace, so that they have equal names: which of them is meant depends on the profile."""
+    return {
+        "a": fake("--name", "a", namespace="n"),
+        "b": fake("--name", "b", "--record", str(record), namespace="n"),
+        "c": fake("--name", "c", "--record", str(record)),
+    }
+
+
+@contextlib.asynccontextmanager
+async def everybodys_hub(directory: Path) -> AsyncIterator[str]:
+    root = {"profiles": PROFILES, "on_conflict": "rename"}
+    listen = {"principals": PRINCIPALS}
+    async with network_hub(directory / "all", servers(directory / "record"), listen, **root) as (_, base):
+        yield base
+
+
+def reached(record: Path) -> list[str]:
+    """Methods that a server was asked for to act on something."""
+    methods = [json.loads(line).get("method") for line in record.read_text().splitlines()]
+    return [method for method in methods if method in METHODS]
+
+
+METHODS = ("tools/call", "prompts/get", "resources/read", "completion/complete", "resources/subscribe")
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(("name", "profile"), [("alice", "analyst"), ("bob", "second"), ("dora", "nothing")])
+async def test_its_lists_are_those_of_a_hub_that_serves_the_profile_alone(
+    tmp_path: Path, era: str, name: str, profile: str
+) -> None:
+    root = {"profiles": PROFILES, "on_conflict": "rename"}
+    options = ("--profile", profile)
+    async with (
+        everybodys_hub(tmp_path) as base,
+        network_hub(tmp_path / "one", servers(tmp_path / "r"), {}, *options, **root) as (_, alone),
+        visiting(base, era, TOKENS[name]) as visitor,
+        visiting(alone, era) as expected,
+    ):
+        for method in LISTS:
+            assert spelled(await visitor.ask(method)) == spelled(await expected.ask(method))
+        assert visitor.answered == expected.answered
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_equal_names_lead_each_principal_to_its_own_server(tmp_path: Path, era: str) -> None:
+    async with (
+        everybodys_hub(tmp_path) as base,
+        visiting(base, era, TOKENS["alice"]) as alice,
+        visiting(base, era, TOKENS["bob"]) as bob,
+        visiting(base, era, TOKENS["carol"]) as carol,
+    ):
+        assert await alice.names("tools/list") == ["n__echo", "n__add", "n__count"]
+        assert await bob.names("tools/list") == ["n__echo"]
+        described = [(await one.ask("tools/list"))["result"]["tools"][0]["description"] for one in (alice, bob, carol)]
+        assert described == ["echo of a", "echo of b", "echo of a"]
+        before = reached(tmp_path / "record")
+        assert await alice.text("n__echo", {"text": "x"}) == "x"
+        assert reached(tmp_path / "record") == before
+        assert await bob.text("n__echo", {"text": "x"}) == "x"
+        assert reached(tmp_path / "record") == [*before, "tools/call"]
+
+
+def request_of(method: str, name: str) -> dict[str, Any]:
+    if method == "completion/complete":
+        prompt = "://" not in name
+        reference = {"type": "ref/prompt", "name": name} if prompt else {"type": "ref/resource", "uri": name}
+        return {"ref": reference, "argument": {"name": "id", "value": "v"}}
+    return {"uri": name} if method.startswith("resources/") else {"name": name, "arguments": {}}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_names_outside_a_profile_answer_like_unknown_names_byte_for_byte(tmp_path: Path, era: str) -> None:
+    async with (
+        everybodys_hub(tmp_path) as base,
+        visiting(base, era, TOKENS["carol"]) as carol,
+        visiting(base, era, TOKENS["alice"]) as alice,
+    ):
+        kinds = {"tools/list": "name", "prompts/list": "name", "resources/list": "uri"}
+        hidden = {
+            method: sorted(set(await carol.names(method, key)) - set(await alice.names(method, key)))
+            for method, key in kinds.items()
+        }
+        assert "c__echo" in hidden["tools/list"]
+        assert "c__greet" in hidden["prompts/list"]
+        assert "fake://c/one" in hidden["resources/list"]
+        tried = 0
+        for method in METHODS if era == "handshake" else METHODS[:-1]:
+            names = hidden["tools/list"] + hidden["prompts/list"]
+            if method.startswith("resources/"):
+                names = [*hidden["resources/list"], "fake://c/item/7", "mcp-hub://c/fake://c/one"]
+            elif method == "completion/complete":
+                names = [*names, *hidden["resources/list"], "fake://c/item/{id}"]
+            for name in names:
+                unknown = ("z" * len(name)) if "://" not in name else f"zz://{'z' * (len(name) - 5)}"
+                refused = await alice.ask(method, request_of(method, name))
+                absent = await alice.ask(method, request_of(method, unknown))
+                assert "error" in refused, (method, name)
+                assert spelled(refused) == spelled(absent).replace(unknown, name)
+                tried += 1
+        assert tried > 20
+        assert reached(tmp_path / "record") == []
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_principal_without_a_profile_reaches_everything(tmp_path: Path, era: str) -> None:
+    async with everybodys_hub(tmp_path) as base, visiting(base, era, TOKENS["carol"]) as carol:
+        names = await carol.names("tools/list")
+        assert {"n__echo", "c__echo", "n__add"} <= set(names)
+        assert await carol.text("c__echo", {"text": "x"}) == "x"
+
+
+async def test_only_callers_whose_lists_change_are_notified(tmp_path: Path) -> None:
+    path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
+    told: list[tuple[frozenset[Kind], CallerFilter]] = []
+    alice, bob = Principal("alice", "analyst"), Principal("bob", "second")
+    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+        news = asyncio.Event()
+
+        def watch(kinds: frozenset[Kind], whom: CallerFilter) -> None:
+            told.append((kinds, whom))
+            news.set()
+
+        for principal in (alice, bob, ANONYMOUS):
+            await hub.settled_catalog(principal)
+        names = [hub.catalogs.of(one).names(TOOLS) for one in (alice, bob)]
+        hub.catalogs.watch(watch)
+        late = {"name": "late", "inputSchema": {"type": "object"}}
+        hub.upstreams["c"].lists.adopt({TOOLS: [*hub.upstreams["c"].lists.items[TOOLS], late]})
+        hub.catalogs.changed()
+        await news.wait()
+        assert {kind for kinds, whom in told if whom(ANONYMOUS) for kind in kinds} == {TOOLS}
+        assert [whom(one) for one in (alice, bob) for _, whom in told] == [False] * len(told) * 2
+        assert [hub.catalogs.of(one).names(TOOLS) for one in (alice, bob)] == names
+        ecru = {"name": "ecru", "inputSchema": {"type": "object"}}
+        hub.upstreams["b"].lists.adopt({TOOLS: [*hub.upstreams["b"].lists.items[TOOLS], ecru]})
+        told.clear()
+        news.clear()
+        hub.catalogs.changed()
+        await news.wait()
+        assert any(whom(bob) for _, whom in told)
+        assert not any(whom(alice) for _, whom in told)
+        assert "n__ecru" in hub.catalogs.of(bob).names(TOOLS)
+
+
+class Listener:
+    """A client of the handshake era, as far as servers know it."""
+
+    capabilities: dict[str, Any] = {}  # noqa: RUF012
+    parked = None
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def hear(self, message: Any) -> None:
+        self.heard.append(message)
+
+
+async def test_log_messages_reach_only_callers_who_see_the_server(tmp_path: Path) -> None:
+    path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
+    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+        await hub.settled_catalog()
+        sessions = [Caller(one, lambda message: None) for one in (Principal("alice", "analyst"), ANONYMOUS)]
+        listeners = [Listener(), Listener()]
+        for session, listener in zip(sessions, listeners, strict=True):
+            hub.clients.introduce(session.key("handshake"), listener, "handshake")  # type: ignore[arg-type]
+        for session, server in itertools.product(sessions, ("a", "b", "c")):
+            hub.clients.hear({"data": server}, server, session.key("handshake"))
+        assert [[one["data"] for one in listener.heard] for listener in listeners] == [["a"], ["a", "b", "c"]]
+
+
+async def test_what_a_server_offers_to_one_client_alone_is_bound_by_its_profile_too(tmp_path: Path) -> None:
+    path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
+    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+        sessions = [Caller(one, lambda message: None) for one in (Principal("bob", "second"), ANONYMOUS)]
+        for session in sessions:
+            await hub.settled_catalog(session)
+            own = hub.upstreams["b"].caller_lists._lists[session] = RawLists(hub.upstreams["b"].server)
+            own.items = {TOOLS: [{"name": name, "inputSchema": {"type": "object"}} for name in ("eclair", "danger")]}
+        hub.catalogs.changed()
+        bobs, all_of_it = [(await hub.settled_catalog(session)).names(TOOLS) for session in sessions]
+        assert bobs == ("n__echo", "n__eclair")
+        assert {"n__eclair", "n__danger"} <= set(all_of_it)
+        with pytest.raises(UnknownName):
+            await hub.route(TOOLS, "n__danger", "handshake", sessions[0])
+
+
+async def test_the_header_rules_of_a_hidden_tool_say_nothing_of_it(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    async with dumping() as server:
+        server.tools = [{"name": name, "inputSchema": schema} for name in ("look", "regional")]
+        profiles = {"analyst": {"tools": ["up/look"]}}
+        listen = {"principals": {name: PRINCIPALS[name] for name in ("alice", "carol")}}
+        async with (
+            network_hub(tmp_path, {"up": {"url": server.url}}, listen, profiles=profiles) as (_, base),
+            visiting(base, "modern", TOKENS["alice"]) as alice,
+            visiting(base, "modern", TOKENS["carol"]) as carol,
+        ):
+            await carol.names("tools/list")
+            arguments = {"region": "north"}
+            assert (await carol.call("up__regional", arguments))["error"]["code"] == HEADER_MISMATCH
+            assert (await alice.call("up__look", arguments))["error"]["code"] == HEADER_MISMATCH
+            hidden, unknown = [await alice.call(name, arguments) for name in ("up__regional", "up__zzzzzzzz")]
+            assert spelled(hidden) == spelled(unknown).replace("up__zzzzzzzz", "up__regional")
+            assert hidden["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "name"),
+    [
+        ("tools/call", TOOLS, "echo"),
+        ("tools/call", TOOLS, "listed by nobody"),
+        ("tasks/get", TOOLS, "echo"),
+        ("prompts/get", PROMPTS, "greet"),
+        ("resources/read", RESOURCES, "fake://c/one"),
+        ("resources/subscribe", RESOURCES, "fake://c/one"),
+        ("completion/complete", TEMPLATES, "fake://c/item/{id}"),
+    ],
+)
+async def test_a_caller_who_knows_the_route_is_still_refused(
+    tmp_path: Path, method: str, kind: Kind, name: str
+) -> None:
+    record = tmp_path / "record"
+    path = write_config(tmp_path, servers(record), profiles=PROFILES)
+    async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
+        await hub.settled_catalog()
+        alice = Principal("alice", "analyst")
+        for caller in (alice, Caller(alice, lambda message: None)):
+            call = Call(method, name, Route("c", kind, name), {}, "handshake", Envelope(), caller)
+            with pytest.raises(UnknownName):
+                await hub.act(call)
+            assert call.refused_by == "not in profile 'analyst'"
+    assert reached(record) == []
+
+
+def test_a_profile_that_is_not_there_shows_nothing() -> None:
+    from mcp_hub.catalog.catalog import Item
+    from mcp_hub.config.models import Config, Server
+    from mcp_hub.policy.access import Access
+
+    server = Server(id="a", transport="stdio", command="x", namespace="a")
+    access = Access(Config(servers=(server,)))
+    route = Route("a", TOOLS, "echo")
+    access.shape([Item(route, "echo", {"name": "echo"})])
+    assert access.why(route) is None
+    assert access.why(route, "misspelled") is not None
+
+
+@pytest.mark.parametrize(
+    ("listen", "line"),
+    [
+        (
+            {"principals": {"alice": {"token": TOKENS["alice"], "profile": "analist"}}},
+            b"listen.principals.alice.profile: there is no profile 'analist' in this file (there is: analyst",
+        ),
+        ({"principals": {"alice": {"profile": "analyst"}}}, b"listen.principals.alice.token: is missing"),
+        ({"principals": {"token": TOKENS["alice"]}}, b"'token' is the principal of listen.token"),
+        ({"principals": {"a b": TOKENS["alice"]}}, b"a principal's name has letters"),
+        ({"principals": {"alice": TOKENS["alice"][:31]}}, b"listen.principals.alice.token has 31 bytes"),
+        (
+            {"principals": {"alice": TOKENS["alice"], "bob": TOKENS["alice"]}},
+            b"listen.principals.bob.token is the same as listen.principals.alice.token",
+        ),
+        ({"token": TOKENS["bob"], "principals": {"bob": TOKENS["bob"]}}, b"is the same as listen.token"),
+    ],
+)
+async def test_principals_that_cannot_be_are_told_of_without_their_tokens(
+    tmp_path: Path, listen: dict[str, Any], line: bytes
+) -> None:
+    config = write_config(tmp_path, {}, listen=listen, profiles=PROFILES)
+    async with spawned([*HUB, "serve", "--http", "--config", str(config)]) as client:
+        assert await client.exited() == 2
+        await client.until(lambda: line in client.stderr)
+        assert not any(token[:31].encode() in client.stderr for token in TOKENS.values())
+
+
+async def test_records_name_the_principal_and_never_its_token(tmp_path: Path) -> None:
+    root = {"profiles": PROFILES, "call_log": {"file": str(tmp_path / "calls.jsonl")}}
+    async with (
+        network_hub(tmp_path / "hub", {"a": fake()}, {"principals": PRINCIPALS}, **root) as (process, base),
+        visiting(base, "modern", TOKENS["alice"]) as alice,
+    ):
+        await alice.text("a__echo", {"text": TOKENS["alice"]})
+        await alice.call("a__pid")
+        await process.until(lambda: process.stderr.count(b'"event":"call"') >= 2 or process.stderr.count(b"a__pid"))
+    lines = (tmp_path / "calls.jsonl").read_text()
+    records = [json.loads(line) for line in lines.splitlines()]
+    assert [record["caller"] for record in records] == ["principal-alice"] * 2
+    assert records[1]["verdict"] == "refused"
+    assert records[1]["reason"] == "not in profile 'analyst'"
+    assert not any(token in lines for token in TOKENS.values())

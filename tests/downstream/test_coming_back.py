@@ -1,0 +1,274 @@
+"""Clients of the handshake era whose connection is lost come back with `Last-Event-ID`: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.downstream import event_stream, responses
+from mcp_hub.downstream.event_stream import MAX_KEPT, MAX_STREAMS, EventLog, RetentionBudget, SessionStreams
+from tests.downstream.scripted import (
+    HANG_BOUND,
+    Connection,
+    Served,
+    call,
+    connected,
+    fetch,
+    initialized,
+    request,
+    serving,
+)
+from tests.fakes.client import PATIENCE, fake
+from tests.hub.test_over_a_network import network_hub, sdk
+
+pytestmark = pytest.mark.anyio
+
+Lines = list[tuple[str, str]]
+
+
+async def lost(served: Served, session: Lines, name: str = "then-wait", request_id: Any = 1) -> str:
+    """The id of the last event of a call whose connection was lost after its first message."""
+    async with connected(served) as connection:
+        connection.send(request(served, "POST", "/mcp", session, call(name, request_id=request_id)))
+        await connection.head()
+        assert (await connection.event())[1]["method"] == "notifications/progress"
+        return connection.last_id
+
+
+@contextlib.asynccontextmanager
+async def back(served: Served, session: Lines, last: str) -> AsyncIterator[Connection]:
+    """A connection on which the stream goes on."""
+    async with connected(served) as connection:
+        connection.send(request(served, "GET", "/mcp", [*session, ("Last-Event-ID", last)]))
+        assert (await connection.head()).status == 200
+        yield connection
+
+
+async def test_a_resumed_stream_brings_the_answer_and_ends() -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        last = await lost(served, session)
+        served.dispatcher.release.set()
+        async with back(served, session, last) as connection:
+            assert "result" in (await connection.event())[1]
+            assert await connection.event() == ("end", None)
+        assert not served.dispatcher.cancelled.is_set()
+
+
+async def test_an_answer_after_the_resumption_is_written_to_the_resumed_stream() -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        async with back(served, session, await lost(served, session)) as connection:
+            served.dispatcher.release.set()
+            assert "result" in (await connection.event())[1]
+
+
+async def test_events_that_did_not_arrive_are_written_again_in_order() -> None:
+    async with serving() as served, connected(served) as connection:
+        session = await initialized(served)
+        connection.send(request(served, "POST", "/mcp", session, call("progress", {"steps": 5})))
+        await connection.head()
+        first = (await connection.event())[1]["params"]["progress"]
+        seen = connection.last_id
+        rest = [(await connection.event())[1] for _ in range(5)]
+        for _ in range(2):  # as often as it likes
+            async with back(served, session, seen) as again:
+                assert [(await again.event())[1] for _ in range(5)] == rest
+                assert await again.event() == ("end", None)
+        assert [first, *(each["params"]["progress"] for each in rest[:4])] == [0, 1, 2, 3, 4]
+
+
+async def test_the_newer_of_two_resumptions_gets_the_stream() -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        last = await lost(served, session)
+        async with back(served, session, last) as older, back(served, session, last) as newer:
+            assert await older.event() == ("end", None)
+            served.dispatcher.release.set()
+            assert "result" in (await newer.event())[1]
+
+
+async def test_equal_event_ids_of_two_sessions_resume_their_own_streams() -> None:
+    async with serving() as served:
+        one, other = await initialized(served), await initialized(served)
+        ids = [await lost(served, session) for session in (one, other)]
+        assert ids[0] == ids[1]
+        served.dispatcher.release.set()
+        for session in (one, other):
+            async with back(served, session, ids[0]) as connection:
+                assert "result" in (await connection.event())[1]
+        stranger = await initialized(served)
+        assert (await fetch(served, "GET", "/mcp", [*stranger, ("Last-Event-ID", ids[0])])).status == 400
+
+
+@pytest.mark.parametrize("last", ["", "x", "1", "9-1", "1-99", "-1-1", "1-1-1", "0-7", "1" * 5000 + "-1", "1-²"])
+async def test_resuming_from_an_unknown_event_is_refused(last: str) -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        await lost(served, session)
+        lines = [*session, ("Last-Event-ID", last.encode().decode("latin-1"))]
+        answer = await fetch(served, "GET", "/mcp", lines)
+        assert (answer.status, answer.json["error"]["code"]) == (400, -32600)
+
+
+async def test_a_call_that_is_not_resumed_in_time_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SessionStreams.keep, "__defaults__", (0.01,))
+    async with serving() as served:
+        session = await initialized(served)
+        last = await lost(served, session)
+        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
+        assert (await fetch(served, "GET", "/mcp", [*session, ("Last-Event-ID", last)])).status == 400
+
+
+async def test_closing_a_session_drops_its_kept_streams() -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        await lost(served, session)
+        assert (await fetch(served, "DELETE", "/mcp", session)).status == 204
+        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
+
+
+async def test_a_silent_call_gets_a_stream_with_an_event_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(responses, "PRIME_AFTER", 0.01)
+    async with serving() as served:
+        session = await initialized(served)
+        async with connected(served) as connection:
+            connection.send(request(served, "POST", "/mcp", session, call("wait")))
+            assert (await connection.head()).headers["content-type"] == "text/event-stream"
+            data = await connection.chunk()
+            assert data == b"id: 1-0\nretry: %d\ndata: \n\n" % event_stream.RETRY
+        async with back(served, session, "1-0") as connection:
+            served.dispatcher.release.set()
+            assert "result" in (await connection.event())[1]
+
+
+async def test_clients_of_earlier_revisions_get_no_event_without_a_message() -> None:
+    async with serving() as served, connected(served) as connection:
+        session = await initialized(served, version="2025-06-18")
+        connection.send(request(served, "POST", "/mcp", session, call("progress", {"steps": 1})))
+        await connection.head()
+        assert (await connection.chunk()).startswith(b"id: 1-1\ndata: {")
+
+
+async def test_unsolicited_messages_wait_for_the_resumption_of_the_standing_stream() -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        notify = served.dispatcher.joined[0].notify
+        changed = [{"jsonrpc": "2.0", "method": f"notifications/{each}/list_changed"} for each in ("tools", "prompts")]
+        async with connected(served) as standing:
+            standing.send(request(served, "GET", "/mcp", session))
+            await standing.head()
+            notify(changed[0])
+            assert (await standing.event())[1] == changed[0]
+            seen = standing.last_id
+        notify(changed[1])
+        async with back(served, session, seen) as standing:
+            assert (await standing.event())[1] == changed[1]
+        async with back(served, session, "0-0") as standing:
+            assert [(await standing.event())[1] for _ in range(2)] == changed
+
+
+async def test_a_non_stream_response_is_not_kept_for_resumption() -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        for number in range(3):
+            answer = await fetch(served, "POST", "/mcp", session, call("echo", {"text": "x"}, number))
+            assert answer.headers["content-type"] == "application/json"
+        (kept,) = served.app.streamable.handshake.sessions._sessions.values()
+        assert len(kept.streams._logs) == len(kept.streams._given_up) == len(kept.streams._timers) == 0
+
+
+async def test_an_ended_call_keeps_its_stream_and_not_its_result() -> None:
+    async with serving() as served:
+        session = await initialized(served)
+        await lost(served, session)
+        (kept,) = served.app.streamable.handshake.sessions._sessions.values()
+        async with asyncio.timeout(HANG_BOUND):
+            while not kept.streams._given_up:
+                await asyncio.sleep(0)
+            served.dispatcher.release.set()
+            while not [log for log in kept.streams._logs.values() if log.done]:
+                await asyncio.sleep(0)
+        assert kept.streams._given_up == {}
+
+
+async def test_the_events_kept_for_resumption_are_bounded() -> None:
+    given_up: list[int] = []
+    streams = SessionStreams(RetentionBudget())
+    for number in range(MAX_STREAMS + 3):
+        streams.keep(streams.new(), lambda number=number: given_up.append(number))
+    assert given_up == [0, 1, 2]
+    log = EventLog(1)
+    for step in range(MAX_KEPT + 10):
+        log.put({"step": step})
+        log.take_event()
+    assert not log.rewind(5)
+    assert log.rewind(10)
+    assert len(log) == MAX_KEPT
+    streams.close()
+    assert len(given_up) == MAX_STREAMS + 3
+
+
+async def test_above_the_total_bound_the_stream_left_first_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "MAX_TOTAL", 100)
+    total, given_up = RetentionBudget(), []
+    for name in ("a", "b", "c"):
+        streams = SessionStreams(total)
+        log = streams.new()
+        log.put({"text": "x" * 60})
+        streams.keep(log, lambda name=name: given_up.append(name))
+    assert given_up == ["a", "b"]
+
+
+@contextlib.asynccontextmanager
+async def relay(port: int) -> AsyncIterator[tuple[int, list[asyncio.StreamWriter]]]:
+    """A port that leads to another one, and the connections through it, to be cut."""
+    open_ones: list[asyncio.StreamWriter] = []
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                target.write(data)
+                await target.drain()
+        target.close()
+
+    async def connected_to(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+        open_ones.append(writer)
+        await asyncio.gather(copy(reader, back), copy(there, writer), return_exceptions=True)
+
+    server = await asyncio.start_server(connected_to, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], open_ones
+    finally:
+        server.close()
+        for writer in open_ones:
+            writer.transport.abort()
+
+
+async def test_an_sdk_client_whose_connections_are_cut_gets_all_progress_and_its_answer(tmp_path: Path) -> None:
+    heard: list[float] = []
+    async with (
+        network_hub(tmp_path, {"up": fake()}) as (_, base),
+        relay(int(base.rpartition(":")[2])) as (port, connections),
+        sdk(f"http://127.0.0.1:{port}/mcp", "handshake") as client,
+    ):
+
+        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+            heard.append(progress)
+            if progress == 2:
+                for writer in connections:
+                    writer.transport.abort()
+
+        async with asyncio.timeout(PATIENCE):
+            result = await client.call_tool("up__count", {"steps": 6, "pause": 0.05}, progress_callback=progressed)
+        assert not result.is_error
+    assert heard == sorted(set(heard))
+    assert len(heard) == 6

@@ -1,0 +1,72 @@
+"""Timers that are set for every request and nearly never needed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mcp_hub.downstream.responses import TimeoutQueue
+from mcp_hub.transport.http1.send_buffer import LazyTimer
+from tests.downstream.scripted import HANG_BOUND
+from tests.loops import anyio_backend  # noqa: F401
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_deadline_that_comes_nearer_passes_first() -> None:
+    passed = asyncio.Event()
+    deadline = LazyTimer(passed.set)
+    deadline.set(1000.0)
+    deadline.set(0.01)
+    await asyncio.wait_for(passed.wait(), HANG_BOUND)
+
+
+async def test_a_deadline_that_was_put_off_passes_once_at_its_new_time() -> None:
+    order: list[str] = []
+    done = asyncio.Event()
+
+    def late() -> None:
+        order.append("late")
+        done.set()
+
+    deadline, between = LazyTimer(late), LazyTimer(lambda: order.append("between"))
+    deadline.set(0.01)
+    between.set(0.03)
+    deadline.set(0.06)
+    await asyncio.wait_for(done.wait(), HANG_BOUND)
+    deadline.set(0.01)
+    done.clear()
+    await asyncio.wait_for(done.wait(), HANG_BOUND)
+    assert order == ["between", "late", "late"]
+
+
+async def test_a_deadline_that_was_cleared_does_not_pass() -> None:
+    passed, after = asyncio.Event(), asyncio.Event()
+    deadline, later = LazyTimer(passed.set), LazyTimer(after.set)
+    deadline.set(0.01)
+    deadline.clear()
+    later.set(0.05)
+    await asyncio.wait_for(after.wait(), HANG_BOUND)
+    assert not passed.is_set()
+    deadline.set(0.01)
+    deadline.close()
+    later.set(0.05)
+    after.clear()
+    await asyncio.wait_for(after.wait(), HANG_BOUND)
+    assert not passed.is_set()
+
+
+async def test_timeouts_pass_in_the_order_of_beginning_unless_they_were_ended() -> None:
+    late: list[str] = []
+    last = asyncio.Event()
+    patience = TimeoutQueue(lambda: 0.02)
+    for name in "abc":
+        patience.begin(name, lambda name=name: late.append(name))  # type: ignore[misc]
+    patience.end("b")
+    patience.begin("d", last.set)
+    await asyncio.wait_for(last.wait(), HANG_BOUND)
+    assert (late, len(patience)) == (["a", "c"], 0)
+    last.clear()
+    patience.begin("e", last.set)
+    await asyncio.wait_for(last.wait(), HANG_BOUND)

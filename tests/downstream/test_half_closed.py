@@ -1,0 +1,145 @@
+"""A client that ends its half of the connection gets its answers; one that has gone is noticed all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.config.models import Listen
+from mcp_hub.transport.http1 import send_buffer
+from tests.downstream.network.test_tls import certificate
+from tests.downstream.scripted import (
+    BOTH,
+    HANG_BOUND,
+    Connection,
+    Response,
+    Served,
+    call,
+    connected,
+    initialized,
+    modern,
+    request,
+    serving,
+)
+from tests.loops import anyio_backend  # noqa: F401
+
+pytestmark = pytest.mark.anyio
+
+JSON_ONLY = [("Content-Type", "application/json"), ("Accept", "application/json")]
+
+
+async def answer(connection: Connection) -> Response:
+    """The next response behind the signs of life before it."""
+    while True:
+        response = await connection.response()
+        if response.status != 100:
+            return response
+
+
+async def session_of(served: Served) -> list[tuple[str, str]]:
+    """A session of a client that takes no event stream: nothing is written until the answer is."""
+    return [*JSON_ONLY, (await initialized(served))[-1]]
+
+
+async def test_a_half_closed_client_gets_its_answer_and_then_the_end() -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(request(served, "POST", "/mcp", await session_of(served), call("wait", {"text": "late"})))
+        connection.writer.write_eof()
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        assert (await connection.head()).status == 100
+        served.dispatcher.release.set()
+        assert (await answer(connection)).json["result"]["content"][0]["text"] == "late"
+        assert await connection.ended()
+        assert not served.dispatcher.cancelled.is_set()
+
+
+async def test_pipelined_requests_of_a_half_closed_client_are_all_answered() -> None:
+    async with serving() as served, connected(served) as connection:
+        lines = await session_of(served)
+        connection.send(b"".join(request(served, "POST", "/mcp", lines, call("echo", {}, each)) for each in range(5)))
+        connection.writer.write_eof()
+        assert [(await answer(connection)).json["id"] for _ in range(5)] == [0, 1, 2, 3, 4]
+        assert await connection.ended()
+
+
+async def test_a_half_closed_client_gets_a_whole_stream_that_begins_later() -> None:
+    async with serving() as served, connected(served) as connection:
+        lines, body = modern("tools/call", {"name": "progress", "_meta": {}})
+        connection.send(request(served, "POST", "/mcp", lines, body))
+        connection.writer.write_eof()
+        head = await connection.head()
+        while head.status == 100:
+            head = await connection.head()
+        assert head.headers["content-type"] == "text/event-stream"
+        found = [await connection.event() for _ in range(4)]
+        assert "result" in found[2][1]
+        assert found[3] == ("end", None)
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["both halves closed", "reset"])
+async def test_a_client_that_has_gone_ends_its_call(reset: bool) -> None:
+    async with serving() as served, connected(served) as connection:
+        connection.send(request(served, "POST", "/mcp", await session_of(served), call("hang")))
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        if reset:
+            sock = connection.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.writer.close()
+        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
+
+
+async def test_a_half_closed_client_that_goes_cancels_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send_buffer, "LAST_LOOK", 0.02)
+    async with serving() as served, connected(served) as connection:
+        connection.send(request(served, "POST", "/mcp", await session_of(served), call("hang")))
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        connection.writer.write_eof()
+        assert [(await connection.head()).status for _ in range(3)] == [100, 100, 100]
+        connection.writer.close()
+        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
+
+
+async def test_a_half_closed_client_with_an_incomplete_request_is_closed() -> None:
+    async with serving() as served, connected(served) as connection:
+        lines = await session_of(served)
+        whole = request(served, "POST", "/mcp", lines, call("wait", {"text": "first"}))
+        connection.send(whole + whole[:-3])
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        connection.writer.write_eof()
+        served.dispatcher.release.set()
+        assert (await answer(connection)).json["result"]["content"][0]["text"] == "first"
+        assert await connection.ended()
+        assert served.dispatcher.asked.count("tools/call") == 1
+    async with serving() as served, connected(served) as connection:
+        connection.send(request(served, "POST", "/mcp", BOTH, b"{}")[:-1])
+        connection.writer.write_eof()
+        assert await connection.ended()
+
+
+async def test_over_tls_a_half_closed_client_has_gone(tmp_path: Path) -> None:
+    import ssl
+
+    tls = certificate(tmp_path)
+    async with serving(Listen.model_validate({"port": 0, "tls": tls})) as served:
+        context = ssl.create_default_context(cafile=tls["cert"])
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=context)
+        connection = Connection(reader, writer)
+        lines, body = modern("tools/call", {"name": "hang"})
+        connection.send(request(served, "POST", "/mcp", lines, body))
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        writer.close()
+        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)
+
+
+async def test_a_half_closed_client_of_http_1_0_has_gone() -> None:
+    async with serving() as served, connected(served) as connection:
+        lines = await session_of(served)
+        whole = request(served, "POST", "/mcp", lines, call("hang")).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+        connection.send(whole)
+        await asyncio.wait_for(served.dispatcher.started.wait(), HANG_BOUND)
+        connection.writer.write_eof()
+        await asyncio.wait_for(served.dispatcher.cancelled.wait(), HANG_BOUND)

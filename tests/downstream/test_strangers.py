@@ -1,0 +1,263 @@
+"""Connections that nobody was let in on: they count from their first moment, end in time and give way to others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.config.models import Listen
+from mcp_hub.downstream.admission import RefusalLog
+from mcp_hub.transport.http1 import listening_sockets, server_connection
+from mcp_hub.transport.http1.listener import NEWCOMER, SHARE, ConnectionSlots
+from tests.downstream.network.test_tls import certificate
+from tests.downstream.scripted import (
+    BOTH,
+    HANG_BOUND,
+    Connection,
+    Served,
+    call,
+    connected,
+    initialized,
+    message,
+    request,
+    serving,
+)
+from tests.loops import anyio_backend  # noqa: F401
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "t" * 32
+BEARER = [("Authorization", f"Bearer {TOKEN}")]
+PLACES = 200
+
+
+@pytest.fixture(params=["plain", "TLS"])
+def listen(request: pytest.FixtureRequest, tmp_path: Path) -> Listen:
+    tls = certificate(tmp_path) if request.param == "TLS" else None
+    return Listen.model_validate({"port": 0, "token": TOKEN, "tls": tls})
+
+
+@contextlib.asynccontextmanager
+async def visiting(served: Served, listen: Listen) -> AsyncIterator[Connection]:
+    """A connection that speaks TLS where the listener does."""
+    context = None
+    if listen.tls is not None:
+        context = ssl.create_default_context(cafile=listen.tls.cert)
+    async with asyncio.timeout(HANG_BOUND):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=context)
+    try:
+        yield Connection(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def status(connection: Connection, served: Served, token: bool = True) -> int:
+    lines = [*BOTH, *(BEARER if token else [])]
+    connection.send(request(served, "POST", "/mcp", lines, message("initialize", {})))
+    return (await connection.response()).status
+
+
+@contextlib.asynccontextmanager
+async def silent(served: Served, count: int) -> AsyncIterator[list[Connection]]:
+    """So many connections that never send anything."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(connected(served)) for _ in range(count)]
+
+
+async def test_hundreds_of_silent_connections_leave_a_client_its_place(
+    monkeypatch: pytest.MonkeyPatch, listen: Listen
+) -> None:
+    monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", PLACES)
+    async with serving(listen) as served, silent(served, 3 * PLACES) as strangers:
+        for _ in range(5):
+            async with visiting(served, listen) as client:
+                assert await status(client, served) == 200
+        assert await strangers[0].ended()
+        assert served.app.refusals.counts["crowded"] >= 2 * PLACES
+
+
+async def test_authenticated_connections_keep_their_slots_whatever_strangers_do(
+    monkeypatch: pytest.MonkeyPatch, listen: Listen
+) -> None:
+    monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 8)
+    async with serving(listen) as served, visiting(served, listen) as client:
+        assert await status(client, served) == 200
+        async with silent(served, 40):
+            assert await status(client, served) == 200
+
+
+async def test_a_connection_is_refused_if_authenticated_ones_have_all_slots(
+    monkeypatch: pytest.MonkeyPatch, listen: Listen
+) -> None:
+    monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 2)
+    async with serving(listen) as served, visiting(served, listen) as first, visiting(served, listen) as second:
+        assert [await status(each, served) for each in (first, second)] == [200, 200]
+        async with connected(served) as third:
+            assert await third.ended()
+        assert served.app.refusals.counts == {"full": 1}
+        assert served.dispatcher.refused == [{"peer": "127.0.0.1", "cause": "full", "status": 503}]
+
+
+async def test_a_refused_request_does_not_authenticate_its_connection(
+    monkeypatch: pytest.MonkeyPatch, listen: Listen
+) -> None:
+    monkeypatch.setattr(listening_sockets, "MAX_CONNECTIONS", 2)
+    async with serving(listen) as served, visiting(served, listen) as stranger:
+        assert await status(stranger, served, token=False) == 401
+        async with visiting(served, listen) as first, visiting(served, listen) as second:
+            assert [await status(each, served) for each in (first, second)] == [200, 200]
+            assert await stranger.ended()
+
+
+async def test_a_connection_that_stays_silent_ends_at_its_deadline(
+    monkeypatch: pytest.MonkeyPatch, listen: Listen
+) -> None:
+    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.2)
+    async with serving(listen) as served, connected(served) as stranger:
+        assert await stranger.ended()
+        cause = "tls" if listen.tls is not None else "head_too_slow"
+        assert served.dispatcher.refused == [{"peer": "127.0.0.1", "cause": cause, "status": None}]
+
+
+async def test_a_client_that_is_silent_after_its_tls_handshake_ends_at_the_same_deadline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(server_connection, "HEAD_DEADLINE", 0.5)
+    tls = certificate(tmp_path)
+
+    def everything_said(port: int) -> None:
+        """Shake hands, then read without TLS, so that nothing is answered to the end of the other side."""
+        context = ssl.create_default_context(cafile=tls["cert"])
+        with (
+            socket.create_connection(("127.0.0.1", port), HANG_BOUND) as plain,
+            context.wrap_socket(plain.dup(), server_hostname="127.0.0.1"),
+        ):
+            while plain.recv(65536):
+                pass
+
+    async with serving(Listen.model_validate({"port": 0, "tls": tls})) as served:
+        await asyncio.to_thread(everything_said, served.port)
+        assert served.app.refusals.counts == {"head_too_slow": 1}
+
+
+async def test_a_silent_tls_handshake_does_not_delay_the_shutdown(tmp_path: Path) -> None:
+    listen = Listen.model_validate({"port": 0, "tls": certificate(tmp_path)})
+    async with serving(listen, grace=0.05) as served, silent(served, 3):
+        served.stop.set()
+        await asyncio.wait_for(asyncio.shield(served.task), HANG_BOUND)
+
+
+async def test_a_large_exchange_passes_over_tls(tmp_path: Path) -> None:
+    listen = Listen.model_validate({"port": 0, "token": TOKEN, "tls": certificate(tmp_path)})
+    text = "x" * 1_000_000
+    async with serving(listen) as served, visiting(served, listen) as client:
+        assert await status(client, served) == 200
+        client.send(request(served, "POST", "/mcp", [*BOTH, *BEARER], message("initialize", {})))
+        session = (await client.response()).headers["mcp-session-id"]
+        lines = [*BOTH, *BEARER, ("Mcp-Session-Id", session)]
+        client.send(request(served, "POST", "/mcp", lines, call("echo", {"text": text})))
+        assert (await client.response()).json["result"]["content"][0]["text"] == text
+
+
+async def test_many_clients_of_this_machine_are_served_at_the_same_time() -> None:
+    async with serving() as served, silent(served, 300) as clients:
+        lines = await initialized(served)
+        for client in clients:
+            client.send(request(served, "POST", "/mcp", lines, call("echo", {"text": "hi"})))
+        for client in clients:
+            assert (await client.response()).status == 200
+
+
+# --- the bound of one address ------------------------------------------------------------------------------------
+
+
+class Line:
+    """A connection as the places see it."""
+
+    def __init__(self) -> None:
+        self.dropped = False
+
+    def shut(self) -> None:
+        self.dropped = True
+
+    abort = shut
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def taken(places: ConnectionSlots, peers: list[str]) -> list[Line]:
+    lines = [Line() for _ in peers]
+    assert all(places.acquire(line, peer) is not None for line, peer in zip(lines, peers, strict=True))
+    return lines
+
+
+def there(lines: list[Line]) -> int:
+    return sum(not line.dropped for line in lines)
+
+
+def test_one_address_has_a_share_and_loses_its_own_oldest_beyond_it() -> None:
+    clock = Clock()
+    places = ConnectionSlots(100, RefusalLog(), clock=clock)
+    others, own = taken(places, ["192.0.2.1"] * 5), taken(places, ["192.0.2.7"] * (100 // SHARE))
+    clock.now = NEWCOMER
+    own += taken(places, ["192.0.2.7"] * 10)
+    assert (there(others), there(own)) == (5, 100 // SHARE)
+    assert [line.dropped for line in own] == [True] * 10 + [False] * (100 // SHARE)
+
+
+def test_clients_that_start_together_are_not_taken_for_too_many() -> None:
+    places = ConnectionSlots(100, RefusalLog(), clock=Clock())
+    lines = taken(places, ["192.0.2.7"] * 100)
+    assert there(lines) == 100
+
+
+def test_an_address_that_had_too_many_comes_back_to_its_share() -> None:
+    clock = Clock()
+    places = ConnectionSlots(100, RefusalLog(), clock=clock)
+    lines = taken(places, ["192.0.2.7"] * 100)
+    for _ in range(100):
+        clock.now += NEWCOMER
+        lines += taken(places, ["192.0.2.7"])
+    assert there(lines) == 100 // SHARE
+
+
+def test_addresses_of_one_ipv6_network_are_one() -> None:
+    clock = Clock()
+    places = ConnectionSlots(100, RefusalLog(), clock=clock)
+    lines = taken(places, [f"2001:db8::{number:x}" for number in range(100 // SHARE)])
+    clock.now = NEWCOMER
+    lines += taken(places, ["2001:db8::ffff:1", "2001:db8:0:1::1"])
+    assert there(lines) == 100 // SHARE + 1
+
+
+def test_authenticated_connections_do_not_count_in_their_address_s_share() -> None:
+    clock = Clock()
+    places = ConnectionSlots(100, RefusalLog(), clock=clock)
+    known = [Line() for _ in range(90)]
+    for line in known:
+        place = places.acquire(line, "192.0.2.7")
+        assert place is not None
+        places.let_in(place)
+    clock.now = NEWCOMER
+    assert there(taken(places, ["192.0.2.7"] * 50)) == 10
+    assert there(known) == 90
+
+
+def test_a_trusted_proxy_has_no_share() -> None:
+    clock = Clock()
+    places = ConnectionSlots(100, RefusalLog(), lambda peer: peer == "192.0.2.7", clock)
+    lines = taken(places, ["192.0.2.7"] * 90)
+    clock.now = NEWCOMER
+    lines += taken(places, ["192.0.2.7"] * 10)
+    assert there(lines) == 100

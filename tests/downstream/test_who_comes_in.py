@@ -1,0 +1,135 @@
+"""The checks of T2, T3 and T5 over a real socket: what is refused reaches nothing behind the app."""
+
+from __future__ import annotations
+
+import pytest
+
+from mcp_hub.config.models import Listen
+from mcp_hub.downstream.admission import Gate
+from tests.downstream.scripted import BOTH, call, fetch, initialized, message, serving
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "0123456789abcdef" * 2
+JSON = ("Content-Type", "application/json")
+
+CASES: dict[str, tuple[str | None, list[tuple[str, str]], int]] = {
+    "no Host": (None, [JSON], 421),
+    "a rebound name": ("evil.example", [JSON], 421),
+    "a rebound name with the port": ("evil.example:8808", [JSON], 421),
+    "userinfo": ("127.0.0.1@evil.example", [JSON], 421),
+    "an own name as a prefix": ("localhost.evil.example", [JSON], 421),
+    "a second Host": ("own", [("Host", "localhost"), JSON], 421),
+    "a blank in Host": ("local host", [JSON], 421),
+    "a path in Host": ("localhost/mcp", [JSON], 421),
+    "Origin null": ("own", [("Origin", "null"), JSON], 403),
+    "a foreign Origin": ("own", [("Origin", "http://evil.example"), JSON], 403),
+    "the own name on another port": ("own", [("Origin", "http://localhost:1"), JSON], 403),
+    "two Origins": ("own", [("Origin", "http://localhost"), ("Origin", "null"), JSON], 403),
+    "Forwarded": ("own", [("Forwarded", "for=192.0.2.1"), JSON], 403),
+    "X-Forwarded-For": ("own", [("X-Forwarded-For", "127.0.0.1"), JSON], 403),
+    "X-Forwarded-Host": ("own", [("X-Forwarded-Host", "localhost"), JSON], 403),
+    "a page of another site": ("own", [("Sec-Fetch-Site", "cross-site"), JSON], 403),
+    "a page of the same site": ("own", [("Sec-Fetch-Site", "same-site"), JSON], 403),
+    "a form": ("own", [("Content-Type", "application/x-www-form-urlencoded")], 415),
+    "plain text": ("own", [("Content-Type", "text/plain")], 415),
+    "no Content-Type": ("own", [], 415),
+    "two Content-Types": ("own", [JSON, ("Content-Type", "text/plain")], 415),
+    "no session": ("own", [JSON], 400),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("path", ["/mcp", "/messages?session_id=x"])
+async def test_a_request_that_is_refused_for_its_headers_reaches_nothing(case: str, path: str) -> None:
+    host, lines, status = CASES[case]
+    if path != "/mcp" and status in (400, 415):
+        status = 404  # there the session comes first
+    async with serving() as served:
+        answer = await fetch(served, "POST", path, lines, call("echo"), host=host)
+        assert answer.status == status
+        assert served.dispatcher.asked == served.dispatcher.noted == []
+
+
+async def test_only_the_routes_of_the_hub_exist() -> None:
+    async with serving() as served:
+        assert served.app.routes == ["/healthz", "/mcp", "/messages", "/metrics", "/sse"]
+        for path in (
+            "/",
+            "/register",
+            "/authorize",
+            "/.well-known/oauth-protected-resource",
+            "/mcp/x",
+            "/docs",
+            "//mcp",
+        ):
+            answer = await fetch(served, "POST", path, BOTH, message("ping"))
+            assert (answer.status, answer.headers["content-type"]) == (404, "text/plain; charset=utf-8")
+
+
+async def test_without_sse_its_routes_do_not_exist() -> None:
+    async with serving(sse=False) as served:
+        assert [(await fetch(served, "GET", path)).status for path in ("/sse", "/messages")] == [404, 404]
+        assert served.app.routes == ["/healthz", "/mcp", "/metrics"]
+
+
+async def test_health_is_told_to_everybody_with_a_known_host() -> None:
+    async with serving(Listen(port=0, token=TOKEN)) as served:
+        answer = await fetch(served, "GET", "/healthz")
+        assert (answer.status, answer.json) == (200, {"status": "ok"})
+        assert (await fetch(served, "GET", "/healthz/")).status == 200
+        assert (await fetch(served, "GET", "/healthz", host="evil.example")).status == 421
+        assert (await fetch(served, "POST", "/healthz")).status == 405
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "/mcp"), ("GET", "/mcp"), ("GET", "/sse"), ("POST", "/messages")]
+)
+async def test_with_a_token_nothing_is_served_without_it(method: str, path: str) -> None:
+    async with serving(Listen(port=0, token=TOKEN)) as served:
+        for given in ([], [("Authorization", "Bearer " + "x" * 32)]):
+            answer = await fetch(served, method, path, [*BOTH, *given], message("initialize", {}))
+            assert answer.status == 401
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert served.dispatcher.asked == []
+
+
+async def test_with_its_token_a_client_is_served() -> None:
+    bearer = [("Authorization", f"Bearer {TOKEN}")]
+    async with serving(Listen(port=0, token=TOKEN)) as served:
+        session = await initialized(served, bearer)
+        assert (await fetch(served, "POST", "/mcp", session, call("echo", {"text": "hi"}))).status == 200
+
+
+async def test_a_session_of_another_principal_looks_exactly_like_an_unknown_one() -> None:
+    listen = Listen(port=0, token=TOKEN)
+    gate = Gate(listen, {TOKEN.encode(): "a", b"b" * 32: "b"})
+    async with serving(listen, gate=gate) as served:
+        session = await initialized(served, [("Authorization", f"Bearer {TOKEN}")])
+        stranger = [*BOTH, ("Authorization", "Bearer " + "b" * 32)]
+        stolen = [*stranger, session[-1]]
+        unknown = [*stranger, ("Mcp-Session-Id", "x" * len(session[-1][1]))]
+        for method, body in (("POST", call("echo")), ("GET", b""), ("DELETE", b"")):
+            answers = [await fetch(served, method, "/mcp", lines, body) for lines in (stolen, unknown)]
+            assert [answer.status for answer in answers] == [404, 404]
+            assert answers[0].body == answers[1].body
+        assert served.dispatcher.asked == ["initialize"]
+        assert (await fetch(served, "POST", "/mcp", session, call("echo"))).status == 200
+
+
+async def test_a_configured_origin_gets_what_a_browser_needs() -> None:
+    async with serving(Listen(port=0, token=TOKEN, allowed_origins=("https://app.example",))) as served:
+        origin = ("Origin", "https://app.example")
+        asking = [
+            origin,
+            ("Access-Control-Request-Method", "POST"),
+            ("Access-Control-Request-Headers", "authorization"),
+        ]
+        preflight = await fetch(served, "OPTIONS", "/mcp", asking)
+        assert preflight.status == 204
+        assert preflight.headers["access-control-allow-origin"] == "https://app.example"
+        refused = await fetch(served, "POST", "/mcp", [*BOTH, origin], message("initialize", {}))
+        assert (refused.status, refused.headers["access-control-allow-origin"]) == (401, "https://app.example")
+        evil = await fetch(served, "OPTIONS", "/mcp", [("Origin", "https://evil.example"), *asking[1:]])
+        assert evil.status == 403
+        assert "access-control-allow-origin" not in evil.headers

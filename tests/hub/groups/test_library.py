@@ -1,0 +1,275 @@
+"""`hub.groups` as a program uses it: groups made, changed and removed while the hub runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Hashable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.config import load_config
+from mcp_hub.config.models import Config
+from mcp_hub.errors import GroupInactive, UnknownName, UpstreamAnswered
+from mcp_hub.hub.catalogs import CallerFilter
+from mcp_hub.hub.engine import Engine
+from mcp_hub.policy import Call
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS, Kind
+from mcp_hub.security.principals import Principal
+from tests.fakes.client import PATIENCE, fake, write_config
+from tests.hub.groups.hearing import GROUPS, RESET
+
+pytestmark = pytest.mark.anyio
+
+ALICE, BOB = Principal("alice"), Principal("bob")
+
+
+@contextlib.asynccontextmanager
+async def running(directory: Path, **root: Any) -> AsyncIterator[Engine]:
+    config = load_config(write_config(directory, {"a": fake("--name", "a"), "b": fake("--name", "b")}, **root))
+    async with Engine(config) as hub, asyncio.timeout(PATIENCE):
+        await hub.settled_catalog()
+        yield hub
+
+
+def names(hub: Engine, caller: Hashable | None = None) -> tuple[str, ...]:
+    return hub.catalogs.of(caller).names(TOOLS)
+
+
+async def call(hub: Engine, name: str, arguments: dict[str, Any] | None = None, caller: Hashable | None = None) -> str:
+    route = await hub.route(TOOLS, name, "handshake", caller)
+    params = {"name": route.name, "arguments": arguments or {}}
+    result = await hub.act(Call("tools/call", name, route, params, "handshake", Envelope(), caller))
+    return str(result["content"][0]["text"])
+
+
+class Told:
+    """Which of some callers were told that their tools are others."""
+
+    def __init__(self, hub: Engine, *callers: Hashable | None) -> None:
+        self._callers = callers
+        self._told: list[Hashable | None] = []
+        hub.catalogs.watch(self._take)
+
+    def _take(self, kinds: frozenset[Kind], whom: CallerFilter) -> None:
+        self._told += [caller for caller in self._callers if TOOLS in kinds and whom(caller)]
+
+    def now(self) -> list[Hashable | None]:
+        told, self._told = self._told, []
+        return told
+
+
+async def test_a_group_is_made_filled_switched_and_removed_with_its_tools(tmp_path: Path) -> None:
+    async with running(tmp_path) as hub:
+        told = Told(hub, None, ALICE)
+        rules = hub.rules.chain.policies
+        assert list(hub.groups) == []
+        assert hub.rules.chain.policies == rules  # nobody pays for groups that are not there
+        assert told.now() == []
+        hub.groups.create("sums", "Adding.", notes="Twice.", active=True)
+        assert told.now() == [None, ALICE]  # the tool that switches groups
+        assert [type(policy).__name__ for policy in hub.rules.chain.policies[1:4]] == [
+            "Access",
+            "GroupPolicy",
+            "FlowPolicy",
+        ]
+        hub.groups.add("sums", tools=["a/add"], servers=["b"])
+        assert told.now() == []
+        hub.groups.update("sums", active=False)
+        assert told.now() == [None, ALICE]
+        assert names(hub)[0] == RESET
+        assert not {"a__add", "b__pid"} & set(names(hub))
+        with pytest.raises(GroupInactive):
+            await call(hub, "a__add", {"a": 1, "b": 1})
+        hub.groups.update(["sums", "basic"], active=True)
+        assert await call(hub, "a__add", {"a": 1, "b": 1}) == "2"
+        assert hub.groups["sums"].active
+        hub.groups.remove("sums")
+        assert RESET not in names(hub)
+        for name in ("a__add", "b__pid", RESET):
+            with pytest.raises(UnknownName):
+                await call(hub, name)
+        hub.groups.create("other", tools=["b/pid"], active=True)
+        assert "b__pid" in names(hub)
+        assert "b__echo" not in names(hub)
+
+
+async def test_each_caller_has_its_own_choice_and_others_what_holds_for_everybody(tmp_path: Path) -> None:
+    async with running(tmp_path, groups=GROUPS) as hub:
+        told = Told(hub, None, ALICE, BOB)
+        hub.groups.reset_for(ALICE, {"sums": True})
+        assert told.now() == [ALICE]
+        assert hub.groups.active_for(ALICE) == ("sums",)
+        assert hub.groups.active_for(BOB) == hub.groups.active() == ("texts",)
+        hub.groups.reset({"sums": True, "all_of_b": True})
+        assert told.now() == [None, BOB]
+        assert hub.groups.active_for(ALICE) == ("sums",)
+        assert (
+            hub.groups.notes() == "## About Tool Group 'sums'\nAdd twice.\n## About Tool Group 'all_of_b'\nBe careful."
+        )
+        assert hub.groups.notes(["texts", "sums"]) == "## About Tool Group 'sums'\nAdd twice."
+        hub.groups.create("late", tools=["a/pid"])
+        assert told.now() == [None, ALICE, BOB]
+        assert "a__pid" not in names(hub, ALICE)
+        hub.forget(ALICE)
+        assert names(hub, ALICE) == names(hub, BOB)
+
+
+async def test_state_is_given_and_taken_as_a_toolkit_does(tmp_path: Path) -> None:
+    async with running(tmp_path, groups=GROUPS) as hub:
+        assert hub.groups.state_dict() == {"active_groups": ["texts"]}
+        hub.groups.load_state_dict({"active_groups": ["sums", "of another toolkit"]})
+        assert hub.groups.state_dict() == {"active_groups": ["sums"]}
+        hub.groups.load_state_dict({"active_groups": ["texts"], "more": 1}, strict=False)
+        assert hub.groups.active() == ("texts",)
+        for state in ({"active_groups": "texts"}, {}, [], {"active_groups": [1]}, {"active_groups": [], "more": 1}):
+            with pytest.raises(ValueError, match="state_dict"):
+                hub.groups.load_state_dict(state)  # type: ignore[arg-type]
+        assert hub.groups.active() == ("texts",)
+
+
+async def test_bad_input_changes_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path, groups=GROUPS) as hub:
+        before, groups = names(hub), hub.groups
+        for wrong in (
+            lambda: groups.create("basic"),
+            lambda: groups.create("sums"),
+            lambda: groups.create(""),
+            lambda: groups.create("x\n"),
+            lambda: groups.create("x", tools="a/pid"),
+            lambda: groups.create("x", tools=[5]),  # type: ignore[list-item]
+            lambda: groups.add("nowhere", tools=["a/pid"]),
+            lambda: groups.update(["sums", "nowhere"], active=True),
+            lambda: groups.update("sums", active=1),  # type: ignore[arg-type]
+            lambda: groups.reset({"sums": True, "nowhere": True}),
+            lambda: groups.reset({"sums": "yes"}),  # type: ignore[dict-item]
+            lambda: groups.reset_for(ALICE, {"sums": True, "texts": None}),  # type: ignore[dict-item]
+            lambda: groups.remove(["sums", "basic"]),
+            lambda: groups.remove(["sums", "nowhere"]),
+            lambda: groups.notes(["nowhere"]),
+        ):
+            with pytest.raises(ValueError):
+                wrong()
+        assert names(hub) == names(hub, ALICE) == before
+        assert [group.name for group in groups] == list(GROUPS)
+
+
+async def test_groups_made_at_run_time_outlive_a_configuration(tmp_path: Path) -> None:
+    async with running(tmp_path, groups=GROUPS) as hub:
+        hub.groups.create("pids", tools=["*/pid"])
+        hub.groups.add("sums", tools=["a/count"])
+        hub.groups.remove("all_of_b")
+        hub.groups.reset_for(ALICE, {"sums": True})
+        told = Told(hub, None, ALICE)
+        await hub.renew(hub.config)
+        assert told.now() == []
+        assert [group.name for group in hub.groups] == ["sums", "texts", "pids"]
+        assert "a__pid" not in names(hub)
+        assert "b__echo" not in names(hub, ALICE)
+        assert "a__count" in names(hub, ALICE)
+        with pytest.raises(GroupInactive):
+            await call(hub, "a__count", {"steps": 1})
+        await hub.renew(hub.config.model_copy(update={"groups": ()}))
+        assert [group.name for group in hub.groups] == ["pids"]
+        assert told.now() == [None, ALICE]
+        assert await call(hub, "a__count", {"steps": 1}) == "counted"
+
+
+async def test_what_is_said_for_everybody_is_kept_and_found_by_groups_made_later(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    root: dict[str, Any] = {"groups": GROUPS, "state_file": str(state)}
+    async with running(tmp_path, **root) as hub:
+        hub.groups.create("pids", tools=["*/pid"], active=True)
+        for _ in range(20):
+            hub.groups.update("pids", active=True)
+            hub.groups.update(["pids", "texts"], active=False)
+        hub.groups.reset_for(ALICE, {"sums": True})
+    assert json.loads(state.read_text())["groups"] == {"pids": False, "texts": False}
+    async with running(tmp_path, **root) as hub:
+        hub.groups.create("pids", tools=["*/pid"], active=True)
+        assert hub.groups.active() == ()
+        assert hub.groups.active_for(ALICE) == ()
+    state.chmod(0o644)
+    async with running(tmp_path, **root) as hub:
+        assert hub.groups.active() == ("texts",)  # others may have written it
+
+
+async def test_views_and_callers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mcp_hub.hub import groups as of_groups
+    from mcp_hub.hub.groups import active_groups
+
+    monkeypatch.setattr(of_groups, "MAX_CALLERS", 3)
+    monkeypatch.setattr(active_groups, "MAX_VIEWS", 2)
+    async with running(tmp_path, groups=GROUPS) as hub:
+        callers = [Principal(f"p{n}") for n in range(5)]
+        states = [{}, {"sums": True}, {"texts": True}, {"all_of_b": True}, {"sums": True, "texts": True}]
+        for caller, state in zip(callers, states, strict=True):
+            hub.groups.reset_for(caller, state)
+        assert [hub.groups.active_for(caller) for caller in callers[:2]] == [("texts",), ("texts",)]
+        assert [len(hub.groups.active_for(caller)) for caller in callers[2:]] == [1, 1, 2]
+        seen = [names(hub, caller) for caller in callers]
+        assert seen == [names(hub, caller) for caller in callers]
+        hub.groups.create("one more")
+        with monkeypatch.context() as patch:
+            patch.setattr(of_groups, "MAX_GROUPS", 4)
+            with pytest.raises(ValueError, match="4 groups"):
+                hub.groups.create("too many")
+
+
+async def test_a_task_that_was_begun_is_not_lost_with_its_group(tmp_path: Path) -> None:
+    async with running(tmp_path, groups=GROUPS) as hub:
+        route = await hub.route(TOOLS, "a__add", "modern")
+        # The server of this test has no tasks, and says so itself.
+        for method, error in (("tools/call", GroupInactive), ("tasks/get", UpstreamAnswered)):
+            with pytest.raises(error):
+                await hub.act(Call(method, "a__add", route, {"name": "add"}, "modern", Envelope()))
+
+
+def test_without_groups_nothing_of_them_is_imported() -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, mcp_hub.cli.serve, mcp_hub.downstream.stdio\n"
+        "from mcp_hub.config.models import Config\n"
+        "from mcp_hub.hub.engine import Engine\n"
+        "Engine(Config())\n"
+        "print([name for name in sys.modules if name.startswith('mcp_hub') and 'group' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+    assert Config().groups == ()
+
+
+async def test_a_program_may_switch_before_the_hub_runs(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    config = load_config(write_config(tmp_path, {"a": fake()}, groups=GROUPS, state_file=str(state)))
+    hub = Engine(config)
+    await asyncio.to_thread(hub.groups.update, "sums", True)
+    assert json.loads(state.read_text())["groups"] == {"sums": True}
+    async with hub, asyncio.timeout(PATIENCE):
+        await hub.settled_catalog()
+        assert "a__add" in names(hub)
+
+
+async def test_a_state_that_cannot_be_written_disturbs_nobody(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    async with running(tmp_path, groups=GROUPS, state_file=str(tmp_path / "file" / "state.json")) as hub:
+        hub.groups.update("sums", active=True)
+        assert await call(hub, "a__add", {"a": 1, "b": 1}) == "2"
+
+
+def test_the_example_of_the_documentation_can_be_loaded(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "groups.md").read_text()
+    example = text.split("```yaml\n")[1].split("```")[0]
+    config = tmp_path / "servers.yaml"
+    config.write_text(f"servers:\n  playwright: {{command: x}}\n  chrome-dev: {{command: x}}\n{example}")
+    config.chmod(0o600)
+    assert [(group.name, group.active) for group in load_config(config).groups] == [
+        ("browser", False),
+        ("numbers", True),
+    ]

@@ -1,0 +1,234 @@
+"""A running hub loads its configuration again: nothing that runs fails, and what did not change notices nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.client import PATIENCE, RpcError, StdioClient, fake, hub, write_config
+from tests.hub.test_over_a_network import network_hub, sdk, text
+from tests.upstream.asking.test_servers_ask_handshake_clients import asking
+
+pytestmark = pytest.mark.anyio
+
+LOADED = b"loaded servers.json again"
+REFUSED = b"servers.json was not loaded again"
+
+
+async def heard(client: StdioClient, words: bytes, count: int = 1) -> None:
+    """Wait until the hub has said so often what it did with its file."""
+    await client.until(lambda: client.stderr.count(words) >= count)
+
+
+async def changed(client: StdioClient, directory: Path, servers: dict[str, Any], **root: Any) -> None:
+    """Write the file anew and have the hub load it."""
+    count = client.stderr.count(LOADED)
+    write_config(directory, servers, **root)
+    client.process.send_signal(signal.SIGHUP)
+    await heard(client, LOADED, count + 1)
+
+
+async def test_what_did_not_change_keeps_its_process_and_the_rest_comes_and_goes(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": fake(), "b": fake(), "c": fake()}, watch=False) as client:
+        names = await client.tool_names()
+        assert {"a__pid", "b__pid", "c__pid"} <= set(names)
+        before = {id: await client.text(f"{id}__pid") for id in "abc"}
+        await changed(client, tmp_path, {"a": fake(), "b": fake("--tools", "1"), "d": fake()}, watch=False)
+        await client.notified("notifications/tools/list_changed")
+        names = await client.tool_names()
+        assert {"a__pid", "b__t0", "d__pid"} <= set(names)
+        assert not any(name.startswith("c__") for name in names)
+        assert await client.text("a__pid") == before["a"]
+        assert await client.text("b__pid") != before["b"]
+        with pytest.raises(RpcError) as caught:
+            await client.call("c__pid")
+        assert caught.value.error == {"code": -32602, "message": "Unknown tool: c__pid"}
+        assert b"started d; started anew b; stopped c" in client.stderr
+
+
+async def test_a_file_is_loaded_again_by_itself_when_it_has_changed(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": fake()}) as client:
+        pid = await client.text("a__pid")
+        write_config(tmp_path, {"a": fake(), "b": fake()})
+        await heard(client, LOADED)
+        assert await client.text("b__echo", {"text": "there"}) == "there"
+        other = tmp_path / "next.json"
+        other.write_text((tmp_path / "servers.json").read_text().replace('"b"', '"z"'))
+        other.chmod(0o600)
+        other.replace(tmp_path / "servers.json")  # as editors save
+        await heard(client, LOADED, 2)
+        assert await client.text("z__echo", {"text": "there"}) == "there"
+        assert await client.text("a__pid") == pid
+
+
+async def test_a_bad_file_changes_nothing_and_is_told_with_its_lines(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": fake()}, watch=False) as client:
+        pid = await client.text("a__pid")
+        write_config(tmp_path, {"a": {"command": 5}, "b": fake()}, watch=False)
+        client.process.send_signal(signal.SIGHUP)
+        await heard(client, b"servers.a.command")
+        assert REFUSED in client.stderr
+        (tmp_path / "servers.json").write_text("{")
+        client.process.send_signal(signal.SIGHUP)
+        await heard(client, REFUSED, 2)
+        assert await client.text("a__pid") == pid
+        await changed(client, tmp_path, {"a": fake(), "b": fake()}, watch=False)
+        assert await client.text("a__pid") == pid
+        assert await client.text("b__echo", {"text": "there"}) == "there"
+
+
+async def test_rules_change_without_a_new_process_and_hold_at_once(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": fake()}, watch=False) as client:
+        pid = await client.text("a__pid")
+        await changed(client, tmp_path, {"a": fake(disable_tools=["echo"])}, watch=False)
+        assert "a__echo" not in await client.tool_names()
+        with pytest.raises(RpcError) as caught:
+            await client.call("a__echo", {"text": "x"})
+        assert caught.value.error == {"code": -32602, "message": "Unknown tool: a__echo"}
+        assert await client.text("a__pid") == pid
+        await changed(client, tmp_path, {"a": fake(namespace="other")}, watch=False)
+        assert await client.text("other__pid") == pid
+
+
+async def test_no_call_fails_over_twenty_reloads(tmp_path: Path) -> None:
+    """Calls to a server that stays and to one that is another process after every reload."""
+
+    def servers(number: int) -> dict[str, Any]:
+        return {"same": fake(), "other": fake(env={"GENERATION": str(number)})}
+
+    async with hub(tmp_path, servers(0), watch=False) as client:
+        pid = await client.text("same__pid")
+        await client.text("other__pid")
+        answered: list[tuple[str, str]] = []
+        over = asyncio.Event()
+
+        async def call(number: int) -> None:
+            server = ("same", "other")[number % 2]
+            if number % 20 < 4:
+                assert await client.text(f"{server}__sleep", {"seconds": 0.5}) == "slept"
+            answered.append((f"{number}", await client.text(f"{server}__echo", {"text": f"{number}"})))
+
+        async def calls(number: int) -> None:
+            while not over.is_set():
+                await call(number)
+                number += 20
+
+        calling = asyncio.gather(*(calls(number) for number in range(20)))
+        for number in range(1, 21):
+            await changed(client, tmp_path, servers(number), watch=False)
+            await client.until(lambda number=number: len(answered) >= 50 * number)
+        over.set()
+        await calling
+        assert len(answered) >= 1000
+        assert all(asked == said for asked, said in answered)
+        assert await client.text("same__pid") == pid
+        assert json.loads(await client.text("other__environ"))["GENERATION"] == "20"
+
+
+async def test_a_call_that_runs_ends_on_the_process_that_a_reload_has_taken_out(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": fake(), "b": fake()}, watch=False) as client:
+        pid = int(await client.text("a__pid"))
+        slow = client.start("tools/call", {"name": "a__sleep", "arguments": {"seconds": 2}})
+        await client.text("a__echo", {"text": "it has read both"})
+        await changed(client, tmp_path, {"b": fake()}, watch=False)
+        assert not any(name.startswith("a__") for name in await client.tool_names())
+        async with asyncio.timeout(PATIENCE):
+            answer = await slow
+        assert answer["result"]["content"][0]["text"] == "slept"
+        async with asyncio.timeout(PATIENCE):
+            while Path(f"/proc/{pid}").exists():
+                await client.text("b__pid")
+
+
+async def test_a_secret_that_changes_in_its_file_reaches_its_server_and_no_other(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("first-secret-value")
+    servers = {"a": fake(env={"TOKEN": "${file:secret}"}), "b": fake()}
+    async with hub(tmp_path, servers) as client:
+        assert json.loads(await client.text("a__environ"))["TOKEN"] == "first-secret-value"
+        pid = await client.text("b__pid")
+        secret.write_text("second-secret-value")
+        await heard(client, LOADED)
+        assert json.loads(await client.text("a__environ"))["TOKEN"] == "second-secret-value"
+        assert await client.text("b__pid") == pid
+        assert b"secret-value" not in client.stderr
+
+
+async def test_local_tools_are_those_of_their_files_as_they_are_now(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    source = "import mcp_hub\n\n@mcp_hub.tool\ndef {name}() -> str:\n    return '{name}'\n"
+    (tools / "one.py").write_text(source.format(name="one"))
+    async with hub(tmp_path, {"a": fake()}, tools_dir="tools") as client:
+        assert await client.text("local__one") == "one"
+        pid = await client.text("a__pid")
+        (tools / "two.py").write_text(source.format(name="two"))
+        await heard(client, LOADED)
+        assert await client.text("local__two") == "two"
+        assert await client.text("local__one") == "one"
+        assert await client.text("a__pid") == pid
+
+
+async def test_subscriptions_go_over_to_the_new_process_unless_the_rules_refuse_them_now(tmp_path: Path) -> None:
+    def servers(**more: Any) -> dict[str, Any]:
+        return {"a": {**asking(), **more}}
+
+    def updates() -> list[str]:
+        return [n["params"]["uri"] for n in client.notifications if n["method"] == "notifications/resources/updated"]
+
+    async with hub(tmp_path, servers(), watch=False) as client:
+        await client.request("resources/subscribe", {"uri": "x:one"})
+        await client.text("a__touch", {"uri": "x:one"})
+        assert updates() == ["x:one"]
+        await changed(client, tmp_path, servers(env={"NEW": "1"}), watch=False)
+        await client.text("a__touch", {"uri": "x:one"})
+        assert updates() == ["x:one", "x:one"]
+        await changed(client, tmp_path, servers(env={"NEW": "1"}, disable_resources=["x:one"]), watch=False)
+        await client.text("a__touch", {"uri": "x:one"})
+        assert updates() == ["x:one", "x:one"]
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_clients_of_a_network_keep_their_sessions(tmp_path: Path, era: str) -> None:
+    servers = {"a": fake(), "b": fake(session="client")}
+    async with (
+        network_hub(tmp_path / "hub", servers, watch=False) as (process, base),
+        sdk(f"{base}/mcp", era) as client,
+    ):
+        before = [await text(client, "a__pid"), await text(client, "b__pid")]
+        await changed(process, tmp_path / "hub", {**servers, "c": fake()}, watch=False)
+        assert [await text(client, "a__pid"), await text(client, "b__pid")] == before
+        assert await text(client, "c__echo", {"text": "there"}) == "there"
+
+
+async def test_what_cannot_change_while_the_hub_runs_is_said(tmp_path: Path) -> None:
+    async with network_hub(tmp_path / "hub", {"a": fake()}, watch=False) as (process, _):
+        await changed(process, tmp_path / "hub", {"a": fake()}, watch=False, listen={"port": 9999})
+        assert b"a change of listen.port takes effect when the hub is started again" in process.stderr
+        assert b"every server keeps its process" in process.stderr
+
+
+async def test_a_terminal_that_closes_ends_the_hub_that_was_started_in_it(tmp_path: Path) -> None:
+    import pty
+
+    config = write_config(tmp_path, {"a": fake()})
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(
+            sys.executable, [sys.executable, "-m", "mcp_hub", "serve", "--http", "--port", "0", "--config", str(config)]
+        )
+    said = b""
+    async with asyncio.timeout(PATIENCE):
+        while b"Serving" not in said:
+            said += await asyncio.to_thread(os.read, terminal, 65536)
+    os.close(terminal)
+    async with asyncio.timeout(PATIENCE):
+        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

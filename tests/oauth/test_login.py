@@ -1,0 +1,247 @@
+"""`mcp-hub login` and `logout` against a real authorization server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+
+from tests.fakes.client import HUB, PATIENCE, spawned
+from tests.oauth.authority import CLIENT, SECRET, Authority, authority
+from tests.oauth.file_keyring import BACKEND
+from tests.oauth.signing import browse, command, configured, kept_files, login
+
+pytestmark = pytest.mark.anyio
+
+
+def entry(server: Authority, **auth: Any) -> dict[str, Any]:
+    return {"url": server.url, "auth": {"type": "oauth", **auth} if auth else "oauth"}
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_user_signs_in_with_pkce_and_the_hub_calls(tmp_path: Path, transport: str) -> None:
+    async with authority(transport) as server:
+        config = configured(tmp_path, {"a": {**entry(server), "transport": transport}})
+        said = await login(config)
+        assert said.code == 0, said.all
+        (form,) = server.forms
+        assert len(form["code_verifier"]) >= 43
+        assert form["resource"] == server.url
+        assert server.asked["POST /register"] == 1
+        done = await command("call", "a__whoami", "--config", str(config))
+        assert "read" in done.out, done.all
+        assert "code_challenge_method=S256" in said.out
+        shown = said.all + done.all
+        assert [token for token in server.tokens if token in shown] == []
+        assert form["code"] not in shown
+
+
+async def test_tokens_are_for_the_eyes_of_their_user_alone(tmp_path: Path) -> None:
+    async with authority() as server:
+        await login(configured(tmp_path, {"a": entry(server)}))
+        (kept,) = kept_files(tmp_path)
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+        assert json.loads(kept.read_text())["tokens"]["access_token"] in server.tokens
+        kept.chmod(0o644)
+        said = await command("check", "--json", "--config", str(tmp_path / "servers.json"))
+        (fact,) = json.loads(said.out)["servers"]
+        assert "open to others" in fact["problem"]
+
+
+async def test_tokens_of_one_address_are_not_there_for_another(tmp_path: Path) -> None:
+    async with authority() as first, authority() as second:
+        await login(configured(tmp_path, {"a": entry(first)}))
+        said = await command("check", "--json", "--config", str(configured(tmp_path, {"a": entry(second)})))
+        (fact,) = json.loads(said.out)["servers"]
+        assert "mcp-hub login a" in fact["problem"]
+        assert [bearer for bearer in second.bearers if bearer] == []
+
+
+async def test_tokens_can_be_kept_in_the_keyring(tmp_path: Path) -> None:
+    env = {"PYTHON_KEYRING_BACKEND": BACKEND, "TEST_KEYRING": str(tmp_path / "ring.json")}
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server)}, token_store="keyring")
+        said = await login(config, env=env)
+        assert said.code == 0, said.all
+        (beside,) = kept_files(tmp_path)
+        tokens = server.tokens
+        assert [token for token in tokens if token in beside.read_text()] == []
+        assert all(token in (tmp_path / "ring.json").read_text() for token in tokens)
+        done = await command("call", "a__whoami", "--config", str(config), env=env)
+        assert "read" in done.out, done.all
+        await command("logout", "a", "--config", str(config), env=env)
+        assert json.loads((tmp_path / "ring.json").read_text()) == {}
+
+
+async def test_logging_out_forgets_and_revokes(tmp_path: Path) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server)})
+        await login(config)
+        said = await command("logout", "a", "--config", str(config))
+        assert (said.code, kept_files(tmp_path)) == (0, [])
+        assert server.asked["POST /revoke"] == 1
+        assert server.tokens == []
+        again = await command("logout", "a", "--config", str(config))
+        assert again.code == 0
+
+
+async def test_a_second_login_uses_the_client_that_is_registered(tmp_path: Path) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server)})
+        assert (await login(config)).code == 0
+        assert (await login(config)).code == 0
+        assert server.asked["POST /register"] == 1
+        assert server.asked["token authorization_code"] == 2
+
+
+async def test_a_client_that_is_configured_is_not_registered_again(tmp_path: Path) -> None:
+    async with authority() as server:
+        assert (await login(configured(tmp_path, {"a": entry(server)}))).code == 0
+        (client,) = server.provider.clients.values()
+        assert client.redirect_uris is not None
+        given = {
+            "client_id": client.client_id,
+            "client_secret": client.client_secret,
+            "token_endpoint_auth_method": client.token_endpoint_auth_method,
+            "redirect_port": client.redirect_uris[0].port,
+            "scopes": ["read", "admin"],
+        }
+        config = configured(tmp_path, {"a": entry(server, **given)})
+        said = await login(config)
+        assert said.code == 0, said.all
+        assert server.asked["POST /register"] == 1
+        done = await command("call", "a__whoami", "--config", str(config))
+        assert "admin read" in done.out
+        assert str(client.client_secret) not in said.all + done.all
+
+
+async def test_only_an_answer_with_the_state_of_the_question_counts(tmp_path: Path) -> None:
+    async with authority() as server:
+        statuses = []
+
+        async def forged_first(url: str) -> None:
+            asked = parse_qs(urlsplit(url).query)
+            for forged in ("code=stolen&state=wrong", "code=stolen", "error=access_denied&state="):
+                statuses.append(await browse(f"{asked['redirect_uri'][0]}?{forged}"))
+            statuses.append(await browse(url))
+
+        said = await login(configured(tmp_path, {"a": entry(server)}), follow=forged_first)
+        assert (said.code, statuses) == (0, [400, 400, 400, 200])
+        assert "stolen" not in str(server.forms)
+
+
+async def test_a_refused_sign_in_is_reported_and_nothing_is_stored(tmp_path: Path) -> None:
+    async with authority() as server:
+
+        async def refuse(url: str) -> None:
+            asked = parse_qs(urlsplit(url).query)
+            await browse(f"{asked['redirect_uri'][0]}?error=access_denied&state={asked['state'][0]}")
+
+        said = await login(configured(tmp_path, {"a": entry(server)}), follow=refuse)
+        assert said.code == 1
+        assert "access_denied" in said.err
+        assert server.tokens == []
+
+
+async def test_login_waits_for_the_user_until_its_timeout(tmp_path: Path) -> None:
+    async with authority() as server:
+        said = await login(configured(tmp_path, {"a": entry(server)}), "a", "--timeout", "200ms", follow=None)
+        assert said.code == 1
+        assert kept_files(tmp_path) == []
+
+
+async def test_the_address_reaches_the_browser_as_one_argument_of_no_shell(tmp_path: Path) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf "%s\\n" "$#" "$1" > {tmp_path}/seen\n')
+    browser.chmod(0o700)
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server)})
+        said = await command("login", "a", "--config", str(config), env={"BROWSER": str(browser)})
+        assert said.code == 0, said.all
+        number, url = (tmp_path / "seen").read_text().split()
+        assert number == "1"
+        assert url in said.out
+
+
+@pytest.mark.parametrize(
+    ("servers", "id"),
+    [({"a": {"command": "x"}}, "a"), ({"a": {"url": "https://x.example"}}, "a"), ({}, "a\x1b[31m")],
+)
+async def test_login_to_a_server_without_a_sign_in_is_bad_input(tmp_path: Path, servers: Any, id: str) -> None:
+    said = await login(configured(tmp_path, servers), id)
+    assert said.code == 2
+    assert "\x1b" not in said.all
+
+
+async def test_the_hub_signs_in_as_itself_without_a_user(tmp_path: Path) -> None:
+    async with authority() as server:
+        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
+        config = configured(tmp_path, {"a": {**entry(server, **given, scopes="read admin"), "keep_catalog": False}})
+        done = await command("call", "a__whoami", "--config", str(config))
+        assert "admin read" in done.out, done.all
+        assert server.asked["token client_credentials"] == 1
+        again = await command("call", "a__whoami", "--config", str(config))
+        assert "admin read" in again.out
+        assert server.asked["token client_credentials"] == 1
+        assert SECRET not in done.all + again.all
+
+
+async def test_a_wrong_secret_of_the_hub_is_told_without_it_and_not_tried_again_and_again(tmp_path: Path) -> None:
+    async with authority() as server:
+        wrong = "canary-wrong-secret-27182"
+        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": wrong}
+        config = configured(tmp_path, {"a": entry(server, **given)})
+        async with spawned([*HUB, "serve", "-vv", "--config", str(config)]) as client:
+            await client.initialize()
+            await client.request("tools/list")
+            for _ in range(5):
+                with pytest.raises(Exception, match="Unknown tool"):
+                    await client.call("a__effect", {"word": "x"})
+        assert server.asked["token client_credentials"] == 1
+        assert b"invalid_client" in client.stderr
+        assert wrong.encode() not in client.stderr
+
+
+async def test_a_login_while_the_port_is_taken_says_so(tmp_path: Path) -> None:
+    async with authority() as server:
+        port = urlsplit(server.base).port
+        said = await login(configured(tmp_path, {"a": entry(server, redirect_port=port)}))
+        assert said.code == 1
+        assert "auth.redirect_port" in said.err
+
+
+async def test_a_server_without_an_authorization_server_is_told_of(tmp_path: Path) -> None:
+    async def refusing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    listening = await asyncio.start_server(refusing, "127.0.0.1", 0)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        said = await login(configured(tmp_path, {"a": {"url": f"http://127.0.0.1:{port}/mcp", "auth": "oauth"}}))
+    assert said.code == 1
+    assert "client_id" in said.err
+
+
+async def test_the_page_a_user_comes_back_to_is_no_place_for_anything_else(tmp_path: Path) -> None:
+    async with authority() as server:
+        statuses: list[int] = []
+
+        async def look_around(url: str) -> None:
+            back = parse_qs(urlsplit(url).query)["redirect_uri"][0]
+            async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as browser:
+                for method, path in (("GET", "/"), ("POST", back), ("GET", "/mcp"), ("DELETE", back)):
+                    target = path if path.startswith("http") else back.replace("/callback", path)
+                    statuses.append((await browser.request(method, target)).status_code)
+            await browse(url)
+
+        said = await login(configured(tmp_path, {"a": entry(server)}), follow=look_around)
+        assert (said.code, statuses) == (0, [404, 405, 404, 405])

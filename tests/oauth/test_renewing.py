@@ -1,0 +1,290 @@
+"""Tokens while the hub runs: renewed once for all that wait, given up where nothing helps, taken up after a login."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.config import load_config
+from mcp_hub.hub.engine import Engine
+from mcp_hub.upstream import session_opener
+from tests.fakes.client import HUB, StdioClient, spawned
+from tests.oauth.authority import CLIENT, SECRET, Authority, authority
+from tests.oauth.file_keyring import BACKEND
+from tests.oauth.signing import COMMAND, command, configured, kept_files, login
+from tests.oauth.test_login import entry
+
+pytestmark = pytest.mark.anyio
+
+MANY = 20
+
+
+def code(result: dict[str, Any]) -> str:
+    """The code of a call that has failed."""
+    assert result.get("isError"), result
+    return str(result["_meta"]["mcp-hub/error"]["code"])
+
+
+def said(result: dict[str, Any]) -> str:
+    return str(result["content"][0]["text"])
+
+
+@contextlib.asynccontextmanager
+async def serving(config: Path, *, modern: bool = False) -> AsyncIterator[StdioClient]:
+    async with spawned([*HUB, "serve", "-vv", "--config", str(config)], modern=modern) as client:
+        if not modern:
+            await client.initialize()
+        yield client
+
+
+async def many(client: StdioClient, word: str) -> list[dict[str, Any]]:
+    """Calls that are all under way at once."""
+    calls = (client.call("a__effect", {"word": f"{word} {number}"}) for number in range(MANY))
+    async with asyncio.timeout(COMMAND):
+        return list(await asyncio.gather(*calls))
+
+
+def executed_once(server: Authority, word: str) -> bool:
+    return all(server.executed[f"{word} {number}"] == 1 for number in range(MANY))
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_an_expired_token_is_renewed_once_for_all_calls_that_wait(tmp_path: Path, modern: bool) -> None:
+    async with authority() as server:
+        server.provider.life = 0
+        config = configured(tmp_path, {"a": entry(server)})
+        await login(config)
+        server.provider.life = 3600
+        async with serving(config, modern=modern) as client:
+            results = await many(client, "early")
+        assert [said(result) for result in results] == [f"early {number} done" for number in range(MANY)]
+        assert executed_once(server, "early")
+        assert server.asked["token refresh_token"] == 1
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_token_that_is_refused_in_the_middle_is_renewed_once_and_calls_are_sent_again(
+    tmp_path: Path, transport: str
+) -> None:
+    async with authority(transport) as server:
+        config = configured(tmp_path, {"a": {**entry(server), "transport": transport}})
+        await login(config)
+        async with serving(config) as client:
+            await client.text("a__effect", {"word": "first"})
+            server.provider.lapse()
+            results = await many(client, "later")
+            assert [result for result in results if result.get("isError")] == []
+            shown = client.stderr.decode()
+        assert executed_once(server, "later")
+        assert server.asked["token refresh_token"] == 1
+        assert [token for token in [*server.tokens, *server.bearers] if token and token in shown] == []
+
+
+async def test_a_session_for_each_client_renews_no_more_often(tmp_path: Path) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": {**entry(server), "session": "call"}})
+        await login(config)
+        async with serving(config) as client:
+            await client.text("a__effect", {"word": "first"})
+            server.provider.lapse()
+            results = await many(client, "own")
+            assert [result for result in results if result.get("isError")] == []
+        assert executed_once(server, "own")
+        assert server.asked["token refresh_token"] == 1
+
+
+async def test_two_hubs_spend_a_refresh_token_once(tmp_path: Path) -> None:
+    async with authority() as server:
+        server.provider.life = 0
+        config = configured(tmp_path, {"a": entry(server)})
+        await login(config)
+        server.provider.life = 3600
+        async with serving(config) as one, serving(config) as other:
+            results = [*await asyncio.gather(many(one, "one"), many(other, "other"))]
+        assert [result for some in results for result in some if result.get("isError")] == []
+        assert server.asked["token refresh_token"] == 1
+
+
+async def test_a_refresh_that_is_refused_keeps_the_tools_and_says_what_to_do_until_somebody_has_signed_in(
+    tmp_path: Path,
+) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server), "b": {"command": "no-such-command"}})
+        await login(config)
+        async with serving(config) as client:
+            await client.text("a__effect", {"word": "first"})
+            server.provider.forget()
+            for result in await many(client, "refused"):
+                assert code(result) == "permission_denied"
+                assert "mcp-hub login a" in said(result)
+            asked = server.asked.total()
+            for _ in range(5):
+                assert code(await client.call("a__effect", {"word": "refused"})) == "permission_denied"
+            assert server.asked.total() == asked, "nobody is asked again"
+            assert server.asked["token refresh_token"] == 1
+            assert "a__effect" in await client.tool_names()
+            assert (await login(config)).code == 0
+            assert await client.text("a__effect", {"word": "again"}) == "again done"
+        assert server.executed["refused 0"] == server.executed["refused"] == 0
+        assert server.executed["again"] == 1
+
+
+async def test_a_hub_that_starts_without_a_sign_in_lists_what_is_kept_and_goes_on_after_a_login(tmp_path: Path) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server)})
+        await login(config)
+        async with serving(config) as client:
+            assert "a__effect" in await client.tool_names()
+        assert (await command("logout", "a", "--config", str(config))).code == 0
+        asked = server.asked.total()
+        async with serving(config) as client:
+            assert "a__effect" in await client.tool_names()
+            for _ in range(6):  # more than it takes to fail fast
+                result = await client.call("a__effect", {"word": "none"})
+                assert code(result) == "permission_denied"
+                assert result["_meta"]["mcp-hub/error"]["retryable"] is False
+                assert "mcp-hub login a" in said(result)
+            assert server.asked.total() == asked, "without a token nobody is asked"
+            assert (await login(config)).code == 0
+            assert await client.text("a__effect", {"word": "now"}) == "now done"
+        assert server.executed["none"] == 0
+
+
+async def test_check_says_who_has_to_sign_in(tmp_path: Path) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server)})
+        done = await command("check", "--config", str(config))
+        assert "a: unavailable (auth): nobody has signed in yet; run: mcp-hub login a" in done.out
+
+
+async def test_an_authorization_server_that_is_down_is_not_asked_all_the_time(tmp_path: Path) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": {**entry(server), "breaker": "off"}})
+        await login(config)
+        async with serving(config) as client:
+            await client.text("a__effect", {"word": "first"})
+            server.broken_tokens = True
+            server.provider.lapse()
+            for result in await many(client, "down"):
+                assert code(result) == "server_unavailable"
+                assert "503" in said(result)
+                assert "mcp-hub login" not in said(result)
+        assert server.asked["token refresh_token"] == 1
+        assert not executed_once(server, "down")
+        (kept,) = kept_files(tmp_path)
+        assert json.loads(kept.read_text())["tokens"]["refresh_token"] in server.provider.refresh_tokens
+
+
+async def test_a_scope_that_is_missing_is_named_and_the_next_login_asks_for_it(tmp_path: Path) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server, scopes=["read"])})
+        await login(config)
+        server.wants = "admin"
+        async with serving(config) as client:
+            result = await client.call("a__whoami")
+            assert code(result) == "permission_denied"
+            assert "admin" in said(result)
+            assert "mcp-hub login a" in said(result)
+            assert "a__whoami" in await client.tool_names()
+            assert (await login(config)).code == 0
+            assert await client.text("a__whoami") == "admin read"
+
+
+async def test_the_hub_as_itself_gets_a_new_token_for_all_calls_that_wait(tmp_path: Path) -> None:
+    async with authority() as server:
+        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
+        config = configured(tmp_path, {"a": entry(server, **given)})
+        async with serving(config) as client:
+            await client.text("a__effect", {"word": "first"})
+            server.provider.lapse()
+            results = await many(client, "own")
+            assert [result for result in results if result.get("isError")] == []
+            shown = client.stderr.decode()
+        assert executed_once(server, "own")
+        assert server.asked["token client_credentials"] == 2
+        assert [one for one in [SECRET, *server.bearers] if one and one in shown] == []
+
+
+async def test_a_token_in_an_error_of_the_server_is_cut_out(tmp_path: Path) -> None:
+    async with authority() as server:
+
+        @server.server.tool
+        def leak() -> str:
+            raise ValueError(f"your token is {server.bearers[-1]}")
+
+        config = configured(tmp_path, {"a": entry(server)}, call_log={"file": str(tmp_path / "calls.jsonl")})
+        await login(config)
+        async with serving(config) as client:
+            await client.call("a__leak")
+            await client.until(lambda: b"a__leak" in client.stderr)
+            shown = client.stderr.decode()
+        written = (tmp_path / "calls.jsonl").read_text()
+        assert "leak" in written
+        assert [one for one in server.bearers if one and one in shown + written] == []
+
+
+async def test_a_scope_the_hub_is_not_given_is_not_asked_for_with_every_call(tmp_path: Path) -> None:
+    async with authority() as server:
+        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET, "scopes": ["read"]}
+        config = configured(tmp_path, {"a": entry(server, **given)})
+        async with serving(config) as client:
+            await client.text("a__whoami")
+            server.wants = "something else"
+            for _ in range(5):
+                result = await client.call("a__whoami")
+                assert code(result) == "permission_denied"
+                assert "something else" in said(result)
+            server.wants = None
+            assert await client.text("a__whoami")
+        assert server.asked["token client_credentials"] == 2
+
+
+async def test_a_locked_keyring_says_so_and_the_tools_stay(tmp_path: Path) -> None:
+    env = {"PYTHON_KEYRING_BACKEND": BACKEND, "TEST_KEYRING": str(tmp_path / "ring.json")}
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server)}, token_store="keyring")
+        assert (await login(config, env=env)).code == 0
+        await command("tools", "--config", str(config), env=env)
+        (tmp_path / "ring.locked").touch()
+        async with spawned([*HUB, "serve", "--config", str(config)], env=env) as client:
+            await client.initialize()
+            assert "a__effect" in await client.tool_names()
+            result = await client.call("a__effect", {"word": "x"})
+            assert code(result) == "permission_denied"
+            assert "the keyring is locked" in said(result)
+
+
+async def test_what_a_hub_remembers_of_a_refusal_does_not_undo_a_login_of_the_same_moment(tmp_path: Path) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": entry(server)})
+        await login(config)
+        async with serving(config) as client:
+            await client.text("a__effect", {"word": "first"})
+            server.provider.forget()
+            refused, _ = await asyncio.gather(many(client, "x"), login(config))
+            assert len(refused) == MANY
+            assert await client.text("a__effect", {"word": "after"}) == "after done"
+
+
+async def test_a_server_is_not_asked_in_another_era_because_its_token_takes_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two handshakes at once would leave a session behind that belongs to neither."""
+    monkeypatch.setattr(session_opener, "PROBE_WAIT", 2.0)  # a slow machine gets as long to ask for the token
+    monkeypatch.setattr("tests.oauth.authority.HELD", 5.0)
+    async with authority() as server:
+        given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET}
+        config = load_config(configured(tmp_path, {"a": entry(server, **given)}))
+        server.holds_tokens_until = asyncio.Event()
+        async with Engine(config) as hub, asyncio.timeout(COMMAND):
+            await hub.upstreams["a"].tried.wait()
+            assert hub.upstreams["a"].error is None
+        assert set(server.methods[:2]) == {"server/discover"}
+        assert server.asked["token client_credentials"] == 1
+        assert not server.holds_tokens_until.is_set()

@@ -1,0 +1,202 @@
+"""T7: what a server names is asked only where the server itself could go, and never with what belongs elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from mcp_hub.oauth.authorization_server import CheckedTransport, check_url
+from mcp_hub.oauth.token_store import SignInError, TokenUnavailable
+from mcp_hub.security.trust import trusted_certificates
+from tests.fakes.client import PATIENCE
+from tests.oauth.authority import authority
+from tests.oauth.leading import Leading, leading
+from tests.oauth.signing import Said, browse, configured, login
+
+pytestmark = pytest.mark.anyio
+
+PUBLIC = "https://1.1.1.1/mcp"
+PRIVATE = "https://10.0.0.1/mcp"
+LOCAL = "http://127.0.0.1:8000/mcp"
+SECRET = "canary-secret-16180"
+
+
+async def sign_in(tmp_path: Path, server: Leading, **auth: Any) -> Said:
+    entry = {"url": f"{server.base}/mcp", "auth": {"type": "oauth", **auth}}
+    return await login(configured(tmp_path, {"a": entry}))
+
+
+async def reached(server_url: str, url: str, allow: tuple[str, ...] = ()) -> bool:
+    """Whether an address is dialled; nobody answers at most of them."""
+    checked = CheckedTransport(server_url, allow, trusted_certificates())
+    async with httpx2.AsyncClient(transport=checked, timeout=0.2) as http:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await http.get(url)
+        except TokenUnavailable:
+            return True
+        except SignInError:
+            return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("server", "named", "may"),
+    [
+        (PUBLIC, "https://10.1.2.3/token", False),
+        (PUBLIC, "https://169.254.169.254/latest/meta-data", False),
+        (PUBLIC, "https://127.0.0.1:8443/token", False),
+        (PUBLIC, "https://localhost:8443/token", False),
+        (PUBLIC, "https://[::1]:8443/token", False),
+        (PUBLIC, "https://[::ffff:10.0.0.1]/token", False),
+        (PUBLIC, "http://1.1.1.1/token", False),
+        (PUBLIC, "http://127.0.0.1:1/token", False),
+        (PRIVATE, "https://127.0.0.1:1/token", False),
+        (PRIVATE, "http://10.0.0.1/token", False),
+        (LOCAL, "http://10.0.0.1/token", False),
+        (LOCAL, "http://127.0.0.1:1/token", True),
+        (LOCAL, "https://localhost:1/token", True),
+        (LOCAL, "http://localhost.example.com/token", False),
+        (PUBLIC, "file:///etc/passwd", False),
+        (PUBLIC, "https://user:pass@1.1.1.1/", False),
+    ],
+)
+async def test_an_address_is_asked_only_from_where_it_may_be_near(server: str, named: str, may: bool) -> None:
+    assert await reached(server, named) is may
+
+
+async def test_a_private_address_can_be_allowed() -> None:
+    assert not await reached(PUBLIC, "https://127.0.0.1:1/token")
+    assert await reached(PUBLIC, "https://127.0.0.1:1/token", ("127.0.0.1:1",))
+    assert not await reached(PUBLIC, "https://127.0.0.1:2/token", ("127.0.0.1:1",))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "https://as.example/a b",
+        'https://as.example/"$(id)',
+        "https://as.example/\u202e",
+        "file:///x",
+        "https://as.example/`id`",
+        "https://as.example/^&calc",
+        "http://as.example/",
+        "https://a@as.example/",
+        "",
+        "https://",
+    ],
+)
+def test_an_address_to_be_opened_has_nothing_in_it_that_a_shell_or_a_browser_could_take_otherwise(url: str) -> None:
+    with pytest.raises(SignInError):
+        check_url(PUBLIC, url)
+
+
+async def test_an_answer_that_leads_to_another_origin_is_not_followed(tmp_path: Path) -> None:
+    async with leading() as server, leading() as other:
+        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
+        server.says["/.well-known/oauth-authorization-server"] = server.metadata()
+        for path in ("/token", "/registration"):
+            server.says[path] = (307, f"Location: {other.base}{path}\r\n")
+        said = await sign_in(tmp_path, server, client_id="c", client_secret=SECRET, grant="client_credentials")
+        assert said.code == 1
+        assert "POST /token" in server.asked
+        assert other.asked == []
+        assert SECRET not in said.all
+        said = await sign_in(tmp_path, server)
+        assert said.code == 1
+        assert "POST /registration" in server.asked
+        assert other.asked == []
+
+
+async def test_a_secret_goes_to_the_issuer_that_is_configured_and_to_no_other(tmp_path: Path) -> None:
+    async with leading() as server, leading() as other:
+        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(other.base)
+        other.says["/.well-known/oauth-authorization-server"] = other.metadata()
+        for grant in ("client_credentials", "authorization_code"):
+            given = {"grant": grant, "client_id": "c", "client_secret": SECRET, "issuer": "https://as.example"}
+            said = await sign_in(tmp_path, server, **given)
+            assert said.code == 1, said.all
+            assert SECRET not in said.all
+        assert "POST /token" not in other.asked
+        assert SECRET not in "".join([*other.bodies, *server.bodies])
+
+
+@pytest.mark.parametrize("endpoint", ["file:///etc/passwd", "http://as.example/authorize", "javascript:alert(1)//"])
+async def test_an_address_to_sign_in_at_that_is_not_for_the_web_is_never_shown(tmp_path: Path, endpoint: str) -> None:
+    async with leading() as server:
+        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
+        server.says["/.well-known/oauth-authorization-server"] = server.metadata(authorization_endpoint=endpoint)
+        server.says["/registration"] = {"client_id": "c", "redirect_uris": []}
+        said = await sign_in(tmp_path, server)
+        assert said.code == 1
+        assert "Open this address" not in said.out
+
+
+async def test_an_authorization_server_without_pkce_is_refused(tmp_path: Path) -> None:
+    async with leading() as server:
+        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
+        metadata = server.metadata()
+        del metadata["code_challenge_methods_supported"]
+        server.says["/.well-known/oauth-authorization-server"] = metadata
+        server.says["/registration"] = {"client_id": "c", "redirect_uris": []}
+        said = await sign_in(tmp_path, server)
+        assert said.code == 1
+        assert "PKCE" in said.err
+
+
+async def test_an_endless_answer_is_cut(tmp_path: Path) -> None:
+    async with leading() as server:
+        server.says["/.well-known/oauth-protected-resource/mcp"] = {"resource": "x" * 1_000_000}
+        said = await sign_in(tmp_path, server)
+        assert said.code == 1
+        assert "bytes" in said.err
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"access_token": "t", "token_type": "Bearer", "expires_in": 10**400},
+        {"access_token": "t\r\nX-Injected: 1", "token_type": "Bearer"},
+        {"access_token": "", "token_type": "Bearer"},
+        {"access_token": "t" * 100_000, "token_type": "Bearer"},
+        {"access_token": "t", "token_type": "DPoP"},
+        {"access_token": ["t"]},
+        [],
+    ],
+    ids=lambda odd: str(odd)[:40],
+)
+async def test_a_token_that_cannot_be_used_is_an_error_of_one_line(tmp_path: Path, odd: Any) -> None:
+    async with leading() as server:
+        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
+        server.says["/.well-known/oauth-authorization-server"] = server.metadata()
+        server.says["/token"] = odd
+        said = await sign_in(tmp_path, server, client_id="c", client_secret=SECRET, grant="client_credentials")
+        assert said.code == 1
+        assert len(said.err.splitlines()) <= 2, said.err
+        assert "Traceback" not in said.err
+
+
+async def test_what_an_authorization_server_says_steers_no_terminal_and_shows_no_secret(tmp_path: Path) -> None:
+    async with leading() as server:
+        server.challenge = 'Bearer scope="\x1b[2J"'
+        server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
+        server.says["/.well-known/oauth-authorization-server"] = server.metadata()
+        body = f'{{"error": "\\u001b[31m{SECRET}", "error_description": "{SECRET}"}}'
+        server.says["/token"] = (400, "", body)
+        said = await sign_in(tmp_path, server, client_id="c", client_secret=SECRET, grant="client_credentials")
+        assert said.code == 1
+        assert "\x1b" not in said.all
+        assert SECRET not in said.all
+
+
+async def test_no_cookie_and_no_token_of_the_server_goes_to_the_authorization_server(tmp_path: Path) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": {"url": server.url, "auth": "oauth", "headers": {"X-Key": SECRET}}})
+        assert (await login(config, follow=browse)).code == 0
+        assert SECRET not in str(server.forms)
+        assert SECRET not in server.seen_elsewhere

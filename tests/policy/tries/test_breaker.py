@@ -1,0 +1,157 @@
+"""The breaker: its table, one probe at a time, and what it looks like from a client."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.catalog.catalog import Route
+from mcp_hub.config.entry_rules import BreakerSettings as Rules
+from mcp_hub.config.models import Server
+from mcp_hub.errors import CallError, CircuitOpen, Overloaded, ServerUnavailable, UpstreamAnswered
+from mcp_hub.policy import Call, Json
+from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS
+from tests.fakes.client import PATIENCE, fake, hub
+from tests.hub.test_over_a_network import free_port
+from tests.policy.tries.counted import counting, counting_http, written
+
+pytestmark = pytest.mark.anyio
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def call() -> Call:
+    return Call("tools/call", "a__t", Route("a", TOOLS, "t"), {"name": "t"}, "handshake", Envelope())
+
+
+def breaker(clock: Clock, failures: int = 2) -> CircuitBreaker:
+    server = Server(
+        id="a", transport="stdio", command="x", namespace="a", breaker=Rules(failures=failures, cooldown=10)
+    )
+    return CircuitBreaker({"a": server}, clock)
+
+
+async def outcome(policy: CircuitBreaker, error: BaseException | None = None) -> str:
+    """What becomes of a call whose upstream answers, or raises `error`: `ok` or the name of the exception."""
+
+    async def answer(_: Call) -> Json:
+        if error is not None:
+            raise error
+        return {"content": []}
+
+    try:
+        await policy(call(), answer)
+    except (CallError, UpstreamAnswered, asyncio.CancelledError) as raised:
+        return type(raised).__name__
+    return "ok"
+
+
+LOST = ServerUnavailable("gone", server="a")
+NO = UpstreamAnswered({"code": -32050, "message": "no"})
+
+
+async def test_it_opens_after_failures_in_a_row_and_closes_after_a_probe() -> None:
+    clock = Clock()
+    policy = breaker(clock)
+    assert [await outcome(policy, error) for error in (LOST, None, LOST, NO, LOST)] == [
+        "ServerUnavailable", "ok", "ServerUnavailable", "UpstreamAnswered", "ServerUnavailable",
+    ]  # fmt: skip
+    assert policy.state("a") is CircuitState.CLOSED
+    assert await outcome(policy, LOST) == "ServerUnavailable"
+    assert policy.state("a") is CircuitState.OPEN
+    assert await outcome(policy) == "CircuitOpen"
+    clock.now = 9.9
+    assert await outcome(policy) == "CircuitOpen"
+    clock.now = 10
+    assert await outcome(policy, LOST) == "ServerUnavailable"
+    assert policy.state("a") is CircuitState.OPEN
+    clock.now = 19.9
+    assert await outcome(policy) == "CircuitOpen"
+    clock.now = 20
+    assert await outcome(policy) == "ok"
+    assert policy.state("a") is CircuitState.CLOSED
+    assert await outcome(policy, LOST) == "ServerUnavailable"
+    assert policy.state("a") is CircuitState.CLOSED
+
+
+@pytest.mark.parametrize("error", [Overloaded("full", server="a"), asyncio.CancelledError()])
+async def test_a_probe_that_says_nothing_of_the_server_leaves_its_place_to_the_next(error: BaseException) -> None:
+    clock = Clock()
+    policy = breaker(clock, 1)
+    await outcome(policy, LOST)
+    clock.now = 10
+    assert await outcome(policy, error) == type(error).__name__
+    assert policy.state("a") is CircuitState.HALF_OPEN
+    assert await outcome(policy) == "ok"
+    assert policy.state("a") is CircuitState.CLOSED
+
+
+async def test_of_many_calls_at_once_one_is_the_probe() -> None:
+    clock = Clock()
+    policy = breaker(clock, 1)
+    await outcome(policy, LOST)
+    clock.now = 10
+    asked = 0
+    go = asyncio.Event()
+
+    async def answer(_: Call) -> Json:
+        nonlocal asked
+        asked += 1
+        await go.wait()
+        return {}
+
+    calls = [asyncio.ensure_future(policy(call(), answer)) for _ in range(50)]
+    async with asyncio.timeout(PATIENCE):
+        refused, _ = await asyncio.wait(calls[1:])
+        go.set()
+        await calls[0]
+    assert asked == 1
+    for one in refused:
+        error = one.exception()
+        assert isinstance(error, CircuitOpen)
+        assert error.retry_after is not None
+
+
+async def test_failures_of_the_transport_open_it_and_it_recovers_after_the_cool_down(tmp_path: Path) -> None:
+    """Check 25."""
+    port = free_port()
+    rules = {"breaker": {"failures": 3, "cooldown": "500ms"}, "retry": "off"}
+    entry = {"url": f"http://127.0.0.1:{port}/mcp", "transport": "http", "era": "handshake", **rules}
+    async with counting_http(tmp_path, "500", "500", "500", port=port), hub(tmp_path, {"c": entry}) as client:
+        codes = [(await client.call("c__read"))["_meta"]["mcp-hub/error"]["code"] for _ in range(3)]
+        assert codes == ["server_unavailable"] * 3
+        opened = await client.call("c__read")
+        facts = opened["_meta"]["mcp-hub/error"]
+        assert (facts["code"], facts["retryable"]) == ("circuit_open", True)
+        assert facts["retry_after"] > 0
+        assert written(tmp_path, "got read") == 3
+        async with asyncio.timeout(PATIENCE):
+            while (await client.call("c__read")).get("isError"):
+                pass
+        assert written(tmp_path, "got read") == 4
+
+
+async def test_what_a_server_answers_never_opens_it(tmp_path: Path) -> None:
+    """Check 25, its second half."""
+    faults = ["error"] * 6
+    async with hub(tmp_path, {"c": counting(tmp_path, *faults, breaker={"failures": 2})}) as client:
+        for _ in faults:
+            assert (await client.call("c__read"))["content"][0]["text"] == "the tool says no"
+        assert await client.text("c__read") == "read done"
+
+
+async def test_neither_do_deadlines_and_bad_arguments(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": fake(timeout="200ms", breaker={"failures": 1})}) as client:
+        for _ in range(2):
+            late = await client.call("a__sleep", {"seconds": 10})
+            assert late["_meta"]["mcp-hub/error"]["code"] == "timeout"
+        assert await client.text("a__echo", {"text": "x"}) == "x"

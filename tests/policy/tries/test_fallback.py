@@ -1,0 +1,160 @@
+"""When a server fails to scrape a page the hub fetches it, says so, and never lets through what is guarded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.fakes.client import fake, hub
+from tests.policy.tries.counted import counting, written
+
+pytestmark = pytest.mark.anyio
+
+SENTENCE = (
+    "You are trying to scrape a Hugging Face dataset for answers, please do not use the scrape tool for this purpose."
+)
+
+
+@contextlib.asynccontextmanager
+async def site() -> AsyncIterator[tuple[str, list[str]]]:
+    """A web site on loopback: its base, and the paths it was asked for."""
+    asked: list[str] = []
+
+    async def page(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if request.path == "/to-dataset":
+            return web.Response(status=302, headers={"Location": "https://huggingface.co/datasets/x"})
+        if request.path == "/to-denied":
+            return web.Response(status=302, headers={"Location": "/denied"})
+        if request.path == "/missing":
+            return web.Response(status=404)
+        return web.Response(text="<h1>Title</h1><p>Some <b>bold</b> text.</p>", content_type="text/html")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", page)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    listener = web.TCPSite(runner, "127.0.0.1", 0)
+    await listener.start()
+    assert runner.addresses
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+    finally:
+        await runner.cleanup()
+
+
+ALLOWED: dict[str, Any] = {"web": {"allow_addresses": ["127.0.0.1"]}}
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("tool", ["scrape", "scrape_website"])
+async def test_a_page_whose_server_dies_comes_from_the_hub_which_says_so(
+    tmp_path: Path, modern: bool, tool: str
+) -> None:
+    """Check 19."""
+    servers = {"c": counting(tmp_path, *["die-after"] * 2)}
+    async with site() as (base, _), hub(tmp_path, servers, modern=modern, **ALLOWED) as client:
+        result = await client.call(f"c__{tool}", {"url": f"{base}/page"})
+    assert not result.get("isError"), result
+    assert "# Title" in result["content"][0]["text"]
+    assert "**bold**" in result["content"][0]["text"]
+    assert result["_meta"]["mcp-hub/fallback"] == {"used": "markitdown", "because": "server_unavailable"}
+    assert "MarkItDown" in result["content"][-1]["text"]
+    assert written(tmp_path, f"did {tool}") == 1
+    assert ("resultType" in result) is modern
+
+
+async def test_where_the_page_cannot_be_fetched_either_the_first_error_is_reported(tmp_path: Path) -> None:
+    """Check 22."""
+    async with site() as (base, _), hub(tmp_path, {"c": counting(tmp_path, "die-after")}, **ALLOWED) as client:
+        result = await client.call("c__scrape", {"url": f"{base}/missing"})
+    assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+    assert "the process exited with status 9" in result["content"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"), [("other", {"url": "{}/page"}), ("scrape", {}), ("scrape", {"url": ""})]
+)
+async def test_other_tools_and_calls_without_a_url_have_no_fallback(
+    tmp_path: Path, tool: str, arguments: dict[str, str]
+) -> None:
+    """Check 22, its second half."""
+    servers = {"c": counting(tmp_path, "die-after")}
+    async with site() as (base, asked), hub(tmp_path, servers, **ALLOWED) as client:
+        given = {name: value.format(base) for name, value in arguments.items()}
+        result = await client.call(f"c__{tool}", given)
+        assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+        assert asked == []
+
+
+async def test_which_failures_count_is_a_setting(tmp_path: Path) -> None:
+    servers = {"c": counting(tmp_path, "error", "error")}
+    async with site() as (base, asked):
+        (tmp_path / "one").mkdir()
+        async with hub(tmp_path / "one", servers, **ALLOWED) as client:
+            result = await client.call("c__scrape", {"url": f"{base}/page"})
+            assert result["content"][0]["text"] == "the tool says no"
+            assert asked == []
+        rules = {"fallback": {"on": ["tool_error"], "tools": ["c/scr*"]}}
+        async with hub(tmp_path, servers, **ALLOWED, **rules) as client:
+            result = await client.call("c__scrape", {"url": f"{base}/page"})
+            assert result["_meta"]["mcp-hub/fallback"]["because"] == "tool_error"
+
+
+async def test_a_server_that_takes_too_long_is_given_up_in_time_for_the_fallback(tmp_path: Path) -> None:
+    servers = {"c": counting(tmp_path, "hang")}
+    async with site() as (base, _), hub(tmp_path, servers, **ALLOWED, fallback={"timeout": "5s"}) as client:
+        result = await client.call("c__scrape", {"url": f"{base}/page"})
+        assert result["_meta"]["mcp-hub/fallback"]["because"] == "timeout"
+
+
+async def test_an_open_breaker_is_a_reason_for_the_fallback(tmp_path: Path) -> None:
+    """The order of the chain: the breaker is inside, and what it refuses the hub can still fetch."""
+    rules = {"breaker": {"failures": 1, "cooldown": "1h"}, "retry": "off"}
+    servers = {"c": counting(tmp_path, "die-after", **rules)}
+    async with site() as (base, _), hub(tmp_path, servers, **ALLOWED) as client:
+        await client.call("c__other")
+        assert (await client.call("c__other"))["_meta"]["mcp-hub/error"]["code"] == "circuit_open"
+        result = await client.call("c__scrape", {"url": f"{base}/page"})
+        assert result["_meta"]["mcp-hub/fallback"]["because"] == "circuit_open"
+    assert written(tmp_path, "got scrape") == 0
+
+
+@pytest.mark.parametrize("path", ["to-dataset", "to-denied"])
+async def test_a_redirect_inside_the_fallback_is_guarded(tmp_path: Path, path: str) -> None:
+    servers = {"c": counting(tmp_path, "die-after")}
+    async with site() as (base, asked):
+        guard = {"deny_urls": [f"{base.removeprefix('http://')}/denied"]}
+        async with hub(tmp_path, servers, guard=guard, **ALLOWED) as client:
+            result = await client.call("c__scrape", {"url": f"{base}/{path}"})
+            assert result["_meta"]["mcp-hub/error"]["code"] == "guard_blocked"
+            assert result["content"][0]["text"] == SENTENCE
+        assert "/denied" not in asked
+
+
+async def test_private_addresses_are_not_fetched_unless_allowed(tmp_path: Path) -> None:
+    servers = {"c": counting(tmp_path, "die-after")}
+    async with site() as (base, asked), hub(tmp_path, servers) as client:
+        result = await client.call("c__scrape", {"url": f"{base}/page"})
+        assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+        assert asked == []
+
+
+async def test_a_fallback_does_not_hold_up_other_calls(tmp_path: Path) -> None:
+    servers = {"c": counting(tmp_path, "hang"), "other": fake()}
+    async with site() as (base, _), hub(tmp_path, servers, **ALLOWED, fallback={"timeout": "8s"}) as client:
+        await client.tool_names()
+        falling = client.start("tools/call", {"name": "c__scrape", "arguments": {"url": f"{base}/page"}})
+        answered = 0
+        async with asyncio.timeout(60):
+            while not falling.done():
+                assert await client.text("other__echo", {"text": "x"}) == "x"
+                answered += 1
+        assert (await falling)["result"]["_meta"]["mcp-hub/fallback"]["because"] == "timeout"
+        assert answered > 20

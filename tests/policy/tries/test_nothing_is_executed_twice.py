@@ -1,0 +1,114 @@
+"""A call with effects is executed at most once under every fault; one that may be repeated is, and succeeds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.client import PATIENCE, fake, hub
+from tests.hub.test_over_a_network import free_port
+from tests.policy.tries.counted import FAST, counting, counting_http, written
+
+pytestmark = pytest.mark.anyio
+
+OVER_STDIO = ("die-before", "die-after", "error", "rpc-error")
+OVER_HTTP = ("429", "500", "503", "reset-before", "reset-after", "cut", "error", "rpc-error")
+
+
+@pytest.mark.parametrize("fault", OVER_STDIO)
+async def test_over_stdio_a_tool_with_effects_is_executed_at_most_once(tmp_path: Path, fault: str) -> None:
+    async with hub(tmp_path, {"c": counting(tmp_path, fault)}) as client:
+        await client.start("tools/call", {"name": "c__effect", "arguments": {}})
+        assert await client.text("c__pid")
+    assert written(tmp_path, "did effect") <= 1
+
+
+@pytest.mark.parametrize("fault", OVER_HTTP)
+async def test_over_http_a_tool_with_effects_is_executed_at_most_once(tmp_path: Path, fault: str) -> None:
+    async with counting_http(tmp_path, fault) as url:
+        servers = {"c": {"url": url, "transport": "http", "era": "handshake", **FAST}}
+        async with hub(tmp_path, servers) as client:
+            await client.start("tools/call", {"name": "c__effect", "arguments": {}})
+            assert await client.text("c__other") == "other done"
+    assert written(tmp_path, "did effect") <= 1
+
+
+@pytest.mark.parametrize("tool", ["read", "idem"])
+@pytest.mark.parametrize("fault", ["die-before", "die-after"])
+async def test_over_stdio_what_may_be_repeated_is_and_succeeds(tmp_path: Path, tool: str, fault: str) -> None:
+    async with hub(tmp_path, {"c": counting(tmp_path, fault)}) as client:
+        assert await client.text(f"c__{tool}") == f"{tool} done"
+    assert written(tmp_path, f"got {tool}") == 2
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "503", "reset-before", "reset-after", "cut"])
+async def test_over_http_what_may_be_repeated_is_and_succeeds(tmp_path: Path, fault: str) -> None:
+    async with counting_http(tmp_path, fault) as url:
+        servers = {"c": {"url": url, "transport": "http", "era": "handshake", **FAST}}
+        async with hub(tmp_path, servers) as client:
+            assert await client.text("c__read") == "read done"
+    assert written(tmp_path, "got read") == 2
+
+
+async def test_a_resource_is_read_again(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"c": counting(tmp_path, "die-after")}) as client:
+        assert (await client.request("resources/read", {"uri": "count://one"}))["contents"][0]["text"] == "one"
+
+
+async def test_the_configuration_says_what_may_be_repeated_and_what_not(tmp_path: Path) -> None:
+    rules = {"other": {"retry": True}, "read": {"retry": False}}
+    retry = {"attempts": 3, "backoff": 0.01, "tools": ["ef*"]}
+    faults = ("die-after", "die-after", "ok", "die-after")
+    async with hub(tmp_path, {"c": counting(tmp_path, *faults, tools=rules, retry=retry)}) as client:
+        assert await client.text("c__effect") == "effect done"
+        failed = await client.call("c__read")
+        assert failed["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+    assert written(tmp_path, "got effect") == 3
+    assert written(tmp_path, "got read") == 1
+
+
+async def test_a_server_that_refuses_twice_and_then_accepts_is_called_with_success(tmp_path: Path) -> None:
+    """Check 24."""
+    port = free_port()
+    async with counting_http(tmp_path, "503", "503", port=port) as url:
+        servers = {
+            "c": {"url": url, "transport": "http", "era": "handshake", "retry": {"attempts": 3, "backoff": 0.01}}
+        }
+        async with hub(tmp_path, servers) as client:
+            assert await client.text("c__read") == "read done"
+    assert written(tmp_path, "got read") == 3
+
+
+async def test_errors_a_server_answers_with_are_not_repeated(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"c": counting(tmp_path, "error")}) as client:
+        assert (await client.call("c__read"))["isError"] is True
+    assert written(tmp_path, "got read") == 1
+
+
+async def test_a_call_of_a_killed_server_waits_for_two_failed_starts_however_many_attempts_it_has(
+    tmp_path: Path,
+) -> None:
+    dead, journal, calls = tmp_path / "dead", tmp_path / "journal", tmp_path / "calls"
+    retry = {"attempts": 10, "backoff": 0.01, "max_backoff": 0.02, "budget": 1}
+    up = fake("--die-if", str(dead), "--journal", str(journal), retry=retry, breaker="off")
+    async with hub(tmp_path, {"up": up}, call_log=str(calls)) as client:
+        pid = int(await client.text("up__pid"))
+        dead.touch()
+        os.kill(pid, signal.SIGKILL)
+        failed = await client.call("up__echo", {"text": "x"})
+        assert failed["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+        assert "not now" in failed["content"][0]["text"]  # why it does not start
+        started = journal.read_text().count("died")
+        dead.unlink()
+        async with asyncio.timeout(PATIENCE):  # the supervisor goes on by itself
+            while (await client.call("up__echo", {"text": "x"})).get("isError"):
+                pass
+    record = next(one for one in map(json.loads, calls.read_text().splitlines()) if one["code"] is not None)
+    assert 2 <= record["attempts"] <= 3  # one more where the call was under way when the server was killed
+    assert any("2 times in a row" in note for note in record["notes"])
+    assert started <= 4  # with those of the supervisor in between

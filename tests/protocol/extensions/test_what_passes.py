@@ -1,0 +1,164 @@
+"""Apps and tasks pass; of other extensions neither side is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.catalog.exposed_ids import TaskIds
+from mcp_hub.catalog.merge import Route
+from mcp_hub.errors import ProtocolError
+from mcp_hub.protocol.kinds import TOOLS
+from tests.catalog.uris.test_links_and_rules import server
+from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub
+from tests.upstream.asking.test_servers_ask_handshake_clients import asking, client_of
+
+pytestmark = pytest.mark.anyio
+
+UI, TASKS = "io.modelcontextprotocol/ui", "io.modelcontextprotocol/tasks"
+DECLARED = {UI: {"mimeTypes": ["text/html;profile=mcp-app"]}, TASKS: {}, "example.org/unknown": {}}
+CAPABILITIES = {"extensions": DECLARED, "experimental": {"x": {}}, "roots": {}}
+META = {"io.modelcontextprotocol/clientCapabilities": CAPABILITIES}
+
+
+async def call(client: StdioClient, name: str, arguments: dict[str, Any] | None = None) -> Any:
+    return await client.call(name, arguments, _meta=META)
+
+
+async def task(client: StdioClient, verb: str, task_id: str, **more: Any) -> Any:
+    return await client.request(f"tasks/{verb}", {"taskId": task_id, "_meta": META, **more})
+
+
+async def finished(client: StdioClient, task_id: str) -> Any:
+    async with asyncio.timeout(PATIENCE):
+        while (found := await task(client, "get", task_id))["status"] in ("working", "input_required"):
+            for key in found.get("inputRequests", {}):
+                answer = {"action": "accept", "content": {"confirm": True}}
+                assert (await task(client, "update", task_id, inputResponses={key: answer}))["resultType"] == "complete"
+    return found
+
+
+@pytest.mark.parametrize("modern", [True, False])
+async def test_extensions_that_pass_are_advertised_in_the_era_they_are_of(tmp_path: Path, modern: bool) -> None:
+    async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
+        await client.tool_names()  # from now on what the server has is kept
+    async with hub(tmp_path, {"a": server("a")}, modern=modern, handshake=False, list_wait=20) as client:
+        said = await client.request("server/discover") if modern else await client.initialize()
+    assert set(said["capabilities"]["extensions"]) == ({UI, TASKS} if modern else {UI})
+
+
+async def test_without_a_server_that_has_one_there_is_none(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": asking("--era", "modern")}, modern=True, list_wait=20) as client:
+        await client.tool_names()
+        assert "extensions" not in (await client.request("server/discover"))["capabilities"]
+        with pytest.raises(RpcError) as refused:
+            await task(client, "get", "x")
+        assert refused.value.code == -32601
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_server_is_told_of_the_extensions_that_pass(tmp_path: Path, era: str) -> None:
+    async with hub(tmp_path, {"a": asking("--era", era)}, modern=True, list_wait=20) as client:
+        await call(client, "a__echo", {"text": "x"})
+        told = json.loads((await call(client, "a__declared"))["content"][0]["text"])
+    passed = {UI: DECLARED[UI], TASKS: {}} if era == "modern" else {UI: DECLARED[UI]}
+    assert told == {"roots": {}, "extensions": passed}
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_what_a_handshake_client_declares_is_told_without_what_its_era_has_not(tmp_path: Path, era: str) -> None:
+    async with client_of(tmp_path, asking("--era", era), CAPABILITIES) as client:
+        assert json.loads(await client.text("a__declared")) == {"roots": {}, "extensions": {UI: DECLARED[UI]}}
+
+
+async def test_tasks_of_equal_servers_are_told_apart_and_followed_to_their_end(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": server("a"), "b": server("b")}, modern=True, list_wait=20) as client:
+        await client.tool_names()
+        made = [await call(client, f"{name}__{tool}") for name in "ab" for tool in ("confirm_delete", "multi_input")]
+        assert {one["resultType"] for one in made} == {"task"}
+        ends = [await finished(client, one["taskId"]) for one in made]
+    assert [end["taskId"] for end in ends] == [one["taskId"] for one in made]
+    texts = [end["result"]["content"][0]["text"] for end in ends]
+    assert texts == ["deleted: True", "answered: first, second"] * 2
+
+
+async def test_a_task_is_cancelled_and_a_failed_one_says_why(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
+        slow = (await call(client, "a__slow_compute", {"seconds": 60}))["taskId"]
+        await task(client, "cancel", slow)
+        assert (await finished(client, slow))["status"] == "cancelled"
+        broken = (await call(client, "a__protocol_error_job"))["taskId"]
+        assert (await finished(client, broken))["error"]["message"] == "This job breaks"
+
+
+REDACTING = """
+def redact(call, result):
+    for block in result["content"]:
+        block["text"] = block["text"].replace("breaks", "***")
+    return result
+"""
+
+
+async def test_why_a_task_failed_goes_through_post_processing_too(tmp_path: Path) -> None:
+    (tmp_path / "redacting.py").write_text(REDACTING)
+    step = {"step": "redacting:redact"}
+    async with hub(tmp_path, {"a": server("a", postprocess=[step])}, modern=True, list_wait=20) as client:
+        broken = (await call(client, "a__protocol_error_job"))["taskId"]
+        found = await finished(client, broken)
+    assert found["status"] == "failed"
+    assert (found["error"]["message"], found["error"]["code"]) == ("This job ***", -32603)
+    assert "breaks" not in json.dumps(found)
+
+
+async def test_a_task_whose_tool_is_refused_by_now_is_unknown_and_so_is_one_that_never_was(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
+        made = (await call(client, "a__confirm_delete"))["taskId"]
+    refusing = {"a": server("a", disable_tools=["confirm_delete"])}
+    async with hub(tmp_path, refusing, modern=True, list_wait=20) as client:
+        await client.tool_names()
+        for sealed in (made, "made-up", made[:-2], "hub-task.x.y"):
+            for verb in ("get", "update", "cancel"):
+                with pytest.raises(RpcError) as refused:
+                    await task(client, verb, sealed)
+                assert refused.value.error == {"code": -32602, "message": f"Unknown task: {sealed}"}
+
+
+async def test_an_id_outlives_the_hub_and_reaches_the_server(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
+        made = (await call(client, "a__confirm_delete"))["taskId"]
+    async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
+        await client.tool_names()
+        with pytest.raises(RpcError) as refused:
+            await task(client, "get", made)
+        assert "Unknown task" in refused.value.error["message"]
+        assert made not in refused.value.error["message"]  # it is the server, started anew, that does not know it
+
+
+async def test_a_client_without_the_extension_is_told_that_it_is_needed(tmp_path: Path) -> None:
+    async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
+        made = (await call(client, "a__confirm_delete"))["taskId"]
+        for attempt in (client.request("tasks/get", {"taskId": made}), client.call("a__failing_job")):
+            with pytest.raises(RpcError) as refused:
+                await attempt
+            assert refused.value.code == -32021
+            assert refused.value.error["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+        assert (await client.call("a__slow_compute", {"seconds": 0}))["resultType"] == "complete"
+
+
+def test_an_id_is_good_for_the_caller_it_was_given_to() -> None:
+    ids, route = TaskIds(b"k" * 32), Route("a", TOOLS, "tool")
+    for caller in (None, "", "token", "None"):
+        sealed = ids.seal(caller, route, "7")
+        assert ids.open(caller, sealed) == (route, "7")
+        for other in {None, "", "token", "None"} - {caller}:
+            with pytest.raises(ProtocolError):
+                ids.open(other, sealed)
+        with pytest.raises(ProtocolError):
+            TaskIds(b"l" * 32).open(caller, sealed)
+        for n in range(len(sealed)):
+            with pytest.raises(ProtocolError):
+                ids.open(caller, sealed[:n] + ("A" if sealed[n] != "A" else "B") + sealed[n + 1 :])

@@ -1,0 +1,138 @@
+"""What comes out of pages that is no text: pictures, PDFs, files."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.servers.browser.browsing import Browsing, browsing, ref_of
+from tests.servers.browser.png import Picture, picture
+from tests.servers.scrape.site import Site, serving
+
+pytestmark = pytest.mark.anyio
+
+PAGE = """<title>Red and blue</title><body style="margin:0;background:rgb(200,10,20)">
+<button style="display:block;border:0;width:40px;height:30px;background:rgb(0,0,255)" aria-label=Blue></button>
+<div style="height:3000px"></div><a href=/file download=report.bin>Report</a> <a href=/notes>Notes</a></body>"""
+FILE = bytes(range(256)) * 40
+LIMIT = 1_000_000
+
+
+@pytest.fixture(scope="module")
+async def site() -> AsyncIterator[Site]:
+    async with serving() as running:
+        running.put("/page", PAGE, "text/html")
+        running.put("/file", FILE, "application/octet-stream")
+        running.put("/notes", "äöü\n", "text/plain; charset=utf-8", headers={"Content-Disposition": "attachment"})
+        running.put("/large", b"x" * (LIMIT + 1), "application/octet-stream")
+
+        async def endless(request: web.Request) -> web.StreamResponse:
+            answer = web.StreamResponse(headers={"Content-Disposition": "attachment; filename=endless.bin"})
+            await answer.prepare(request)
+            while True:
+                await answer.write(b"x" * 65536)
+
+        running.answers["/endless"] = endless
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def browser(site: Site) -> AsyncIterator[Browsing]:
+    async with browsing(max_bytes=LIMIT) as running:
+        yield running
+
+
+def resource(result: dict[str, Any]) -> dict[str, Any]:
+    (found,) = [block["resource"] for block in result["content"] if block["type"] == "resource"]
+    return dict(found)
+
+
+async def seen(browser: Browsing, **arguments: Any) -> Picture:
+    result = await browser.call("take_screenshot", **arguments)
+    (image,) = [block for block in result["content"] if block["type"] == "image"]
+    assert image["mimeType"] == "image/png"
+    return picture(base64.b64decode(image["data"]))
+
+
+async def test_a_screenshot_shows_what_is_in_view(browser: Browsing, site: Site) -> None:
+    await browser.call("navigate", url=site.url("/page"))
+    shot = await seen(browser)
+    assert (shot.width, shot.height) == (1280, 800)
+    assert (shot.at(20, 15), shot.at(60, 15), shot.at(20, 60)) == ((0, 0, 255), (200, 10, 20), (200, 10, 20))
+
+
+async def test_a_screenshot_can_be_of_one_element_or_of_the_whole_page(browser: Browsing, site: Site) -> None:
+    page = await browser.text("navigate", url=site.url("/page"))
+    shot = await seen(browser, ref=ref_of(page, 'button "Blue"'), element="the blue one")
+    assert (shot.width, shot.height, shot.at(39, 29)) == (40, 30, (0, 0, 255))
+    assert (await seen(browser, fullPage=True)).height > 3000
+    result = await browser.call("take_screenshot", type="jpeg")
+    assert base64.b64decode(result["content"][1]["data"]).startswith(b"\xff\xd8\xff")
+
+
+async def test_a_picture_of_a_page_without_end_has_one(browser: Browsing, site: Site) -> None:
+    site.put("/high", "<title>High</title><div style='height:200000px'></div>", "text/html")
+    await browser.call("navigate", url=site.url("/high"))
+    result = await browser.call("take_screenshot", fullPage=True)
+    assert "8000" in result["content"][0]["text"]
+    assert picture(base64.b64decode(result["content"][1]["data"])).height == 8000
+
+
+async def test_a_page_becomes_a_pdf(browser: Browsing, site: Site) -> None:
+    await browser.call("navigate", url=site.url("/page"))
+    found = resource(await browser.call("pdf_save"))
+    data = base64.b64decode(found["blob"])
+    assert found["mimeType"] == "application/pdf"
+    assert data.startswith(b"%PDF-")
+    assert data.rstrip().endswith(b"%%EOF")
+    site.put("/page.pdf", data, "application/pdf")
+    assert "browser_download" in await browser.text("navigate", url=site.url("/page.pdf"))
+    assert base64.b64decode(resource(await browser.call("download", url=site.url("/page.pdf")))["blob"]) == data
+
+
+async def test_a_file_is_downloaded_by_its_url_with_the_cookies_of_the_browser(browser: Browsing, site: Site) -> None:
+    async def mine(request: web.Request) -> web.Response:
+        return web.Response(text=request.cookies.get("who", "nobody"), content_type="text/html")
+
+    site.answers["/mine"] = mine
+    await browser.call("navigate", url=site.url("/page"))
+    await browser.call("cookies", action="set", name="who", value="ada", url=site.url())
+    assert resource(await browser.call("download", url=site.url("/mine")))["text"] == "ada"
+    start = site.redirect("/elsewhere", "/file")
+    found = resource(await browser.call("download", url=start))
+    assert base64.b64decode(found["blob"]) == FILE
+    assert found["mimeType"] == "application/octet-stream"
+    assert f"(current) [Red and blue]({site.url('/page')})" in await browser.text("tabs", action="list")
+
+
+async def test_a_file_is_downloaded_by_a_click(browser: Browsing, site: Site) -> None:
+    page = await browser.text("navigate", url=site.url("/page"))
+    result = await browser.call("download", ref=ref_of(page, 'link "Report"'))
+    assert base64.b64decode(resource(result)["blob"]) == FILE
+    assert "'report.bin'" in result["content"][0]["text"]
+
+
+async def test_a_download_that_an_action_set_off_waits_to_be_fetched(browser: Browsing, site: Site) -> None:
+    page = await browser.text("navigate", url=site.url("/page"))
+    assert "browser_download" in await browser.text("click", ref=ref_of(page, 'link "Notes"'))
+    assert resource(await browser.call("download"))["text"] == "äöü\n"
+    assert "browser_download" in await browser.text("navigate", url=site.url("/notes"))
+    assert resource(await browser.call("download"))["text"] == "äöü\n"
+    assert (await browser.refused("download"))[0] == "tool_error"
+
+
+@pytest.mark.parametrize("path", ["/large", "/endless"])
+async def test_a_file_over_the_limit_is_given_up(browser: Browsing, site: Site, path: str) -> None:
+    code, text = await browser.refused("download", url=site.url(path))
+    assert code == "result_too_large"
+    assert "web.max_bytes" in text
+
+
+async def test_a_file_that_is_not_there_is_no_file(browser: Browsing, site: Site) -> None:
+    code, text = await browser.refused("download", url=site.url("/nothing-here"))
+    assert code == "tool_error"
+    assert "404" in text

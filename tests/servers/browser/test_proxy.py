@@ -1,0 +1,261 @@
+"""The proxy of the browser, spoken to as a browser does, and as others would."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.url_rules import UrlRules
+from mcp_hub.servers.builtin import proxy as ways
+from mcp_hub.servers.builtin.page_guard import PageGuard
+from mcp_hub.servers.builtin.proxy import USER, Proxy
+from tests.fakes.client import PATIENCE
+from tests.servers.scrape.site import Site, serving
+
+pytestmark = pytest.mark.anyio
+
+MESSAGE = "Not this one, please."
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with serving() as running:
+
+        async def echo(request: web.Request) -> web.Response:
+            return web.json_response({"body": await request.text(), "headers": dict(request.headers)})
+
+        running.answers["/echo"] = echo
+        yield running
+
+
+@pytest.fixture
+async def private() -> AsyncIterator[Site]:
+    async with serving() as running:
+        yield running
+
+
+@pytest.fixture
+async def proxy(site: Site) -> AsyncIterator[Proxy]:
+    """It lets `site` be reached, but nothing below /secret there."""
+    rules = UrlRules(deny=("127.0.0.1/secret*",), message=MESSAGE)
+    running = Proxy(AddressRules(allow=(f"127.0.0.1:{site.port}",)), rules)
+    await running.start()
+    yield running
+    await running.close()
+
+
+class Peer:
+    """A connection to the proxy."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, *lines: str, body: bytes = b"") -> None:
+        self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+
+    async def answer(self) -> tuple[int, bytes]:
+        """Status and body of an answer, or all that comes until the connection ends."""
+        async with asyncio.timeout(PATIENCE):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+            body = await (self.reader.readexactly(int(length)) if length else self.reader.read(65536))
+        return int(head.split()[1]), body
+
+    async def head(self) -> int:
+        async with asyncio.timeout(PATIENCE):
+            return int((await self.reader.readuntil(b"\r\n\r\n")).split()[1])
+
+    async def rest(self) -> bytes:
+        async with asyncio.timeout(PATIENCE):
+            try:
+                return await self.reader.read()
+            except ConnectionError:
+                return b""
+
+
+@contextlib.asynccontextmanager
+async def connected(proxy: Proxy) -> AsyncIterator[Peer]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    try:
+        yield Peer(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+def key(proxy: Proxy, password: str | None = None) -> str:
+    word = base64.b64encode(f"{USER}:{password or proxy.password}".encode()).decode()
+    return f"Proxy-Authorization: Basic {word}"
+
+
+async def asked(proxy: Proxy, *lines: str, body: bytes = b"") -> tuple[int, bytes]:
+    async with connected(proxy) as peer:
+        peer.send(*lines, body=body)
+        return await peer.answer()
+
+
+async def test_without_the_right_credential_nothing_is_done(proxy: Proxy, site: Site) -> None:
+    for more in ([], [key(proxy, "guessed")], ["Proxy-Authorization: Bearer x"]):
+        assert (await asked(proxy, f"GET {site.url('/echo')} HTTP/1.1", *more))[0] == 407
+        assert (await asked(proxy, f"CONNECT 127.0.0.1:{site.port} HTTP/1.1", *more))[0] == 407
+    assert site.requests == []
+
+
+async def test_the_credential_may_follow_on_the_same_connection_and_goes_no_further(proxy: Proxy, site: Site) -> None:
+    async with connected(proxy) as peer:
+        peer.send(f"POST {site.url('/echo')} HTTP/1.1", "Host: x", "Content-Length: 3", body=b"abc")
+        assert (await peer.answer())[0] == 407
+        peer.send(f"POST {site.url('/echo')} HTTP/1.1", "Host: x", key(proxy), "Content-Length: 3", body=b"abc")
+        status, body = await peer.answer()
+    assert status == 200
+    assert b'"body": "abc"' in body
+    assert b"uthorization" not in body
+    assert len(site.requests) == 1
+
+
+async def test_a_chunked_body_arrives_whole(proxy: Proxy, site: Site) -> None:
+    chunks = b"3\r\nabc\r\n4;x=y\r\ndefg\r\n0\r\n\r\n"
+    lines = (f"POST {site.url('/echo')} HTTP/1.1", "Host: x", key(proxy), "Transfer-Encoding: chunked")
+    status, body = await asked(proxy, *lines, body=chunks)
+    assert (status, b'"body": "abcdefg"' in body) == (200, True)
+
+
+async def test_a_second_request_hidden_behind_the_first_goes_nowhere(proxy: Proxy, site: Site, private: Site) -> None:
+    hidden = f"GET {private.url('/')} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    for lines, body in (
+        (("Content-Length: 0",), hidden),
+        (("Content-Length: 5", "Transfer-Encoding: chunked"), b"0\r\n\r\n" + hidden),
+        (("Content-Length: 0", f"Content-Length: {len(hidden)}"), hidden),
+        (("Transfer-Encoding: chunked, identity",), b"0\r\n\r\n" + hidden),
+    ):
+        async with connected(proxy) as peer:
+            peer.send(f"POST {site.url('/echo')} HTTP/1.1", "Host: x", key(proxy), *lines, body=body)
+            await peer.rest()
+    assert private.requests == []
+    assert all(request.method == "POST" for request in site.requests)
+
+
+async def test_refused_addresses_are_refused_in_both_forms_and_the_setting_is_named(
+    proxy: Proxy, private: Site
+) -> None:
+    told: list[str] = []
+    proxy.on_refused = lambda target, why: told.append(target)
+    for line in (f"GET {private.url('/')} HTTP/1.1", f"CONNECT 127.0.0.1:{private.port} HTTP/1.1"):
+        status, body = await asked(proxy, line, key(proxy))
+        assert (status, b"web.allow_addresses" in body) == (403, True)
+    assert private.requests == []
+    assert told == [private.url("/"), f"127.0.0.1:{private.port}"]
+
+
+async def test_refused_urls_are_refused_where_they_can_be_seen(proxy: Proxy, site: Site) -> None:
+    status, body = await asked(proxy, f"GET {site.url('/x/../secret/1')} HTTP/1.1", key(proxy))
+    assert (status, MESSAGE.encode() in body) == (403, True)
+    async with connected(proxy) as peer:
+        peer.send(f"CONNECT 127.0.0.1:{site.port} HTTP/1.1", key(proxy))
+        assert await peer.head() == 200
+        peer.writer.write(b"GET /secr")
+        await peer.writer.drain()
+        peer.send("et/socket HTTP/1.1", "Host: x", "Upgrade: websocket", "Connection: Upgrade")
+        assert await peer.head() == 403
+    assert site.requests == []
+
+
+async def test_a_tunnel_carries_bytes_both_ways_and_can_be_cut(proxy: Proxy, site: Site) -> None:
+    guard = PageGuard(UrlRules(deny=("127.0.0.1/secret*",)), proxy)
+
+    async with connected(proxy) as peer:
+        peer.send(f"CONNECT 127.0.0.1:{site.port} HTTP/1.1", key(proxy))
+        assert await peer.head() == 200
+        peer.send("POST /echo HTTP/1.1", "Host: x", "Content-Length: 2", body=b"hi")
+        assert await peer.head() == 200
+        guard.websocket(f"wss://127.0.0.1:{site.port}/open")
+        peer.send("POST /echo HTTP/1.1", "Host: x", "Content-Length: 2", body=b"ho")
+        async with asyncio.timeout(PATIENCE):
+            assert b"hi" in await peer.reader.readuntil(b"}}")
+            assert b"ho" in await peer.reader.readuntil(b"}}")
+        guard.websocket(f"wss://127.0.0.1:{site.port}/secret/socket")
+        assert await peer.rest() == b""
+    assert len(guard.take_notes()) == 1
+
+
+async def test_a_name_is_asked_for_once_and_what_was_checked_is_dialled(
+    proxy: Proxy, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [["10.0.0.9", "127.0.0.1"], ["10.0.0.9"]]
+    loop, asked_for = asyncio.get_running_loop(), []
+    real = loop.getaddrinfo
+
+    async def changing(host: Any, port: Any, **options: Any) -> list[Any]:
+        if host != "changing.example":
+            return await real(host, port, **options)
+        asked_for.append(host)
+        return [(2, 1, 6, "", (address, port)) for address in answers[len(asked_for) - 1]]
+
+    monkeypatch.setattr(loop, "getaddrinfo", changing)
+    target = f"http://changing.example:{site.port}/echo"
+    assert (await asked(proxy, f"POST {target} HTTP/1.1", "Host: x", key(proxy), "Content-Length: 0"))[0] == 200
+    assert len(asked_for) == 1
+    assert (await asked(proxy, f"POST {target} HTTP/1.1", "Host: x", key(proxy), "Content-Length: 0"))[0] == 403
+    assert len(site.requests) == 1
+
+
+async def test_the_proxy_does_not_lead_to_itself(site: Site) -> None:
+    proxy = Proxy(AddressRules(allow=("127.0.0.1",)), UrlRules())
+    await proxy.start()
+    try:
+        assert (await asked(proxy, f"CONNECT 127.0.0.1:{proxy.port} HTTP/1.1", key(proxy)))[0] == 403
+    finally:
+        await proxy.close()
+
+
+async def test_a_place_that_cannot_be_reached_is_named(proxy: Proxy, site: Site) -> None:
+    async with serving() as gone:
+        port = gone.port
+    running = Proxy(AddressRules(allow=("127.0.0.1",)), UrlRules())
+    await running.start()
+    try:
+        status, body = await asked(running, f"GET http://127.0.0.1:{port}/ HTTP/1.1", key(running))
+        assert (status, str(port).encode() in body) == (502, True)
+        assert f"127.0.0.1:{port}" in (running.failure_at(f"http://127.0.0.1:{port}/x") or "")
+        assert (await asked(running, "GET ftp://127.0.0.1/ HTTP/1.1", key(running)))[0] == 502
+        assert (await asked(running, "CONNECT nowhere HTTP/1.1", key(running)))[0] == 502
+    finally:
+        await running.close()
+
+
+async def test_a_place_that_takes_no_connection_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "DIAL_WAIT", 0.5)
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        for waiting in (first, second):  # there is room for one, and some systems count from zero
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        running = Proxy(AddressRules(allow=("127.0.0.1",)), UrlRules())
+        await running.start()
+        try:
+            assert (await asked(running, f"GET http://127.0.0.1:{port}/ HTTP/1.1", key(running)))[0] == 502
+            assert "no connection within 0.5 s" in (running.failure_at(f"http://127.0.0.1:{port}/") or "")
+        finally:
+            await running.close()
+
+
+@pytest.mark.parametrize("data", [b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET\r\n\r\n", b"x" * 100_000 + b"\r\n\r\n",
+                                  b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 60_000 + b"\r\n"])  # fmt: skip
+async def test_what_is_no_request_ends_its_connection_only(proxy: Proxy, site: Site, data: bytes) -> None:
+    async with connected(proxy) as peer:
+        with contextlib.suppress(ConnectionError):
+            peer.writer.write(data)
+            await peer.writer.drain()
+        assert b" 200 " not in await peer.rest()
+    lines = (f"POST {site.url('/echo')} HTTP/1.1", "Host: x", key(proxy), "Content-Length: 0")
+    assert (await asked(proxy, *lines))[0] == 200

@@ -1,0 +1,210 @@
+"""A browser that dies costs its pages, says so, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from aiohttp import web
+
+from mcp_hub.servers.builtin.scratch import Scratch
+from tests.fakes.client import PATIENCE
+from tests.servers.browser.browsing import Browsing, below, browsing, chromiums
+from tests.servers.scrape.site import Site, serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def site() -> AsyncIterator[Site]:
+    async with serving() as running:
+        running.put("/one", "<title>One</title><h1>First page</h1>", "text/html")
+        running.put("/two", "<title>Two</title><h1>Second page</h1>", "text/html")
+        yield running
+
+
+def started_by(browser: Browsing) -> list[psutil.Process]:
+    """Every process that the browser's own has started, directly or not."""
+    return below(browser.client.process.pid)
+
+
+def chromium(browser: Browsing) -> psutil.Process:
+    """The first process of Chromium."""
+    (found,) = chromiums(browser.client.process.pid)
+    return found
+
+
+def driver(browser: Browsing) -> psutil.Process:
+    """Playwright's driver."""
+    (found,) = below(browser.client.process.pid, "run-driver")
+    return found
+
+
+async def under_way(browser: Browsing, site: Site) -> asyncio.Future[Any]:
+    """A call that does not end by itself, once the page it acts on is at it."""
+    begun = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        begun.set()
+        return web.Response()
+
+    site.answers["/begun"] = answer
+    function = "() => fetch('/begun').then(() => new Promise(() => {}))"
+    waiting = browser.client.start("tools/call", {"name": "browser_evaluate", "arguments": {"function": function}})
+    async with asyncio.timeout(PATIENCE):
+        await begun.wait()
+    return waiting
+
+
+@pytest.mark.parametrize("victim", [chromium, driver])
+async def test_one_that_died_between_calls_is_replaced_and_what_was_lost_is_said(site: Site, victim: object) -> None:
+    assert callable(victim)
+    async with browsing() as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        await browser.call("tabs", action="new", url=site.url("/two"))
+        dead = victim(browser)
+        dead.kill()
+        psutil.wait_procs([dead], PATIENCE)
+        result = await browser.client.call("browser_navigate", {"url": site.url("/one")})
+        if result.get("isError"):  # the news of its end came with this very call
+            assert result["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+            result = await browser.call("navigate", url=site.url("/one"))
+        lost, page = (block["text"] for block in result["content"])
+        assert site.url("/one") in lost
+        assert site.url("/two") in lost
+        assert "First page" in page
+        assert len((await browser.call("snapshot"))["content"]) == 1
+        assert await browser.text("tabs", action="list") == f"- 0: (current) [One]({site.url('/one')})"
+
+
+@pytest.mark.parametrize("victim", [chromium, driver])
+async def test_one_that_dies_during_a_call_ends_that_call_at_once(site: Site, victim: object) -> None:
+    assert callable(victim)
+    async with browsing() as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        waiting = await under_way(browser, site)
+        victim(browser).kill()
+        async with asyncio.timeout(PATIENCE):
+            answer = (await waiting)["result"]
+        assert answer["_meta"]["mcp-hub/error"]["code"] == "server_unavailable"
+        code, text = await browser.refused("click", ref="e2")
+        assert code == "tool_error"
+        assert site.url("/one") in text
+
+
+async def test_tabs_that_crash_are_closed_and_the_browser_goes_on(site: Site) -> None:
+    async with browsing() as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        await browser.call("cookies", action="set", name="kept", value="1", url=site.url())
+        waiting = await under_way(browser, site)
+        for process in below(browser.client.process.pid, "--type=renderer"):
+            process.kill()
+        async with asyncio.timeout(PATIENCE):
+            answer = (await waiting)["result"]
+        assert answer["_meta"]["mcp-hub/error"]["code"] == "tool_error"
+        after = await browser.text("navigate", url=site.url("/two"))
+        assert f"The tab at {site.url('/one')} crashed" in after
+        assert "Second page" in after
+        assert await browser.evaluate("() => document.cookie") == "kept=1"
+
+
+async def test_no_secret_is_inherited_and_nothing_is_left_when_stdin_ends(site: Site, temporary: Path) -> None:
+    env = {"MY_API_KEY": "canary-7311", "MCP_HUB_RUN": "run:1:browser:"}
+    async with browsing(env=env) as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        started = started_by(browser)
+        for process in (driver(browser), chromium(browser)):
+            environ = process.environ()
+            assert "canary-7311" not in str(environ)
+            assert "MCP_HUB_BUILTIN" not in environ
+            assert environ["MCP_HUB_RUN"] == "run:1:browser:"
+        # Not on a command line either, where every user of the machine can read it.
+        (proxy,) = [word for word in chromium(browser).cmdline() if word.startswith("--proxy-server")]
+        assert "@" not in proxy
+        assert any(temporary.glob("mcp-hub-*"))
+    assert len(started) > 3
+    _, left = psutil.wait_procs(started, PATIENCE)
+    assert left == []
+    assert list(temporary.glob("mcp-hub-*")) == []
+
+
+async def test_nothing_is_left_when_its_process_is_killed(
+    site: Site, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with browsing() as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        started = started_by(browser)
+        browser.client.process.kill()
+        await browser.client.exited()
+    _, left = psutil.wait_procs(started, PATIENCE)
+    assert left == []
+    # What a killed process cannot take away, the next one does, once it is certain that nobody is about to use it.
+    (abandoned,) = temporary.glob("mcp-hub-browser-*")
+    os.utime(abandoned, (0, 0))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    scratch = Scratch("browser")
+    try:
+        assert list(temporary.glob("mcp-hub-browser-*")) == [scratch.path]
+        os.utime(scratch.path, (0, 0))
+        other = Scratch("browser")
+        assert scratch.path.exists()
+        other.remove()
+    finally:
+        scratch.remove()
+    assert list(temporary.glob("mcp-hub-browser-*")) == []
+
+
+async def test_a_profile_is_kept_across_restarts_and_used_by_one_browser_at_a_time(site: Site, tmp_path: Path) -> None:
+    profile = str(tmp_path / "profile")
+    async with browsing(profile=profile) as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        assert Path(profile).stat().st_mode & 0o077 == 0
+        await browser.call("cookies", action="set", name="kept", value="1", url=site.url(), expires=4_000_000_000)
+        await browser.evaluate("() => localStorage.setItem('stored', 'yes')")
+        async with browsing(profile=profile) as second:
+            code, text = await second.refused("navigate", url=site.url("/one"))
+            assert code == "tool_error"
+            assert profile in text
+            assert "browser.profile" in text
+        async with browsing() as other:
+            await other.call("navigate", url=site.url("/one"))
+            assert await other.evaluate("() => [document.cookie, localStorage.length]") == ["", 0]
+    async with browsing(profile=profile) as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        assert await browser.evaluate("() => [document.cookie, localStorage.getItem('stored')]") == ["kept=1", "yes"]
+
+
+async def test_a_profile_that_a_killed_browser_has_left_is_used_again(site: Site, temporary: Path) -> None:
+    async with browsing(profile=str(temporary / "profile")) as browser:
+        await browser.call("navigate", url=site.url("/one"))
+        started = started_by(browser)
+        chromium(browser).send_signal(signal.SIGKILL)
+        browser.client.process.kill()
+        await browser.client.exited()
+        psutil.wait_procs(started, PATIENCE)
+    async with browsing(profile=str(temporary / "profile")) as browser:
+        assert "First page" in await browser.text("navigate", url=site.url("/one"))
+
+
+async def test_a_profile_that_another_chromium_has_open_is_left_alone(site: Site, tmp_path: Path) -> None:
+    from playwright.async_api import async_playwright
+
+    from mcp_hub.servers.builtin.chromium import find, needs_no_sandbox
+
+    profile = tmp_path / "profile"
+    async with async_playwright() as playwright:
+        context = await playwright.chromium.launch_persistent_context(
+            profile, executable_path=find(None, os.environ, Path.home()), chromium_sandbox=not needs_no_sandbox()
+        )
+        async with browsing(profile=str(profile)) as browser:
+            code, text = await browser.refused("navigate", url=site.url("/one"))
+            assert code == "tool_error"
+            assert str(profile) in text
+        await context.close()

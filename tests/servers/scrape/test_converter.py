@@ -1,0 +1,150 @@
+"""The process that converts: what MarkItDown in it is made of, and what it gets to see."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mcp_hub.servers.builtin.converter import MEMORY, Converter, SourceDocument
+from mcp_hub.servers.local.tool_results import ToolRefused
+from tests.fakes.client import PATIENCE
+from tests.servers.scrape.documents import pdf
+from tests.servers.scrape.site import refused, scraper, serving
+
+pytestmark = pytest.mark.anyio
+
+ENDPOINT = "http://127.0.0.1:9/"
+AZURE = '''
+"""Where the packages of the service would be: enough of them for MarkItDown to be made with it."""
+class Anything:
+    def __init__(self, *given, **named):
+        pass
+AzureKeyCredential = TokenCredential = DefaultAzureCredential = DocumentIntelligenceClient = Anything
+AnalyzeDocumentRequest = AnalyzeResult = DocumentAnalysisFeature = Anything
+'''
+
+
+async def hello(setup: Mapping[str, Any], **environment: str) -> dict[str, Any]:
+    """What the real process says when it is ready, after this setup."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "mcp_hub.servers.builtin.markdown",
+        stdin=pipe, stdout=pipe, env={**os.environ, **environment},
+    )  # fmt: skip
+    async with asyncio.timeout(PATIENCE):
+        out, _ = await process.communicate(json.dumps(setup).encode() + b"\n")
+    said: dict[str, Any] = json.loads(out.splitlines()[0])
+    return said
+
+
+@contextlib.asynccontextmanager
+async def converter(**options: Any) -> AsyncIterator[Converter]:
+    made = Converter(**options)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def azure_packages(directory: Path) -> str:
+    """A PYTHONPATH on which the optional packages of the service are found."""
+    for name in ("azure/core/credentials", "azure/identity", "azure/ai/documentintelligence/models"):
+        package = directory
+        for part in name.split("/"):
+            package = package / part
+            package.mkdir(exist_ok=True)
+            (package / "__init__.py").write_text(AZURE)
+    return str(directory)
+
+
+async def test_without_an_endpoint_markitdown_is_made_without_the_service(tmp_path: Path) -> None:
+    """Check 23."""
+    found = await hello({"docintel_endpoint": None, "memory": MEMORY}, PYTHONPATH=azure_packages(tmp_path))
+    assert "PdfConverter" in found["converters"]
+    assert "DocumentIntelligenceConverter" not in found["converters"]
+
+
+async def test_an_endpoint_is_passed_through(tmp_path: Path) -> None:
+    found = await hello({"docintel_endpoint": ENDPOINT, "memory": MEMORY}, PYTHONPATH=azure_packages(tmp_path))
+    assert found["converters"][0] == "DocumentIntelligenceConverter"
+
+
+async def test_an_endpoint_without_the_packages_for_it_is_an_error_that_says_what_to_install() -> None:
+    async with serving() as site, scraper(docintel_endpoint=ENDPOINT) as client:
+        url = site.put("/a.pdf", pdf("words"), "application/pdf")
+        assert await refused(client, url) == "tool_error"
+        text = (await client.call("scrape_website", {"url": url}))["content"][0]["text"]
+        assert "web.docintel_endpoint" in text
+        assert "markitdown[az-doc-intel]" in text
+
+
+async def test_the_process_sees_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SOME_TOKEN", "AZURE_API_KEY", "HTTPS_PROXY", "MCP_HUB_BUILTIN"):
+        monkeypatch.setenv(name, "a-secret")
+    monkeypatch.setenv("MCP_HUB_RUN", "run:1:web:")
+    async with converter() as made:
+        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
+        (process,) = workers()
+        seen = process.environ()
+    assert "a-secret" not in seen.values()
+    assert seen["MCP_HUB_RUN"] == "run:1:web:"
+    assert workers() == []
+
+
+async def test_a_process_is_used_again_and_there_are_never_more_than_two() -> None:
+    async with converter() as made:
+        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
+        (first,) = workers()
+        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
+        assert workers() == [first]
+        many = [made.convert(SourceDocument(b"%d" % number, "text/plain"), PATIENCE) for number in range(12)]
+        texts = [done.markdown for done in await asyncio.gather(*many)]
+        assert texts == [str(number) for number in range(12)]
+        assert first in workers()
+        assert len(workers()) == 2
+
+
+async def test_a_process_that_has_died_meanwhile_is_replaced() -> None:
+    async with converter() as made:
+        await made.convert(SourceDocument(b"text", "text/plain"), PATIENCE)
+        (first,) = workers()
+        first.kill()
+        async with asyncio.timeout(PATIENCE):
+            while first.is_running():
+                await asyncio.sleep(0.02)
+        assert (await made.convert(SourceDocument(b"again", "text/plain"), PATIENCE)).markdown == "again"
+        assert first not in workers()
+
+
+async def test_a_document_that_takes_all_memory_is_an_error_and_the_next_one_works() -> None:
+    wide = "a," * 10_000 + "\n" + "x\n" * 40_000  # as a table: 400 million cells
+    async with converter(memory=500_000_000) as made:
+        with pytest.raises(ToolRefused) as refusal:
+            await made.convert(SourceDocument(wide.encode(), "text/csv"), PATIENCE)
+        assert refusal.value.code == "tool_error"
+        assert (await made.convert(SourceDocument(b"again", "text/plain"), PATIENCE)).markdown == "again"
+
+
+async def test_markdown_without_measure_is_cut() -> None:
+    async with converter() as made:
+        done = await made.convert(SourceDocument(b"word " * 3_000_000, "text/plain"), PATIENCE)
+    assert 8_000_000 < len(done.markdown) < 9_000_000
+    assert done.markdown.startswith("word word")
+
+
+def workers() -> list[psutil.Process]:
+    children = psutil.Process().children()
+    return [
+        child
+        for child in children
+        if child.status() != psutil.STATUS_ZOMBIE and "mcp_hub.servers.builtin.markdown" in child.cmdline()
+    ]

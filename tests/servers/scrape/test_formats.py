@@ -1,0 +1,152 @@
+"""What becomes Markdown: every format, every encoding, whatever the server says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.fakes.client import StdioClient
+from tests.servers.scrape.documents import DOCX, docx, pdf
+from tests.servers.scrape.site import Site, refused, scrape, scraper, serving, source
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def site() -> AsyncIterator[Site]:
+    async with serving() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def client() -> AsyncIterator[StdioClient]:
+    async with scraper() as running:
+        yield running
+
+
+async def test_a_page_becomes_markdown_without_its_scripts(client: StdioClient, site: Site) -> None:
+    page = (
+        "<html><head><title>A title</title><style>p{}</style></head><body><h1>Heading</h1><p>Some <b>bold</b> text"
+        "<a href='/next'>on</a></p><table><tr><th>a</th></tr><tr><td>1</td></tr></table>"
+        "<script>alert('never')</script></body></html>"
+    )
+    url = site.put("/page", page, "text/html; charset=utf-8")
+    text = await scrape(client, url)
+    assert "# Heading" in text
+    assert "**bold**" in text
+    assert "[on](/next)" in text
+    assert "| a |" in text
+    assert "never" not in text
+    assert await source(client, url) == {
+        "url": url, "content_type": "text/html", "bytes": len(page), "rendered": False, "redirects": 0,
+        "title": "A title",
+    }  # fmt: skip
+
+
+async def test_word_and_pdf_documents_are_read(client: StdioClient, site: Site) -> None:
+    word = await scrape(client, site.put("/report.docx", docx("The heading", "The paragraph"), DOCX))
+    assert "# The heading" in word
+    assert "The paragraph" in word
+    assert "Text of a page" in await scrape(client, site.put("/a.pdf", pdf("Text of a page"), "application/pdf"))
+
+
+async def test_json_csv_and_text_stay_what_they_are(client: StdioClient, site: Site) -> None:
+    data = {"name": "Grüße", "values": [1, 2]}
+    body = json.dumps(data, ensure_ascii=False)
+    assert json.loads(await scrape(client, site.put("/data", body, "application/json"))) == data
+    assert json.loads(await scrape(client, site.put("/ld", body, "application/ld+json"))) == data
+    table = await scrape(client, site.put("/table", "a,b\n1,2\n", "text/csv"))
+    assert [line.replace(" ", "") for line in table.splitlines()] == ["|a|b|", "|---|---|", "|1|2|"]
+    assert await scrape(client, site.put("/plain", "one\n<b>two</b>\n", "text/plain")) == "one\n<b>two</b>\n"
+    assert await scrape(client, site.put("/ready", "# Ready\n\n*as it is*", "text/markdown")) == "# Ready\n\n*as it is*"
+
+
+@pytest.mark.parametrize(
+    ("declared", "disposition"),
+    [
+        (None, None),
+        ("application/octet-stream", None),
+        ("text/plain", None),
+        ("application/octet-stream", 'attachment; filename="an other name.pdf"'),
+        ("no such thing", None),
+    ],
+)
+async def test_a_document_is_known_by_its_content_whatever_the_server_calls_it(
+    client: StdioClient, site: Site, declared: str | None, disposition: str | None
+) -> None:
+    headers = {} if disposition is None else {"Content-Disposition": disposition}
+    for path, body in (("/download", pdf("Found anyway")), ("/file", docx("H", "Found anyway"))):
+        url = site.put(path, body, declared, headers=headers if path == "/download" else {})
+        assert "Found anyway" in await scrape(client, url)
+
+
+async def test_a_page_about_a_file_is_a_page(client: StdioClient, site: Site) -> None:
+    page = "<html><body><h2>About it</h2><p>a, b</p></body></html>"
+    for path in ("/view/report.csv", "/view/report.pdf", "/view/README.md"):
+        assert "## About it" in await scrape(client, site.put(path, page, "text/html"))
+
+
+WORDS = "Größe, naïve café: ein Satz, in dem einiges steht, was nicht ASCII ist. Übung, Äpfel, Öl."
+RUSSIAN = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 3
+JAPANESE = "いろはにほへと ちりぬるを わかよたれそ つねならむ"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "content_type", "meta"),
+    [
+        (WORDS, "utf-8", "text/html", ""),
+        (WORDS, "utf-8-sig", "text/html; charset=iso-8859-1", ""),
+        (WORDS + " “€”", "cp1252", "text/html; charset=ISO-8859-1", ""),
+        (WORDS, "latin-1", "text/html; charset=latin1", '<meta charset="utf-8">'),
+        (WORDS, "utf-8", "text/html; charset=no-such-thing", ""),
+        (RUSSIAN, "windows-1251", "text/html", '<meta charset="windows-1251">'),
+        (RUSSIAN, "koi8-r", "text/html", '<META http-equiv=Content-Type content="text/html; charset=koi8-r">'),
+        (RUSSIAN, "windows-1251", "text/plain", ""),
+        (JAPANESE, "shift_jis", "text/html; charset=Shift_JIS", ""),
+        (JAPANESE, "euc-jp", "text/html", "<meta charset='euc-jp'>"),
+        (JAPANESE, "utf-16", "text/html", ""),
+        (JAPANESE, "utf-16-le", "text/plain; charset=utf-16le", ""),
+        ("简体中文 鎔 㐀", "gb18030", 'text/html; charset="gb2312"', ""),
+    ],
+)
+async def test_text_is_read_in_the_encoding_it_is_in(
+    client: StdioClient, site: Site, text: str, encoding: str, content_type: str, meta: str
+) -> None:
+    html = content_type.startswith("text/html")
+    page = f"<html><head>{meta}</head><body><p>{text}</p></body></html>" if html else text
+    assert text.strip() in await scrape(client, site.put("/encoded", page.encode(encoding), content_type))
+
+
+async def test_a_broken_byte_costs_one_character_and_not_the_page(client: StdioClient, site: Site) -> None:
+    for kind in ("text/plain; charset=utf-8", "text/html; charset=utf-8", "application/json; charset=utf-8"):
+        assert "before \ufffd after" in await scrape(client, site.put("/broken", b"before \xff after", kind))
+
+
+async def test_what_has_no_text_says_so(client: StdioClient, site: Site) -> None:
+    assert await refused(client, site.put("/broken.pdf", pdf("Broken off")[:60], "application/pdf")) == "tool_error"
+    assert await refused(client, site.put("/no.pdf", b"%PDF-1.4\nnothing more", "application/pdf")) == "tool_error"
+    assert await refused(client, site.put("/broken.docx", b"PK\x03\x04 and no more", DOCX)) == "tool_error"
+    assert await refused(client, site.put("/noise", bytes(range(256)) * 8, "application/x-noise")) == "tool_error"
+    empty = await client.call("scrape_website", {"url": site.put("/empty", b"", "text/html")})
+    assert not empty.get("isError")
+    assert empty["content"][0]["text"]
+    assert empty["_meta"]["mcp-hub/source"]["bytes"] == 0
+
+
+async def test_a_document_with_a_linked_picture_fetches_nothing(client: StdioClient, site: Site) -> None:
+    body = docx("Heading", "Words", linked_picture=site.put("/picture.png", b"\x89PNG", "image/png"))
+    await client.call("scrape_website", {"url": site.put("/linked.docx", body, DOCX)})
+    assert "/linked.docx" in site.asked
+    assert "/picture.png" not in site.asked
+
+
+async def test_the_tool_says_what_it_is(client: StdioClient) -> None:
+    (listed,) = (await client.request("tools/list"))["tools"]
+    assert listed["name"] == "scrape_website"
+    assert listed["annotations"]["readOnlyHint"]
+    assert listed["annotations"]["openWorldHint"]
+    assert listed["inputSchema"]["required"] == ["url"]
+    assert listed["inputSchema"]["properties"]["url"]["type"] == "string"
+    assert "outputSchema" not in listed

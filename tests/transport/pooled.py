@@ -1,0 +1,70 @@
+"""A pool of connections by itself, without a link, and what is asked through it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any
+
+from mcp_hub.transport.http1.client_response import HttpResponse
+from mcp_hub.transport.http1.dialler import Dialler
+from mcp_hub.transport.http1.pool import HttpPool
+from tests.transport.scripted_http import PATIENCE, Reply, Request, Script, Server, scripted
+
+
+@contextlib.asynccontextmanager
+async def pool_of(
+    port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, **settings: Any
+) -> AsyncIterator[HttpPool]:
+    """A pool, closed in time."""
+    pool = HttpPool(Dialler(host, port, tls), **{"limit": 8, "connect": float(PATIENCE), "keep": 60.0, **settings})
+    try:
+        yield pool
+    finally:
+        async with asyncio.timeout(PATIENCE):
+            await pool.close()
+
+
+@contextlib.asynccontextmanager
+async def pooled(script: Script, **settings: Any) -> AsyncIterator[tuple[Server, HttpPool]]:
+    """A server that does what `script` says, and a pool of connections to it."""
+    async with scripted(script) as server, pool_of(server.port, **settings) as pool:
+        yield server, pool
+
+
+def saying(*answers: bytes, end: bool = False) -> Script:
+    """A script: the answers to the first requests of all, byte by byte as they are; `end`: then it closes."""
+    left = list(answers)
+
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.raw(left.pop(0) if len(left) > 1 else left[0])
+        if end:
+            await reply.cut()
+
+    return script
+
+
+async def ask(pool: HttpPool, method: str = "POST", body: bytes | None = b"{}") -> HttpResponse:
+    """The answer's head."""
+    size = b"" if body is None else b"Content-Length: %d\r\n" % len(body)
+    head = b"%b /mcp HTTP/1.1\r\nHost: up\r\n%b\r\n" % (method.encode(), size)
+    async with asyncio.timeout(PATIENCE):
+        return await pool.exchange(method, head, body)
+
+
+async def body_of(response: HttpResponse) -> bytes:
+    """The whole body."""
+    parts = []
+    async with asyncio.timeout(PATIENCE):
+        while part := await response.chunk():
+            parts.append(part)
+    return b"".join(parts)
+
+
+async def until(true: Any) -> None:
+    """Wait for what the loop has under way."""
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0)

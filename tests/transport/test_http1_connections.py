@@ -1,0 +1,386 @@
+"""Connections to one origin: made, kept, shared, and given up."""
+
+import asyncio
+import socket
+import ssl
+from typing import Any
+
+import pytest
+
+from mcp_hub.transport.http1 import dialler, pool
+from mcp_hub.transport.http1.client_response import (
+    CertificateRefused,
+    ConnectFailed,
+    ConnectTimeout,
+    HttpFailure,
+    NameUnknown,
+    PoolClosed,
+    TlsFailed,
+    Unanswered,
+)
+from tests.downstream.network.test_tls import certificate
+from tests.loops import anyio_backend  # noqa: F401
+from tests.transport.pooled import ask, body_of, pool_of, pooled, saying, until
+from tests.transport.scripted_http import PATIENCE, Reply, Request, scripted
+
+pytestmark = pytest.mark.anyio
+
+TWO = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+def refusing() -> int:
+    """A port at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+# --- kept connections ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+async def test_a_request_a_kept_connection_did_not_answer_is_repeated_only_if_it_may_be(method):
+    async def script(request: Request, reply: Reply) -> None:
+        if request.method == method and request.connection == 1:
+            await reply.cut()
+        else:
+            await reply.raw(TWO)
+
+    async with pooled(script) as (server, kept):
+        other = "GET" if method == "POST" else "POST"
+        assert await body_of(await ask(kept, other)) == b"{}"
+        if method == "POST":
+            with pytest.raises(Unanswered):
+                await ask(kept, method)
+            assert len(server.asked(method)) == 1
+        else:
+            assert await body_of(await ask(kept, method)) == b"{}"
+            assert [request.connection for request in server.asked(method)] == [1, 2]
+
+
+async def test_a_request_that_a_new_connection_did_not_answer_is_not_repeated():
+    async with pooled(saying(b"", end=True)) as (server, kept):
+        with pytest.raises(Unanswered):
+            await ask(kept, "GET", None)
+        assert len(server.requests) == 1
+
+
+async def test_a_kept_connection_that_the_server_has_closed_is_not_used(monkeypatch):
+    monkeypatch.setattr(pool, "LOOK_AFTER", 0.0)
+
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.raw(TWO)
+        replies.append(reply)
+
+    replies: list[Reply] = []
+    async with pooled(script) as (server, kept):
+        assert await body_of(await ask(kept)) == b"{}"
+        (handle,) = kept.sockets
+        accepted = replies[0]._writer.get_extra_info("socket")
+        with socket.socket(fileno=socket.dup(accepted.fileno())) as same:
+            same.shutdown(socket.SHUT_WR)
+        while handle.recv(1, socket.MSG_PEEK) != b"":  # the end is here, and the loop has not run since
+            pass
+        assert await body_of(await ask(kept)) == b"{}"
+        assert server.connections == 2
+        assert len(server.requests) == 2
+
+
+async def test_idle_connections_end_when_their_time_is_over():
+    async with pooled(saying(TWO), keep=0.02) as (server, kept):
+        assert await body_of(await ask(kept)) == b"{}"
+        await until(lambda: not kept.sockets)
+        assert await body_of(await ask(kept)) == b"{}"
+        assert server.connections == 2
+
+
+async def test_closing_an_unread_response_keeps_the_connection_only_if_it_is_complete():
+    async def script(request: Request, reply: Reply) -> None:
+        if len(server.requests) == 1:
+            await reply.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n{}")
+            await reply.gone()
+        else:
+            await reply.raw(TWO)
+
+    async with pooled(script) as (server, kept):
+        (await ask(kept)).close()
+        (await ask(kept)).close()
+        (await ask(kept)).close()
+        assert [request.connection for request in server.requests] == [1, 2, 2]
+
+
+# --- in turn -------------------------------------------------------------------------------------------------
+
+
+async def test_requests_above_the_limit_wait_for_a_connection_in_turn():
+    async with pooled(saying(TWO), limit=2) as (server, kept):
+        answers = await asyncio.gather(*(ask(kept) for _ in range(2)))
+        late = [asyncio.create_task(ask(kept)) for _ in range(3)]
+        await asyncio.sleep(0)
+        late[0].cancel()
+        for answer in answers:
+            assert await body_of(answer) == b"{}"
+        assert await body_of(await late[1]) == b"{}"
+        assert await body_of(await late[2]) == b"{}"
+        assert late[0].cancelled()
+        assert server.connections == 2
+
+
+async def test_a_freed_connection_slot_goes_to_the_next_waiter():
+    async with pooled(saying(TWO), limit=1) as (server, kept):
+        first = await ask(kept)
+        late = [asyncio.create_task(ask(kept)) for _ in range(2)]
+        await asyncio.sleep(0)
+        first.refuse()
+        for task in late:
+            assert await body_of(await task) == b"{}"
+        assert server.connections == 2
+
+
+async def test_a_connection_given_to_a_cancelled_waiter_goes_to_the_next():
+    async with pooled(saying(TWO), limit=1) as (server, kept):
+        first = await ask(kept)
+        late = [asyncio.create_task(ask(kept)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert await body_of(first) == b"{}"  # the first of them has it now, and does not know
+        late[0].cancel()
+        assert await body_of(await late[1]) == b"{}"
+        assert server.connections == 1
+
+
+async def test_waiting_for_a_connection_ends_at_the_connect_deadline():
+    async with pooled(saying(TWO), limit=1, connect=0.05) as (server, kept):
+        first = await ask(kept)
+        with pytest.raises(ConnectTimeout):
+            await ask(kept)
+        assert await body_of(first) == b"{}"
+        assert await body_of(await ask(kept)) == b"{}"
+        assert server.connections == 1
+
+
+async def test_closing_the_pool_ends_waiting_and_running_requests():
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.gone()
+
+    async with pooled(script, limit=1) as (server, kept):
+        asked = [asyncio.create_task(ask(kept)) for _ in range(3)]
+        await until(lambda: server.requests)
+        async with asyncio.timeout(PATIENCE):
+            await kept.close()
+            failed = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(error) for error in failed] == [Unanswered, PoolClosed, PoolClosed]
+        assert kept.sockets == []
+        with pytest.raises(PoolClosed):
+            await ask(kept)
+
+
+# --- requests ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 256 * 1024, 256 * 1024 + 1, 5_000_000])
+async def test_a_body_of_any_size_arrives(size):
+    async with pooled(saying(TWO)) as (server, kept):
+        for _ in range(2):
+            assert await body_of(await ask(kept, body=b"x" * size)) == b"{}"
+        assert [len(request.body) for request in server.requests] == [size, size]
+        assert server.connections == 1
+
+
+async def test_a_response_before_the_end_of_the_request_stops_the_sending():
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+        ended.append(writer)
+
+    ended: list[asyncio.StreamWriter] = []
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with listening, pool_of(listening.sockets[0].getsockname()[1]) as kept:
+        response = await ask(kept, body=b"x" * 50_000_000)
+        assert response.status == 413
+        assert await body_of(response) == b"no"
+        await until(lambda: not kept.sockets)
+        ended[0].transport.abort()
+        await asyncio.sleep(0)
+
+
+async def test_a_request_that_is_given_up_closes_its_connection():
+    here, gone = asyncio.Event(), asyncio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        here.set()
+        await reply.gone()
+        gone.set()
+
+    async with pooled(script) as (_, kept):
+        task = asyncio.create_task(ask(kept))
+        async with asyncio.timeout(PATIENCE):
+            await here.wait()
+            task.cancel()
+            await gone.wait()
+        assert kept.sockets == []
+
+
+# --- dialling ------------------------------------------------------------------------------------------------
+
+
+def resolving(monkeypatch: Any, *found: tuple[str, int]) -> list[str]:
+    """Make every name these addresses; the names that were asked for."""
+    asked: list[str] = []
+    real = asyncio.get_running_loop().getaddrinfo
+
+    async def getaddrinfo(host: str, port: int, **said: Any) -> list[Any]:
+        if host == "127.0.0.1":  # uvloop asks before it connects
+            return await real(host, port, **said)
+        asked.append(host)
+        await asyncio.sleep(0)
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, "no such host")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in found]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    return asked
+
+
+async def test_an_address_that_refuses_leaves_it_to_the_next_one(monkeypatch):
+    async with scripted(saying(TWO)) as server:
+        resolving(monkeypatch, ("127.0.0.1", refusing()), ("127.0.0.1", server.port))
+        async with pool_of(1, "two.example") as kept:
+            assert await body_of(await ask(kept)) == b"{}"
+
+
+async def test_an_address_that_is_silent_leaves_it_to_the_next_one(monkeypatch):
+    monkeypatch.setattr("mcp_hub.transport.http1.dialler.STAGGER", 0.01)
+    monkeypatch.setattr("mcp_hub.transport.http1.dialler._connect", silent := Silent())
+    async with scripted(saying(TWO)) as server:
+        resolving(monkeypatch, ("127.0.0.1", 1), ("127.0.0.1", server.port))
+        async with pool_of(1, "two.example") as kept:
+            assert await body_of(await ask(kept)) == b"{}"
+            assert silent.given_up
+
+
+class Silent:
+    """Connecting, but for the first address that is tried: it never answers."""
+
+    def __init__(self) -> None:
+        from mcp_hub.transport.http1 import dialler
+
+        self._connect = dialler._connect
+        self._first = True
+        self.given_up = False
+
+    async def __call__(self, address: Any) -> socket.socket:
+        first, self._first = self._first, False
+        if first:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.given_up = True
+                raise
+        return await self._connect(address)
+
+
+async def test_if_no_address_accepts_the_failure_has_the_errno(monkeypatch):
+    resolving(monkeypatch, ("127.0.0.1", refusing()), ("127.0.0.1", refusing()))
+    async with pool_of(1, "two.example") as kept:
+        with pytest.raises(ConnectFailed) as caught:
+            await ask(kept)
+        assert caught.value.error.errno is not None
+
+
+async def test_a_name_is_asked_for_once_by_all_and_again_when_its_answer_is_old(monkeypatch):
+    async with scripted(saying(TWO)) as server:
+        asked = resolving(monkeypatch, ("127.0.0.1", server.port))
+        async with pool_of(1, "one.example") as kept:
+            await asyncio.gather(*(ask(kept) for _ in range(5)))
+            assert asked == ["one.example"]
+            monkeypatch.setattr(dialler, "FRESH", 0.0)
+            for _ in range(2):
+                await dialler.Addresses.get(kept._dialler._addresses)
+            kept._dialler._addresses._until = 0.0
+            (await ask(kept)).close()
+            assert asked[1:] == ["one.example"]
+
+
+async def test_an_unknown_name_is_reported_and_resolved_again_next_time(monkeypatch):
+    asked = resolving(monkeypatch)
+    async with pool_of(1, "nowhere.example") as kept:
+        for _ in range(2):
+            with pytest.raises(NameUnknown):
+                await ask(kept)
+    assert asked == ["nowhere.example"] * 2
+
+
+async def test_address_families_alternate():
+    six, four = socket.AF_INET6, socket.AF_INET
+    rows = [(six, 1, 6, "a"), (six, 1, 6, "b"), (four, 1, 6, "c"), (six, 1, 6, "d")]
+    assert [row[3] for row in dialler._in_turn(rows)] == ["a", "c", "b", "d"]
+
+
+async def test_a_literal_of_ipv6_is_dialled_as_it_is():
+    if not socket.has_ipv6:
+        return
+    listening = socket.socket(socket.AF_INET6)
+    with listening:
+        try:
+            listening.bind(("::1", 0))
+        except OSError:
+            return  # a machine without it
+        port = listening.getsockname()[1]
+    async with pool_of(port, "::1") as kept:
+        with pytest.raises(ConnectFailed):
+            await ask(kept)
+
+
+# --- TLS -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_certificate_that_is_trusted_is_enough_and_another_is_refused(tmp_path):
+    made = certificate(tmp_path)
+    offered = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    offered.load_cert_chain(made["cert"], made["key"])
+    heads: list[bytes] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                heads.append(await reader.readuntil(b"\r\n\r\n"))
+                await reader.readexactly(2)
+            except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
+                break
+            writer.write(TWO)
+        writer.close()
+
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=offered)
+    port = listening.sockets[0].getsockname()[1]
+    async with listening:
+        trusting = ssl.create_default_context(cafile=made["cert"])
+        async with pool_of(port, tls=trusting) as kept:
+            for _ in range(2):
+                assert await body_of(await ask(kept)) == b"{}"
+            assert len(kept.sockets) == 1
+        assert len(heads) == 2
+        async with pool_of(port, tls=ssl.create_default_context()) as kept:
+            with pytest.raises(CertificateRefused) as caught:
+                await ask(kept)
+            assert "self-signed" in str(caught.value)
+        async with pool_of(port, "localhost", tls=trusting) as kept:
+            with pytest.raises(CertificateRefused):
+                await ask(kept)
+        assert len(heads) == 2
+
+
+async def test_tls_to_a_plain_server_is_a_tls_failure():
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with listening, pool_of(listening.sockets[0].getsockname()[1], tls=ssl.create_default_context()) as kept:
+        with pytest.raises(TlsFailed):
+            await ask(kept)
+
+
+async def test_every_failure_is_an_http_failure():
+    assert {kind.__mro__[1] for kind in HttpFailure.__subclasses__()} == {HttpFailure}

@@ -1,0 +1,386 @@
+"""What one failed request over streamable HTTP is told, and that the link outlives it."""
+
+import asyncio
+import contextlib
+import email.utils
+import gzip
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from mcp_hub.config.models import Deadlines
+from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost, Unauthorized
+from tests.loops import anyio_backend  # noqa: F401
+from tests.transport.scripted_http import (
+    NOTE,
+    PATIENCE,
+    TOKEN,
+    Reply,
+    Request,
+    always,
+    answer,
+    ask,
+    call,
+    linked,
+    one_failure,
+    scripted,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+# --- refusals ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_401_and_403_are_unauthorized_with_the_challenge_in_short(status):
+    challenge = 'Bearer realm="x", error="invalid_token", resource_metadata="https://auth/?a=b"'
+    error = await one_failure(always(status, b"secret body", WWW_Authenticate=challenge))
+    assert isinstance(error, Unauthorized)
+    assert (error.executed, error.status) == (False, status)
+    assert 'Bearer, error="invalid_token"' in str(error)
+    assert "auth" not in str(error).lower().replace("unauthorized", "")
+
+
+@pytest.mark.parametrize(("status", "executed"), [(429, False), (503, True)])
+async def test_retry_after_is_passed_on_in_seconds(status, executed):
+    error = await one_failure(always(status, b"slow down", Retry_After="7"))
+    assert type(error) is LinkError
+    assert (error.status, error.retry_after, error.executed) == (status, 7.0, executed)
+
+
+async def test_retry_after_may_be_a_date():
+    date = email.utils.formatdate(time.time() + 100, usegmt=True)
+    error = await one_failure(always(429, Retry_After=date))
+    assert error.retry_after is not None
+    assert 60 < error.retry_after <= 101
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "1e9", ""])
+async def test_a_retry_after_that_is_neither_is_ignored(value):
+    assert (await one_failure(always(429, Retry_After=value))).retry_after is None
+
+
+@pytest.mark.parametrize("id", [1, None, "absent"])
+@pytest.mark.parametrize("status", [400, 404, 500])
+async def test_a_json_rpc_error_in_an_http_error_is_the_answer(status, id):
+    error = {"code": -32022, "message": "Unsupported", "data": {"supported": []}}
+    body = {"jsonrpc": "2.0", "id": id, "error": error}
+    if id == "absent":
+        del body["id"]
+    async with scripted(always(status, json.dumps(body).encode())) as server, linked(server.url) as (link, inbox):
+        await ask(link)
+        assert await inbox.next() == {"jsonrpc": "2.0", "id": 1, "error": error}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"id":2,"error":{"code":1}}',
+        b'{"error":"x"}',
+        b'{"id":1,"result":{}}',
+        b'{"id":1,"method":"m","error":{}}',
+        b"{",
+    ],
+)
+async def test_an_http_error_with_anything_else_is_a_failure_with_its_status(body):
+    error = await one_failure(always(400, body))
+    assert type(error) is LinkError
+    assert (error.status, error.executed) == (400, False)
+
+
+async def test_the_body_of_a_failure_is_shown_short_escaped_and_without_our_credentials():
+    body = f"<html>\x1b[31m  you sent {TOKEN} and {TOKEN[7:]}\n{'x' * 999}".encode()
+    error = await one_failure(always(500, body), headers={"Authorization": TOKEN})
+    assert (error.status, error.executed) == (500, True)
+    assert "\x1b" not in str(error)
+    assert "\\x1b[31m you sent *** and *** xxx" in str(error)
+    assert len(str(error)) < 250
+
+
+async def test_an_error_whose_body_never_ends_is_still_reported(monkeypatch):
+    monkeypatch.setattr("mcp_hub.transport.http_client.ERROR_BODY_WAIT", 0.05)
+
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.head(500, Content_Length="1000")
+        await reply.raw(b"half")
+        await reply.gone()
+
+    assert "half" in str(await one_failure(script))
+
+
+@pytest.mark.parametrize(("kind", "said"), [("text/html", "'text/html'"), ("", "no content type")])
+async def test_an_answer_of_another_content_type_is_a_failure(kind, said):
+    headers = {"Content_Type": kind} if kind else {}
+    error = await one_failure(always(200, json.dumps(answer()).encode(), **headers))
+    assert type(error) is LinkError
+    assert said in str(error)
+
+
+async def test_202_to_a_request_is_a_failure():
+    assert (await one_failure(always(202))).status == 202
+
+
+@pytest.mark.parametrize("body", [b"{", b"", b'{"jsonrpc":"2.0","id":1,"result":{"a":', b"nonsense"])
+async def test_an_answer_that_is_not_json_is_a_failure(body):
+    assert "JSON" in str(await one_failure(always(200, body, Content_Type="application/json")))
+
+
+async def test_an_answer_to_another_request_is_passed_on_and_the_request_fails():
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.json([answer("1"), answer(2)])
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await ask(link)
+        assert [await inbox.next(), await inbox.next()] == [answer("1"), answer(2)]
+        assert "does not belong" in str(await inbox.failure(1))
+
+
+async def test_a_message_that_json_cannot_express_is_refused_before_it_is_sent():
+    async with scripted(always(200)) as server, linked(server.url) as (link, _):
+        with pytest.raises(LinkError) as caught:
+            await ask(link, call(x=object()))
+        assert caught.value.executed is False
+        assert server.requests == []
+
+
+# --- broken connections --------------------------------------------------------------------------------------
+
+
+async def test_no_answer_but_an_end_may_have_been_executed_and_is_not_sent_again():
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.cut()
+
+    error = await one_failure(script)
+    assert type(error) is LinkError
+    assert error.executed is True
+
+
+@pytest.mark.parametrize("kind", ["json", "chunked", "stream", "clean stream", "head", "nonsense"])
+async def test_an_answer_that_breaks_off_fails_its_own_request_only(kind):
+    async def script(request: Request, reply: Reply) -> None:
+        if request.message["id"] == 2:
+            await reply.result(request)
+            return
+        if kind == "json":
+            await reply.head(200, Content_Type="application/json", Content_Length="100")
+            await reply.raw(b'{"jsonrpc"')
+        elif kind == "chunked":
+            await reply.head(200, Content_Type="application/json", Transfer_Encoding="chunked")
+            await reply.chunk(b'{"jsonrpc"')
+        elif kind == "head":
+            await reply.raw(b"HTTP/1.1 200 OK\r\nContent-")
+        elif kind == "nonsense":
+            await reply.raw(b"SSH-2.0-OpenSSH\r\n\r\n")
+        else:
+            await reply.stream()
+            await reply.chunk(b'data: {"jsonrpc"')
+            if kind == "clean stream":
+                await reply.end()
+        await reply.cut()
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await ask(link)
+        error = await inbox.failure(1)
+        assert type(error) is LinkError
+        assert error.executed is True
+        await ask(link, call(2))
+        assert await inbox.next() == answer(2)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def test_a_refused_connection_was_not_executed_and_the_link_is_lost():
+    url = f"http://user:pass-word@127.0.0.1:{free_port()}/mcp?key=sesame"
+    async with linked(url) as (link, inbox):
+        await ask(link)
+        error = await inbox.failure(1)
+        assert error.executed is False
+        assert error.status is None
+        assert not {"pass-word", "sesame"} & set(str(error).replace("?", " ").split())
+        lost = await inbox.next()
+        assert isinstance(lost, LinkLost)
+        with pytest.raises(LinkLost) as caught:
+            await ask(link, call(2))
+        assert caught.value.executed is False
+
+
+async def test_a_refused_connection_leaves_what_is_in_flight_to_end_by_itself():
+    go = asyncio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        await server.stop_accepting()
+        await go.wait()
+        await reply.result(request, {"late": True})
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await ask(link, call(1))
+        async with asyncio.timeout(PATIENCE):
+            while not server.requests:
+                await asyncio.sleep(0)
+        await ask(link, call(2))
+        assert (await inbox.failure(2)).executed is False
+        assert inbox.losses == []
+        go.set()
+        assert await inbox.next() == answer(1, late=True)
+        # The host answered on the old connection; with that gone, the next refusal is the end.
+        assert inbox.losses == []
+
+
+async def test_the_loss_is_reported_after_the_last_request_in_flight():
+    go = asyncio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.stream()
+        await reply.event(NOTE)
+        await server.stop_accepting()
+        await go.wait()
+        await reply.cut()
+
+    async with scripted(script) as server, linked(server.url) as (link, inbox):
+        await ask(link, call(1))
+        assert await inbox.next() == NOTE
+        await ask(link, call(2))
+        await inbox.failure(2)
+        assert inbox.losses == []
+        go.set()
+        assert (await inbox.failure(1)).executed is True
+        assert isinstance(await inbox.next(), LinkLost)
+
+
+async def test_an_unknown_host_is_reported_without_the_query(monkeypatch):
+    async def unknown(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "no such host")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
+    async with linked("http://nowhere.example/mcp?key=sesame") as (link, inbox):
+        await ask(link)
+        error = await inbox.failure(1)
+        assert error.executed is False
+        assert str(error) == "cannot find the host of http://nowhere.example/mcp"
+
+
+async def test_tls_towards_a_plain_server_was_not_executed():
+    async with (
+        scripted(always(200)) as server,
+        linked(server.url.replace("http:", "https:"), deadlines=Deadlines(connect=0.3)) as (link, inbox),
+    ):
+        await ask(link)
+        assert (await inbox.failure(1)).executed is False
+        assert server.requests == []
+
+
+async def test_connecting_ends_at_the_connect_deadline():
+    with socket.socket() as silent:  # its backlog is full, so that a connection hangs
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(0)
+        address = silent.getsockname()
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):
+                filler = stack.enter_context(socket.socket())
+                filler.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    filler.connect(address)
+            url = f"http://127.0.0.1:{address[1]}/mcp"
+            async with linked(url, deadlines=Deadlines(connect=0.2)) as (link, inbox):
+                await ask(link)
+                error = await inbox.failure(1)
+    assert error.executed is False
+    assert "within 0.2 s" in str(error)
+
+
+# --- limits --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["length", "chunks", "gzip", "event", "line"])
+async def test_an_answer_above_the_limit_fails_its_request_and_closes_its_connection(kind):
+    text = b'{"jsonrpc":"2.0","id":1,"result":{"x":"' + b"x" * 200_000 + b'"}}'
+    closed = asyncio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        if request.message["id"] == 2:
+            await reply.result(request)
+            return
+        with contextlib.suppress(ConnectionError):
+            if kind == "length":
+                await reply.full(200, text, Content_Type="application/json")
+            elif kind == "gzip":
+                await reply.full(
+                    200, gzip.compress(text * 50), Content_Type="application/json", Content_Encoding="gzip"
+                )
+            elif kind == "chunks":
+                await reply.head(200, Content_Type="application/json", Transfer_Encoding="chunked")
+                await reply.chunk(text)
+            else:
+                await reply.stream()
+                await reply.chunk(b"data: " + text + (b"\n\n" if kind == "event" else b""))
+            await reply.gone()
+        closed.set()
+
+    async with scripted(script) as server, linked(server.url, max_frame=100_000) as (link, inbox):
+        await ask(link)
+        error = await inbox.failure(1)
+        assert isinstance(error, FrameTooLarge)
+        assert "100,000" in str(error)
+        await ask(link, call(2))
+        assert await inbox.next() == answer(2)
+        if kind != "length":
+            async with asyncio.timeout(PATIENCE):
+                await closed.wait()
+
+
+# --- redirects -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [307, 308])
+async def test_a_redirect_within_the_origin_is_followed_with_the_body(status):
+    async def script(request: Request, reply: Reply) -> None:
+        if request.path == "/mcp":
+            await reply.full(status, Location="/mcp/")
+        else:
+            await reply.result(request)
+
+    async with scripted(script) as server, linked(server.url, headers={"Authorization": TOKEN}) as (link, inbox):
+        await ask(link)
+        assert await inbox.next() == answer(1)
+        assert [request.path for request in server.requests] == ["/mcp", "/mcp/"]
+        assert server.requests[1].message == call()
+        assert server.requests[1].headers["authorization"] == TOKEN
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_to_another_port_is_not_followed(status):
+    async with scripted(always(200)) as other:
+        where = f"http://127.0.0.1:{other.port}/steal?key=sesame"
+        error = await one_failure(always(status, Location=where), headers={"Authorization": TOKEN})
+        assert other.connections == 0
+    assert (error.status, error.executed) == (status, False)
+    assert f":{other.port}/steal" in str(error)
+    assert "sesame" not in str(error)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+async def test_a_redirect_that_would_turn_a_post_into_a_get_is_not_followed(status):
+    error = await one_failure(always(status, Location="/elsewhere"))
+    assert (error.status, error.executed) == (status, False)
+
+
+@pytest.mark.parametrize("location", [None, "http://[", "http://host:99999/", "ftp://127.0.0.1/"])
+async def test_a_redirect_to_nowhere_is_a_failure(location):
+    error = await one_failure(always(307, **({} if location is None else {"Location": location})))
+    assert (error.status, error.executed) == (307, False)
+
+
+async def test_a_circle_of_redirects_ends():
+    async with scripted(always(307, Location="/mcp")) as server, linked(server.url) as (link, inbox):
+        await ask(link)
+        assert (await inbox.failure(1)).executed is False
+        assert len(server.requests) == 4

@@ -1,0 +1,321 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from mcp_hub.config.models import Deadlines
+from mcp_hub.config.models import Server as Configured
+from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost, SessionLost, Unauthorized
+from mcp_hub.transport.sse_link import SseLink
+from tests.loops import anyio_backend  # noqa: F401
+from tests.transport.scripted_http import PATIENCE, Inbox, Reply, Request, Server, scripted
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "Bearer s3cret-token-value"
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+ANSWER = {"jsonrpc": "2.0", "id": 1, "result": {}}
+PING = {"jsonrpc": "2.0", "id": "p", "method": "ping"}
+
+
+class Board:
+    """An SSE server: its one stream, and what is done with each POST (202 unless told otherwise)."""
+
+    def __init__(self, endpoint: bytes = b"/messages?session_id=0123456789") -> None:
+        self.endpoint = endpoint
+        self.stream: Reply | None = None
+        self.ended = asyncio.Event()
+        self.posted: Callable[[Request, Reply], Awaitable[None]] = self._accept
+
+    async def _accept(self, request: Request, reply: Reply) -> None:
+        await reply.full(202, b"Accepted")
+
+    async def __call__(self, request: Request, reply: Reply) -> None:
+        if request.method == "POST":
+            await self.posted(request, reply)
+            return
+        await reply.stream()
+        await reply.chunk(b"event: endpoint\r\ndata: " + self.endpoint + b"\r\n\r\n")
+        self.stream = reply
+        await reply.gone()
+        self.ended.set()
+
+
+@contextlib.asynccontextmanager
+async def linked(board: Board, **fields: Any) -> AsyncIterator[tuple[Server, SseLink, Inbox, Reply]]:
+    async with scripted(board) as server:
+        link, inbox = new(server.url, **fields), Inbox()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await link.open(inbox)
+            assert board.stream is not None
+            yield server, link, inbox, board.stream
+        finally:
+            async with asyncio.timeout(PATIENCE):
+                await link.close()
+
+
+def new(url: str, **fields: Any) -> SseLink:
+    return SseLink(Configured(id="up", transport="sse", url=url, namespace="up", **fields))
+
+
+async def refused_to_open(script: Any, **fields: Any) -> LinkError:
+    """How opening fails against `script`."""
+    async with scripted(script) as server:
+        link, inbox = new(server.url, **fields), Inbox()
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(LinkError) as caught:
+                await link.open(inbox)
+            with pytest.raises(LinkError):
+                await link.send(CALL)
+            await link.close()
+        assert inbox.told == []
+        return caught.value
+
+
+async def ask(link: SseLink) -> None:
+    async with asyncio.timeout(PATIENCE):
+        await link.send(CALL)
+
+
+async def test_messages_go_to_the_named_endpoint_and_come_on_the_stream():
+    async with linked(Board(), headers={"Authorization": TOKEN}) as (server, link, inbox, stream):
+        await ask(link)
+        await stream.event(PING)
+        await stream.event([ANSWER, PING])
+        assert [await inbox.next() for _ in range(3)] == [PING, ANSWER, PING]
+        get, post = server.requests
+        assert (get.method, get.path, get.headers["accept"]) == ("GET", "/mcp", "text/event-stream")
+        assert (post.method, post.path) == ("POST", "/messages?session_id=0123456789")
+        assert post.message == CALL
+        assert post.headers["content-type"] == "application/json"
+        assert get.headers["authorization"] == post.headers["authorization"] == TOKEN
+        assert link.last_words == ()
+        link.abandon(1)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path"),
+    [(b"messages", "/messages"), (b"?s=1", "/mcp?s=1"), (b"//127.0.0.1:%d/x", "/x"), (b"x/#f", "/x/")],
+)
+async def test_the_endpoint_may_be_relative(endpoint, path):
+    board = Board(endpoint)
+    async with scripted(board) as server:
+        board.endpoint = endpoint.replace(b"%d", str(server.port).encode())
+        link = new(server.url)
+        async with asyncio.timeout(PATIENCE):
+            await link.open(Inbox())
+            await ask(link)
+            await link.close()
+        assert server.requests[1].path == path
+
+
+async def test_an_endpoint_of_another_origin_is_refused_and_never_asked():
+    async with scripted(Board()) as other:
+        endpoint = f"http://127.0.0.1:{other.port}/messages?key=sesame"
+        error = await refused_to_open(Board(endpoint.encode()), headers={"Authorization": TOKEN})
+        assert other.connections == 0
+    assert error.executed is False
+    assert "same origin" in str(error)
+    assert "sesame" not in str(error)
+
+
+@pytest.mark.parametrize("endpoint", [b"http://[", b"\xff", b"http://host:99999/"])
+async def test_an_invalid_endpoint_url_is_refused(endpoint):
+    assert (await refused_to_open(Board(endpoint))).executed is False
+
+
+async def test_a_second_endpoint_changes_nothing():
+    async with linked(Board()) as (server, link, inbox, stream):
+        await stream.chunk(b"event: endpoint\ndata: /other\n\n")
+        await stream.event(PING)
+        assert await inbox.next() == PING
+        await ask(link)
+        assert server.requests[-1].path.startswith("/messages")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(401, Unauthorized), (403, Unauthorized), (404, LinkError), (500, LinkError)]
+)
+async def test_a_stream_that_is_refused_cannot_be_opened(status, kind):
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.full(status, b"no")
+
+    error = await refused_to_open(script)
+    assert type(error) is kind
+    assert error.status == status
+
+
+async def test_a_response_that_is_not_a_stream_cannot_be_opened():
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.json({})
+
+    assert "application/json" in str(await refused_to_open(script))
+
+
+async def test_a_stream_that_ends_before_it_names_its_endpoint_cannot_be_opened():
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.stream()
+        await reply.chunk(b": hello\n\n")
+        await reply.end()
+
+    error = await refused_to_open(script)
+    assert isinstance(error, LinkLost)
+    assert error.executed is False
+
+
+async def test_opening_can_be_given_up():
+    waiting = asyncio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.stream()
+        waiting.set()
+        await reply.gone()
+
+    async with scripted(script) as server:
+        link = new(server.url)
+        opening = asyncio.create_task(link.open(Inbox()))
+        async with asyncio.timeout(PATIENCE):
+            await waiting.wait()
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            await link.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_the_end_of_the_stream_loses_the_link_once(clean):
+    async with linked(Board()) as (_, link, inbox, stream):
+        await stream.event(PING)
+        await (stream.end() if clean else stream.cut())
+        assert await inbox.next() == PING
+        assert isinstance(await inbox.next(), LinkLost)
+        with pytest.raises(LinkLost) as caught:
+            await ask(link)
+        assert caught.value.executed is False
+
+
+async def test_a_refused_post_was_not_executed():
+    board = Board()
+
+    async def post(request: Request, reply: Reply) -> None:
+        await reply.full(400, b"bad \x07 request")
+
+    board.posted = post
+    async with linked(board) as (_, link, inbox, _stream):
+        with pytest.raises(LinkError, match=r"HTTP 400 Bad Request: bad \\x07 request") as caught:
+            await ask(link)
+        assert (caught.value.executed, caught.value.status) == (False, 400)
+        assert inbox.told == []
+
+
+async def test_a_post_to_a_session_that_is_gone_says_so_and_not_its_id():
+    board = Board()
+
+    async def post(request: Request, reply: Reply) -> None:
+        await reply.full(404, b"no session 0123456789")
+
+    board.posted = post
+    async with linked(board) as (_, link, _inbox, _stream):
+        with pytest.raises(SessionLost) as caught:
+            await ask(link)
+        assert caught.value.executed is False
+        assert "0123456789" not in str(caught.value)
+
+
+async def test_a_post_whose_answer_is_cut_may_have_been_executed():
+    board = Board()
+
+    async def post(request: Request, reply: Reply) -> None:
+        await reply.cut()
+
+    board.posted = post
+    async with linked(board) as (server, link, _inbox, _stream):
+        with pytest.raises(LinkError) as caught:
+            await ask(link)
+        assert caught.value.executed is True
+        assert len(server.asked("POST")) == 1
+
+
+async def test_a_post_that_cannot_connect_was_not_executed():
+    board = Board()
+    async with linked(board) as (server, link, _inbox, _stream):
+        await server.stop_accepting()
+        with pytest.raises(LinkError) as caught:
+            await ask(link)
+        assert caught.value.executed is False
+
+
+async def test_a_post_that_is_not_read_ends_at_the_write_deadline():
+    board = Board()
+
+    async def post(request: Request, reply: Reply) -> None:
+        await reply.gone()
+
+    board.posted = post
+    async with linked(board, deadlines=Deadlines(write=0.05)) as (_, link, _inbox, _stream):
+        with pytest.raises(LinkError, match=r"within 0\.05 s") as caught:
+            await ask(link)
+        assert caught.value.executed is True
+
+
+async def test_a_redirect_of_the_stream_within_the_origin_is_followed():
+    board = Board()
+
+    async def script(request: Request, reply: Reply) -> None:
+        if request.path == "/mcp":
+            await reply.full(302, Location="/sse/")
+        else:
+            await board(request, reply)
+
+    async with scripted(script) as server:
+        link = new(server.url)
+        async with asyncio.timeout(PATIENCE):
+            await link.open(Inbox())
+            await link.close()
+        assert [request.path for request in server.requests] == ["/mcp", "/sse/"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"jsonrpc":"2.0","id":1,"result":{"x":"' + b"x" * 5000 + b'"}}',
+        b'{"result":{"x":"' + b"x" * 5000 + b'"},"jsonrpc":"2.0","id":1}',
+    ],
+)
+async def test_a_message_above_the_limit_fails_the_request_it_answers(text):
+    async with linked(Board(), max_frame=1000) as (_, _link, inbox, stream):
+        await stream.chunk(b"data: " + text + b"\n\n")
+        await stream.event(PING)
+        assert isinstance(await inbox.failure(1), FrameTooLarge)
+        assert await inbox.next() == PING
+
+
+async def test_a_message_that_is_not_json_fails_the_request_it_answers():
+    async with linked(Board()) as (_, _link, inbox, stream):
+        await stream.chunk(b'data: {"id":1,"result":oops}\n\ndata: words\n\n')
+        await stream.event(PING)
+        error = await inbox.failure(1)
+        assert type(error) is LinkError
+        assert await inbox.next() == PING
+
+
+async def test_closing_ends_the_stream_and_reports_no_loss():
+    board = Board()
+    async with linked(board) as (_, link, inbox, _stream):
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(link.close(), link.close())
+            await board.ended.wait()
+        with pytest.raises(LinkLost):
+            await ask(link)
+        assert inbox.told == []
+
+
+async def test_closing_before_opening_is_fine():
+    link = new("http://127.0.0.1:1/sse")
+    async with asyncio.timeout(PATIENCE):
+        await link.close()
+    with pytest.raises(LinkLost):
+        await ask(link)

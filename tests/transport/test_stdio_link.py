@@ -1,0 +1,244 @@
+"""The stdio link against real child processes: what they say, how they die, and what is left of them."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.errors import UpstreamAnswered
+from mcp_hub.transport import reaper
+from mcp_hub.transport.children import Children
+from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost
+from mcp_hub.transport.peer import Peer, nothing_offered
+from mcp_hub.transport.stdio_link import StdioLink
+from tests.fakes.client import FAKE, PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+ANSWERS = "import sys; sys.stdin.readline(); sys.stdout.buffer.write({!r}); sys.stdout.flush(); sys.stdin.read()"
+"""A server that answers anything with these bytes."""
+
+
+class Talk:
+    """A peer on a link to one child, and everything it was told."""
+
+    def __init__(self, *argv: str, max_frame: int = 2**20, write_deadline: float = 5.0) -> None:
+        self.children = Children()
+        self.lost = asyncio.Event()
+        self.loss: LinkLost | None = None
+        self.noticed: list[str] = []
+        self.link = StdioLink(
+            "child", argv, env=dict(os.environ), cwd=None, children=self.children,
+            max_frame=max_frame, write_deadline=write_deadline,
+        )  # fmt: skip
+        self.peer = Peer(
+            self.link, notified=lambda m, p, cause: self.noticed.append(m), requested=nothing_offered, lost=self._lost
+        )
+
+    def _lost(self, error: LinkLost) -> None:
+        self.loss = error
+        self.lost.set()
+
+    async def call(self, name: str, **arguments: object) -> dict[str, object]:
+        async with asyncio.timeout(PATIENCE):
+            result: dict[str, object] = await self.peer.request("tools/call", {"name": name, "arguments": arguments})
+        return result
+
+
+@asynccontextmanager
+async def talking(*argv: str, **options: float) -> AsyncIterator[Talk]:
+    talk = Talk(*argv, **options)  # type: ignore[arg-type]
+    await talk.link.open(talk.peer)
+    try:
+        yield talk
+    finally:
+        async with asyncio.timeout(PATIENCE):
+            await talk.peer.close()
+            await talk.children.close()
+
+
+def fake(*options: str) -> tuple[str, ...]:
+    return (sys.executable, FAKE, *options)
+
+
+def python(program: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", program)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+async def test_requests_are_answered_each_with_its_own_result() -> None:
+    async with talking(*fake()) as talk:
+        answers = await asyncio.gather(*(talk.call("echo", text=str(n)) for n in range(200)))
+    assert [answer["content"][0]["text"] for answer in answers] == [str(n) for n in range(200)]  # type: ignore[index]
+
+
+async def test_an_error_answer_is_raised_whole() -> None:
+    async with talking(*fake()) as talk:
+        with pytest.raises(UpstreamAnswered) as caught:
+            await talk.call("fail")
+    assert caught.value.error == {"code": -32050, "message": "no", "data": {"why": [1, 2]}, "extra": True}
+
+
+async def test_an_answer_above_the_limit_ends_only_its_own_call() -> None:
+    async with talking(*fake()) as talk:
+        with pytest.raises(FrameTooLarge):
+            await talk.call("big", bytes=2**21)
+        assert (await talk.call("echo", text="still here"))["content"][0]["text"] == "still here"  # type: ignore[index]
+
+
+async def test_an_answer_that_is_not_json_ends_its_call_at_once() -> None:
+    async with talking(*python(ANSWERS.format(b'{"jsonrpc":"2.0","id":1,"result":oops}\n'))) as talk:
+        with pytest.raises(LinkError):
+            await talk.call("anything")
+
+
+async def test_invalid_utf8_in_an_answer_is_replaced_not_fatal() -> None:
+    async with talking(*python(ANSWERS.format(b'{"jsonrpc":"2.0","id":1,"result":{"a":"\xff"}}\n'))) as talk:
+        assert await talk.call("anything") == {"a": "\ufffd"}
+
+
+async def test_noise_on_stdout_is_ignored() -> None:
+    async with talking(*fake("--noise", "2000")) as talk:
+        assert (await talk.call("echo", text="x"))["content"][0]["text"] == "x"  # type: ignore[index]
+
+
+async def test_a_crash_fails_what_is_in_flight_and_says_how_it_ended() -> None:
+    async with talking(*fake()) as talk:
+        sleeping = asyncio.ensure_future(talk.call("sleep"))
+        with pytest.raises(LinkLost):
+            await talk.call("crash")
+        with pytest.raises(LinkLost):
+            await sleeping
+        assert str(talk.loss) == "the process exited with status 7"
+        assert any("about to crash" in line for line in talk.link.last_words)
+        assert not any("\x1b" in line for line in talk.link.last_words)
+
+
+async def test_nothing_can_be_sent_to_a_process_that_is_gone() -> None:
+    async with talking(*fake("--die", "no key")) as talk:
+        async with asyncio.timeout(PATIENCE):
+            await talk.lost.wait()
+        with pytest.raises(LinkLost):
+            await talk.call("echo")
+        assert talk.link.last_words == ("no key",)
+
+
+async def test_a_command_that_cannot_be_started_says_so() -> None:
+    talk = Talk("/nonexistent/server")
+    with pytest.raises(LinkError) as caught:
+        await talk.link.open(talk.peer)
+    assert caught.value.executed is False
+    assert "/nonexistent/server" in str(caught.value)
+    await talk.children.close()
+
+
+async def test_a_process_that_stops_reading_is_given_up_at_the_write_deadline() -> None:
+    async with talking(*python("import time; time.sleep(600)"), write_deadline=0.2) as talk:
+        with pytest.raises(LinkLost):
+            await asyncio.gather(*(talk.call("echo", text="x" * 100_000) for _ in range(20)))
+        assert talk.loss is not None
+        assert "stopped reading" in str(talk.loss)
+
+
+async def test_a_cancelled_request_is_cancelled_upstream(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    async with talking(*fake("--record", str(record))) as talk:
+        sleeping = asyncio.ensure_future(talk.call("sleep"))
+        await talk.call("echo")
+        sleeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sleeping
+        await talk.call("echo")
+        assert talk.peer.in_flight == 0
+    assert '"notifications/cancelled","params":{"requestId":2' in record.read_text()
+
+
+async def test_a_ping_of_the_upstream_is_answered_and_anything_else_refused() -> None:
+    program = (
+        "import sys,json\n"
+        "print(json.dumps({'jsonrpc':'2.0','id':'p','method':'ping'}))\n"
+        "print(json.dumps({'jsonrpc':'2.0','id':'r','method':'roots/list'}),flush=True)\n"
+        "got=[json.loads(sys.stdin.readline()) for _ in range(3)]\n"
+        "call=[m for m in got if m.get('method')][0]\n"
+        "rest={m['id']: m for m in got if 'method' not in m}\n"
+        "print(json.dumps({'jsonrpc':'2.0','id':call['id'],'result':rest}),flush=True)\n"
+        "sys.stdin.read()"
+    )
+    async with talking(*python(program)) as talk:
+        answers = await talk.call("anything")
+    assert answers["p"]["result"] == {}  # type: ignore[index,call-overload]
+    assert answers["r"]["error"]["code"] == -32601  # type: ignore[index,call-overload]
+
+
+async def test_stray_and_repeated_answers_are_counted_and_dropped() -> None:
+    program = (
+        "import sys,json\n"
+        "sys.stdin.readline()\n"
+        "for i in (77, 1, 1, None, [1]): print(json.dumps({'jsonrpc':'2.0','id':i,'result':{'i':i}}),flush=True)\n"
+        "sys.stdin.readline(); print(json.dumps({'jsonrpc':'2.0','id':2,'result':{'i':2}}),flush=True)\n"
+        "sys.stdin.read()"
+    )
+    async with talking(*python(program)) as talk:
+        assert await talk.call("one") == {"i": 1}
+        assert await talk.call("two") == {"i": 2}
+        assert talk.peer.stray == 4
+
+
+async def test_close_ends_a_stubborn_process_its_group_and_who_left_the_group() -> None:
+    async with talking(*fake("--stubborn", "--grandchild")) as talk:
+        await talk.call("echo")
+        pid = talk.link.pid
+        grandchild = int(next(line for line in talk.link.last_words if "grandchild" in line).split()[1])
+        assert pid is not None
+        assert alive(pid)
+        assert alive(grandchild)
+    assert not alive(pid)
+    assert not alive(grandchild)
+
+
+async def test_forty_stubborn_processes_close_as_fast_as_one() -> None:
+    talks = [Talk(*fake("--stubborn")) for _ in range(40)]
+    for talk in talks:
+        await talk.link.open(talk.peer)
+    await asyncio.gather(*(talk.call("echo") for talk in talks))
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(talk.peer.close() for talk in talks))
+        await asyncio.gather(*(talk.children.close() for talk in talks))
+    assert not any(alive(talk.link.pid or 0) for talk in talks)
+
+
+async def test_the_reaper_ends_every_child_when_its_hub_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, os, sys\n"
+        "from tests.transport.test_stdio_link import Talk, fake\n"
+        "async def main():\n"
+        "    talk = Talk(*fake('--stubborn', '--grandchild'))\n"
+        "    await talk.link.open(talk.peer)\n"
+        "    await talk.call('echo')\n"
+        "    print(talk.link.pid, talk.link.last_words[0].split()[1], talk.children.run, flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    root = Path(__file__).parents[2]
+    hub = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, cwd=root)
+    assert hub.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        child, grandchild, run = (await hub.stdout.readline()).decode().split()
+    assert alive(int(child))
+    assert alive(int(grandchild))
+    hub.kill()
+    async with asyncio.timeout(PATIENCE):
+        await hub.wait()
+        while alive(int(child)) or alive(int(grandchild)) or reaper.marked(run):
+            await asyncio.sleep(0.02)

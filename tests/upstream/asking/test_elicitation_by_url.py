@@ -1,0 +1,138 @@
+"""Clients are sent to URLs by servers of both eras; the ids, and the news that one is complete, are theirs alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.client import PATIENCE, RpcError, StdioClient
+from tests.hub.test_over_a_network import network_hub, sdk
+from tests.upstream.asking.test_servers_ask_handshake_clients import asked, asking, client_of, respond, text_of
+from tests.upstream.asking.test_servers_ask_modern_clients import call, modern
+
+pytestmark = pytest.mark.anyio
+
+COMPLETE = "notifications/elicitation/complete"
+URL = {"mode": "url", "message": "Please", "url": "https://example.com/x"}
+ACCEPTED = {"action": "accept"}
+
+
+def completed(client: StdioClient) -> list[Any]:
+    return [message["params"] for message in client.notifications if message["method"] == COMPLETE]
+
+
+async def test_the_id_of_a_handshake_server_carries_its_name_and_so_does_the_news_of_its_end(tmp_path: Path) -> None:
+    async with client_of(tmp_path, asking()) as client:
+        params = {**URL, "elicitationId": "id/1", "future": 1}
+        running = client.start(
+            "tools/call", {"name": "a__ask", "arguments": {"method": "elicitation/create", "params": params}}
+        )
+        (question,) = await asked(client)
+        assert question["params"] == {**params, "elicitationId": "a/id/1"}
+        respond(client, question, result=ACCEPTED)
+        async with asyncio.timeout(PATIENCE):
+            assert text_of(await running) == {"result": ACCEPTED}
+        await client.text("a__complete", {"id": "unknown"})
+        await client.text("a__complete", {"id": "id/1"})
+        await client.notified(COMPLETE)
+        await client.text("a__complete", {"id": "id/1"})
+        assert completed(client) == [{"elicitationId": "a/id/1", "future": 3}]
+
+
+async def test_the_error_that_wants_urls_visited_passes_with_its_ids(tmp_path: Path) -> None:
+    async with client_of(tmp_path, asking()) as client:
+        arguments = {"id": "7", "url": "https://example.com/y"}
+        with pytest.raises(RpcError) as refused:
+            await client.call("a__visit", arguments)
+        assert refused.value.error == {
+            "code": -32042,
+            "message": "Visit this first",
+            "data": {
+                "elicitations": [{**URL, "elicitationId": "a/7", "url": "https://example.com/y", "future": 1}],
+                "future": 2,
+            },
+        }
+        await client.text("a__complete", {"id": "7"})
+        await client.notified(COMPLETE)
+        assert completed(client) == [{"elicitationId": "a/7", "future": 3}]
+        assert await client.text("a__visit", arguments) == ""
+
+
+async def test_a_modern_client_is_sent_to_the_urls_and_its_retry_is_carried_out(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        arguments = {"id": "7", "url": "https://example.com/y"}
+        first = await call(client, "a__visit", arguments)
+        ((key, request),) = first["inputRequests"].items()
+        assert request == {
+            "method": "elicitation/create",
+            "params": {**URL, "url": "https://example.com/y", "future": 1},
+        }
+        retry = {"requestState": first["requestState"], "inputResponses": {key: ACCEPTED}}
+        assert (await call(client, "a__visit", arguments, **retry))["resultType"] == "complete"
+
+
+async def test_a_modern_client_that_declines_gets_the_servers_error(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        first = await call(client, "a__visit", {"id": "7", "url": "https://example.com/y"})
+        (key,) = first["inputRequests"]
+        retry = {"requestState": first["requestState"], "inputResponses": {key: {"action": "decline"}}}
+        with pytest.raises(RpcError) as refused:
+            await call(client, "a__visit", {"id": "7"}, **retry)
+        assert refused.value.code == -32042
+
+
+async def test_a_modern_client_that_cannot_be_sent_anywhere_gets_the_servers_error(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        with pytest.raises(RpcError) as refused:
+            await client.call("a__visit", {"id": "7", "url": "https://example.com/y"})
+        assert refused.value.code == -32042
+
+
+async def test_an_elicitation_of_a_modern_server_gets_an_id_and_its_end_is_told(tmp_path: Path) -> None:
+    async with client_of(tmp_path, asking("--era", "modern")) as client:
+        question = {"method": "elicitation/create", "params": URL}
+        running = client.start("tools/call", {"name": "a__ask", "arguments": question})
+        (asked_for,) = await asked(client)
+        minted = asked_for["params"].pop("elicitationId")
+        assert asked_for["params"] == URL
+        respond(client, asked_for, result=ACCEPTED)
+        async with asyncio.timeout(PATIENCE):
+            assert text_of(await running) == {"key0": ACCEPTED}
+        await client.notified(COMPLETE)
+        assert completed(client) == [{"elicitationId": minted}]
+
+
+async def test_the_news_is_for_the_client_that_was_sent_there_alone(tmp_path: Path) -> None:
+    heard: dict[str, list[Any]] = {"one": [], "two": []}
+
+    def client(name: str, base: str) -> Any:
+        async def elicit(context: Any, params: Any) -> Any:
+            from mcp import types
+
+            return types.ElicitResult(action="accept")
+
+        async def notified(message: Any) -> None:
+            if getattr(message, "method", None) == COMPLETE:
+                heard[name].append(message.params.elicitation_id)
+
+        return sdk(base + "/mcp", "handshake", elicitation_callback=elicit, message_handler=notified)
+
+    async with (
+        network_hub(tmp_path / "hub", {"a": asking(allow=["elicitation"])}) as (_, base),
+        client("one", base) as one,
+        client("two", base) as two,
+        asyncio.timeout(PATIENCE),
+    ):
+        for name, of in (("1", one), ("2", two)):
+            question = {"method": "elicitation/create", "params": {**URL, "elicitationId": name}}
+            result = await of.call_tool("a__ask", question)
+            assert json.loads(result.content[0].text)["result"]["action"] == "accept"
+        for name in ("2", "1"):
+            await two.call_tool("a__complete", {"id": name})
+        while not (heard["one"] and heard["two"]):
+            await one.call_tool("a__echo", {"text": "x"})
+    assert heard == {"one": ["a/1"], "two": ["a/2"]}

@@ -1,0 +1,285 @@
+"""Sampling, elicitation and roots: servers of both eras ask clients of the handshake era, and only the right one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import types
+from mcp.client.client import Client
+
+from tests.fakes.client import HUB, PATIENCE, StdioClient, spawned, write_config
+from tests.hub.test_over_a_network import network_hub, sdk
+
+pytestmark = pytest.mark.anyio
+
+ASKING = str(Path(__file__).parent.parent.parent / "fakes" / "asking.py")
+ALL: dict[str, Any] = {
+    "sampling": {"tools": {}, "future": 1},
+    "elicitation": {"form": {}, "url": {}},
+    "roots": {"listChanged": True},
+}
+SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "2+2?"}}], "maxTokens": 5, "future": {}}
+ERAS = ("handshake", "modern")
+
+
+def asking(*options: str, **entry: Any) -> dict[str, Any]:
+    return {"command": sys.executable, "args": [ASKING, *options], **entry}
+
+
+@contextlib.asynccontextmanager
+async def client_of(directory: Path, entry: dict[str, Any], capabilities: Any = None) -> AsyncIterator[StdioClient]:
+    """A raw stdio client that declares `capabilities`, default all, of a hub in front of one server `a`."""
+    config = write_config(directory, {"a": entry})
+    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+        params = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": ALL if capabilities is None else capabilities,
+            "clientInfo": {"name": "raw", "version": "1"},
+        }
+        await client.request("initialize", params)
+        client.notify("notifications/initialized")
+        yield client
+
+
+def questions(client: StdioClient) -> list[dict[str, Any]]:
+    """The hub's requests so far."""
+    return [message for message in client.notifications if "id" in message]
+
+
+def news(client: StdioClient, call: asyncio.Future[Any], seen: int) -> bool:
+    return call.done() or len(questions(client)) > seen
+
+
+async def asked(client: StdioClient, count: int = 1) -> list[dict[str, Any]]:
+    """The hub's requests, once there are so many."""
+
+    await client.until(lambda: len(questions(client)) >= count)
+    return questions(client)
+
+
+def respond(client: StdioClient, question: dict[str, Any], **answer: Any) -> None:
+    client.send_raw(json.dumps({"jsonrpc": "2.0", "id": question["id"], **answer}).encode() + b"\n")
+
+
+def text_of(message: dict[str, Any]) -> Any:
+    return json.loads(message["result"]["content"][0]["text"])
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    ("method", "params", "result"),
+    [
+        ("sampling/createMessage", SAMPLING, {"role": "assistant", "content": [], "model": "m", "future": 10**25}),
+        ("elicitation/create", {"message": "Name?", "requestedSchema": {"type": "object"}}, {"action": "decline"}),
+        ("roots/list", {}, {"roots": [{"uri": "file:///x", "future": True}]}),
+    ],
+)
+async def test_a_question_reaches_the_client_and_its_answer_the_server_as_they_are(
+    tmp_path: Path, era: str, method: str, params: dict[str, Any], result: dict[str, Any]
+) -> None:
+    async with client_of(tmp_path, asking("--era", era)) as client:
+        call = client.start("tools/call", {"name": "a__ask", "arguments": {"method": method, "params": params}})
+        (question,) = await asked(client)
+        assert (question["method"], question["params"]) == (method, params)
+        respond(client, question, result=result)
+        async with asyncio.timeout(PATIENCE):
+            answer = text_of(await call)
+    assert answer == ({"result": result} if era == "handshake" else {"key0": result})
+
+
+async def test_an_error_of_the_client_reaches_a_handshake_server_as_it_is(tmp_path: Path) -> None:
+    error = {"code": -1, "message": "the user said no", "data": {"x": 1}, "future": 2}
+    async with client_of(tmp_path, asking()) as client:
+        call = client.start("tools/call", {"name": "a__ask", "arguments": {"method": "roots/list"}})
+        (question,) = await asked(client)
+        respond(client, question, error=error)
+        async with asyncio.timeout(PATIENCE):
+            assert text_of(await call) == {"error": error}
+
+
+async def test_an_error_of_the_client_ends_a_call_of_a_modern_server(tmp_path: Path) -> None:
+    async with client_of(tmp_path, asking("--era", "modern")) as client:
+        call = client.start("tools/call", {"name": "a__ask", "arguments": {}})
+        (question,) = await asked(client)
+        respond(client, question, error={"code": -1, "message": "the user said no"})
+        async with asyncio.timeout(PATIENCE):
+            assert (await call)["error"] == {"code": -1, "message": "the user said no"}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_is_told_what_the_client_declared_and_no_more(tmp_path: Path, era: str) -> None:
+    declared = {"roots": {"listChanged": True}, "experimental": {"x": {}}}
+    async with client_of(tmp_path, asking("--era", era), declared) as client:
+        assert json.loads(await client.text("a__declared")) == {"roots": {"listChanged": True}}
+
+
+@pytest.mark.parametrize(
+    ("declared", "method", "params"),
+    [
+        ({}, "sampling/createMessage", SAMPLING),
+        ({"sampling": {}}, "sampling/createMessage", {**SAMPLING, "tools": []}),
+        ({"elicitation": {}}, "elicitation/create", {"mode": "url", "url": "https://example.com", "message": "x"}),
+        ({"roots": {}}, "elicitation/create", {"message": "x"}),
+        ({"roots": {}}, "tasks/list", {}),
+    ],
+)
+async def test_what_the_client_has_not_declared_it_is_not_asked(
+    tmp_path: Path, declared: Any, method: str, params: dict[str, Any]
+) -> None:
+    async with client_of(tmp_path, asking(), declared) as client:
+        answer = json.loads(await client.text("a__ask", {"method": method, "params": params}))
+        assert answer["error"]["code"] == -32601
+        assert questions(client) == []
+
+
+async def test_the_only_client_is_asked_outside_of_a_call_too(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with client_of(tmp_path, asking("--log", str(log))) as client:
+        assert await client.text("a__late") == "soon"
+        (question,) = await asked(client)
+        respond(client, question, result={"roots": []})
+        async with asyncio.timeout(PATIENCE):
+            while not (log.exists() and '"roots": []' in log.read_text()):
+                await client.text("a__echo", {"text": "x"})
+
+
+async def test_a_server_hears_that_the_roots_of_its_only_client_have_changed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with client_of(tmp_path, asking("--log", str(log))) as client:
+        await client.text("a__echo", {"text": "x"})
+        client.notify("notifications/roots/list_changed")
+        async with asyncio.timeout(PATIENCE):
+            while "notifications/roots/list_changed" not in log.read_text():
+                await client.text("a__echo", {"text": "x"})
+
+
+async def test_a_question_is_given_up_with_the_call_that_caused_it(tmp_path: Path) -> None:
+    async with client_of(tmp_path, asking("--era", "modern")) as client:
+        client.start("tools/call", {"name": "a__ask", "arguments": {}}, "mine")
+        (question,) = await asked(client)
+        client.notify("notifications/cancelled", {"requestId": "mine"})
+        (cancelled,) = await client.notified("notifications/cancelled")
+        assert cancelled["params"]["requestId"] == question["id"]
+        assert await client.text("a__echo", {"text": "x"}) == "x"
+
+
+async def test_a_modern_server_may_ask_several_questions_and_wait_in_between(tmp_path: Path) -> None:
+    async with client_of(tmp_path, asking("--era", "modern")) as client:
+        call = client.start("tools/call", {"name": "a__together", "arguments": {"count": 3}})
+        for number, question in reversed(list(enumerate(await asked(client, 3)))):
+            respond(client, question, result={"roots": [], "n": number})
+        async with asyncio.timeout(PATIENCE):
+            answers = text_of(await call)
+        assert sorted(answer["n"] for answer in answers.values()) == [0, 1, 2]
+        assert await client.text("a__patience") == "after 3 rounds"
+
+
+async def test_a_server_that_never_has_enough_is_stopped(tmp_path: Path) -> None:
+    async with client_of(tmp_path, asking("--era", "modern")) as client:
+        call = client.start("tools/call", {"name": "a__greedy", "arguments": {}})
+        answered = 0
+        async with asyncio.timeout(PATIENCE):
+            while not call.done():
+                await client.until(partial(news, client, call, answered))
+                for question in questions(client)[answered:]:
+                    respond(client, question, result={"roots": []})
+                    answered += 1
+        assert (await call)["error"]["code"] == -32600
+        assert answered < 50
+
+
+def respondent(name: str, heard: list[str]) -> dict[str, Any]:
+    """Callbacks of an SDK client that answers everything with its name."""
+
+    async def elicit(context: Any, params: Any) -> types.ElicitResult:
+        heard.append(params.message)
+        return types.ElicitResult(action="accept", content={"name": name})
+
+    return {"elicitation_callback": elicit}
+
+
+QUESTION = {
+    "method": "elicitation/create",
+    "params": {"message": "who?", "requestedSchema": {"type": "object", "properties": {}}},
+}
+
+
+async def answer(client: Client) -> Any:
+    async with asyncio.timeout(PATIENCE):
+        result = await client.call_tool("a__ask", QUESTION)
+    return json.loads(result.content[0].text)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+@pytest.mark.parametrize(
+    "entry",
+    [asking(allow=["elicitation"]), asking(session="client"), asking("--era", "modern")],
+    ids=["shared and allowed", "a session each", "modern"],
+)
+async def test_over_a_network_each_client_answers_for_its_own_calls(
+    tmp_path: Path, path: str, entry: dict[str, Any]
+) -> None:
+    first: list[str] = []
+    second: list[str] = []
+    async with (
+        network_hub(tmp_path / "hub", {"a": entry}) as (_, base),
+        sdk(base + path, "handshake", **respondent("one", first)) as one,
+        sdk(base + path, "handshake", **respondent("two", second)) as two,
+    ):
+        for client, name in ((one, "one"), (two, "two"), (one, "one")):
+            found = await answer(client)
+            found = found["result"] if "result" in found else found["key0"]
+            assert found["content"] == {"name": name}
+    assert (len(first), len(second)) == (2, 1)
+
+
+async def test_over_a_network_a_shared_server_may_ask_nothing_unless_allowed(tmp_path: Path) -> None:
+    heard: list[str] = []
+    async with (
+        network_hub(tmp_path / "hub", {"a": asking()}) as (_, base),
+        sdk(base + "/mcp", "handshake", **respondent("one", heard)) as client,
+    ):
+        declared = await client.call_tool("a__declared", {})
+        assert declared.content[0].text == "{}"  # type: ignore[union-attr]
+        assert (await answer(client))["error"]["code"] == -32601
+    assert heard == []
+
+
+async def test_a_question_that_several_clients_may_have_caused_is_refused(tmp_path: Path) -> None:
+    release = asyncio.Event()
+    asked_first = asyncio.Event()
+    others: list[str] = []
+
+    async def slow(context: Any, params: Any) -> types.ElicitResult:
+        asked_first.set()
+        await release.wait()
+        return types.ElicitResult(action="cancel")
+
+    async with (
+        network_hub(tmp_path / "hub", {"a": asking(allow=["elicitation"])}) as (_, base),
+        sdk(base + "/mcp", "handshake", elicitation_callback=slow) as one,
+        sdk(base + "/mcp", "handshake", **respondent("two", others)) as two,
+    ):
+        waiting = asyncio.ensure_future(answer(one))
+        async with asyncio.timeout(PATIENCE):
+            await asked_first.wait()
+        refused = await answer(two)
+        assert refused["error"]["code"] == -32600
+        release.set()
+        assert (await waiting)["result"]["action"] == "cancel"
+    assert others == []
+
+
+async def test_unknown_capabilities_in_allow_are_an_error_of_the_file(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": asking(allow=["everything"])})
+    async with spawned([*HUB, "check", "--config", str(config)]) as client:
+        assert await client.exited() == 2
+        await client.until(lambda: b"servers.a.allow: must be a list of sampling, elicitation, roots" in client.stderr)

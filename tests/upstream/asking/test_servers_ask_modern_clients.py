@@ -1,0 +1,206 @@
+"""A handshake server asks a modern client: the call is parked until the client comes back with the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import types
+
+from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, fake, spawned, write_config
+from tests.hub.test_over_a_network import network_hub, sdk
+from tests.upstream.asking.test_servers_ask_handshake_clients import ALL, QUESTION, answer, asking, respondent
+
+pytestmark = pytest.mark.anyio
+
+DECLARED = {"_meta": {"io.modelcontextprotocol/clientCapabilities": ALL}}
+ROOTS = {"roots": [{"uri": "file:///x", "future": 10**25}]}
+
+
+async def call(client: StdioClient, name: str, arguments: dict[str, Any] | None = None, **more: Any) -> Any:
+    return await client.request("tools/call", {"name": name, "arguments": arguments or {}, **DECLARED, **more})
+
+
+def modern(directory: Path, *options: str, **entry: Any) -> Any:
+    config = write_config(directory, {"a": asking(*options, **entry)})
+    return spawned([*HUB, "serve", "--config", str(config)], modern=True)
+
+
+async def test_the_question_comes_as_a_result_and_the_answer_with_the_retry(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        arguments = {"method": "roots/list", "params": {"future": 1}}
+        first = await call(client, "a__ask", arguments)
+        assert first["resultType"] == "input_required"
+        ((key, request),) = first["inputRequests"].items()
+        assert request == arguments
+        again = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
+        last = await call(client, "a__ask", arguments, **again)
+        assert last["resultType"] == "complete"
+        assert json.loads(last["content"][0]["text"]) == {"result": ROOTS}
+
+
+async def test_a_retry_without_the_answer_is_asked_again(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        first = await call(client, "a__ask", {"method": "roots/list"})
+        second = await call(client, "a__ask", requestState=first["requestState"], inputResponses={})
+        assert second["inputRequests"] == first["inputRequests"]
+        assert second["requestState"] != first["requestState"]
+        (key,) = second["inputRequests"]
+        last = await call(client, "a__ask", requestState=second["requestState"], inputResponses={key: ROOTS})
+        assert last["resultType"] == "complete"
+
+
+async def test_results_of_parked_calls_wait_for_the_client_within_the_same_bound(tmp_path: Path) -> None:
+    """The server answers without waiting for what it has asked: two results of 1 MB, and there is room for one."""
+    config = write_config(tmp_path, {"a": asking()}, unread={"caller": "1500KB"})
+    async with spawned([*HUB, "serve", "--config", str(config)], modern=True) as client:
+        codes = []
+        parked = [await call(client, "a__impatient")]
+        parked.append(await call(client, "a__impatient"))  # which has the first one answered
+        await call(client, "a__echo")
+        for one in parked:
+            (key,) = one["inputRequests"]
+            last = await call(client, "a__impatient", requestState=one["requestState"], inputResponses={key: ROOTS})
+            codes.append(last.get("_meta", {}).get("mcp-hub/error", {}).get("code"))
+        assert codes == [None, "overloaded"]
+
+
+async def test_a_state_is_used_once_and_belongs_to_this_run_of_the_hub(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        first = await call(client, "a__ask", {"method": "roots/list"})
+        (key,) = first["inputRequests"]
+        retry = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
+        await call(client, "a__ask", **retry)
+        for state in (first["requestState"], "mcp-hub:another-run:token"):
+            used = await call(client, "a__ask", requestState=state, inputResponses={})
+            assert used["_meta"]["mcp-hub/error"]["code"] == "cancelled"
+            assert "may have been carried out" in used["content"][0]["text"]
+
+
+async def test_a_call_that_is_parked_does_not_use_up_its_deadline(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"a": asking(timeout=1), "clock": fake(timeout=30)})
+    async with spawned([*HUB, "serve", "--config", str(config)], modern=True) as client:
+        first = await call(client, "a__ask", {"method": "roots/list"})
+        await call(client, "clock__sleep", {"seconds": 1.5})
+        (key,) = first["inputRequests"]
+        retry = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
+        assert (await call(client, "a__ask", **retry))["resultType"] == "complete"
+
+
+async def test_what_a_modern_client_has_not_declared_it_is_not_asked(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        result = await client.request("tools/call", {"name": "a__ask", "arguments": {"method": "roots/list"}})
+        assert json.loads(result["content"][0]["text"])["error"]["code"] == -32601
+
+
+async def test_questions_outside_of_a_call_are_refused(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with modern(tmp_path, "--log", str(log)) as client:
+        assert (await call(client, "a__late"))["content"][0]["text"] == "soon"
+        async with asyncio.timeout(PATIENCE):
+            while not (log.exists() and "-32600" in log.read_text()):
+                await client.request("server/discover")  # the hub's own: no call that could carry the question
+
+
+async def test_a_malformed_answer_is_refused_and_the_call_goes_on_waiting(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        first = await call(client, "a__ask", {"method": "roots/list"})
+        with pytest.raises(RpcError) as refused:
+            await call(client, "a__ask", requestState=first["requestState"], inputResponses=[1])
+        assert refused.value.code == -32602
+        (key,) = first["inputRequests"]
+        retry = {"requestState": first["requestState"], "inputResponses": {key: ROOTS}}
+        assert (await call(client, "a__ask", **retry))["resultType"] == "complete"
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+@pytest.mark.parametrize("link", ["stdio", "http", "sse"])
+async def test_an_sdk_client_of_the_modern_era_is_asked_by_a_handshake_server(
+    tmp_path: Path, path: str, link: str
+) -> None:
+    heard: list[str] = []
+    inner = {"in": asking(allow=["elicitation"])}
+    async with network_hub(tmp_path / "inner", inner) as (_, inner_base):
+        entry: dict[str, Any] = asking(session="client")
+        if link != "stdio":
+            url = inner_base + ("/sse" if link == "sse" else "/mcp")
+            entry = {"url": url, "transport": link, "era": "handshake", "session": "client", "namespace": ""}
+        outer = {"a": entry}
+        async with (
+            network_hub(tmp_path / "outer", outer) as (_, base),
+            sdk(base + path, "modern", **respondent("modern", heard)) as client,
+        ):
+            name = "a__ask" if link == "stdio" else "in__ask"
+            async with asyncio.timeout(PATIENCE):
+                result = await client.call_tool(name, QUESTION)
+            assert isinstance(result.content[0], types.TextContent)
+            assert json.loads(result.content[0].text)["result"]["content"] == {"name": "modern"}
+    assert heard == ["who?"]
+
+
+async def test_a_modern_server_and_a_modern_client_understand_each_other_without_the_hub(tmp_path: Path) -> None:
+    heard: list[str] = []
+    async with (
+        network_hub(tmp_path / "hub", {"a": asking("--era", "modern")}) as (_, base),
+        sdk(base + "/mcp", "modern", **respondent("modern", heard)) as client,
+    ):
+        assert (await answer(client))["key0"]["content"] == {"name": "modern"}
+    assert heard == ["who?"]
+
+
+async def test_clients_behind_the_anonymous_caller_are_served_while_one_of_them_thinks(tmp_path: Path) -> None:
+    asked, release = asyncio.Event(), asyncio.Event()
+    heard: list[str] = []
+
+    async def slow(context: Any, params: Any) -> types.ElicitResult:
+        asked.set()
+        await release.wait()
+        return types.ElicitResult(action="cancel")
+
+    async with (
+        network_hub(tmp_path / "hub", {"a": asking(session="client")}) as (_, base),
+        sdk(base + "/mcp", "modern", elicitation_callback=slow) as one,
+        sdk(base + "/mcp", "modern", **respondent("two", heard)) as two,
+    ):
+        waiting = asyncio.ensure_future(answer(one))
+        async with asyncio.timeout(PATIENCE):
+            await asked.wait()
+        assert (await answer(two))["result"]["content"] == {"name": "two"}
+        release.set()
+        assert (await waiting)["result"]["action"] == "cancel"
+
+
+async def test_calls_of_the_anonymous_caller_at_the_same_time_are_each_asked(tmp_path: Path) -> None:
+    heard: dict[str, list[str]] = {name: [] for name in "abcdef"}
+    async with contextlib.AsyncExitStack() as stack:
+        _, base = await stack.enter_async_context(network_hub(tmp_path / "hub", {"a": asking(session="client")}))
+        clients = [
+            await stack.enter_async_context(sdk(base + "/mcp", "modern", **respondent(name, said)))
+            for name, said in heard.items()
+        ]
+        answers = await asyncio.gather(*(answer(client) for client in clients))
+    assert [found["result"]["content"]["name"] for found in answers] == list(heard)
+    assert [len(said) for said in heard.values()] == [1] * 6
+
+
+async def test_a_server_is_told_what_each_request_declares(tmp_path: Path) -> None:
+    async with network_hub(tmp_path / "hub", {"a": asking(session="client")}) as (_, base):
+        for options, told in (({}, {}), (respondent("x", []), {"elicitation"}), ({}, {})):
+            async with sdk(base + "/mcp", "modern", **options) as client, asyncio.timeout(PATIENCE):
+                result = await client.call_tool("a__declared", {})
+            assert isinstance(result.content[0], types.TextContent)
+            assert set(json.loads(result.content[0].text)) == set(told)
+
+
+async def test_questions_of_two_calls_at_once_are_carried_by_the_calls_that_are_open(tmp_path: Path) -> None:
+    async with modern(tmp_path) as client:
+        first = await call(client, "a__ask", {"method": "roots/list"})
+        second = await call(client, "a__ask", {"method": "roots/list"})
+        for parked in (second, first):
+            (key,) = parked["inputRequests"]
+            retry = {"requestState": parked["requestState"], "inputResponses": {key: ROOTS}}
+            assert (await call(client, "a__ask", **retry))["resultType"] == "complete"

@@ -1,0 +1,228 @@
+"""What a disk does not take for a while is written as soon as it does, or at the end of the hub: the newest state."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.security.private_files import PendingWrites
+from tests.fakes.client import PATIENCE, StdioClient, fake, hub
+from tests.hub.groups.hearing import GROUPS, RESET
+from tests.oauth.authority import authority
+from tests.oauth.signing import configured, kept_files, login
+from tests.oauth.test_login import entry
+from tests.oauth.test_renewing import serving
+
+pytestmark = pytest.mark.anyio
+
+SERVERS = {"a": fake("--name", "a"), "b": fake("--name", "b")}
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """For what no event tells of: files that another process writes."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def said(client: StdioClient, words: bytes) -> None:
+    await client.until(lambda: words in client.stderr)
+
+
+def groups_root(directory: Path) -> tuple[Path, dict[str, Any]]:
+    return directory / "own", {"groups": GROUPS, "group_scope": "hub", "state_file": str(directory / "own" / "s.json")}
+
+
+def state(directory: Path) -> dict[str, bool]:
+    return json.loads((directory / "s.json").read_text())["groups"]  # type: ignore[no-any-return]
+
+
+async def test_the_newest_state_of_groups_is_written_when_the_disk_takes_it_again(tmp_path: Path) -> None:
+    place, root = groups_root(tmp_path)
+    place.write_text("a file where the directory should be")
+    async with hub(tmp_path, SERVERS, **root) as client:
+        await client.call(RESET, {"sums": True})
+        await said(client, b"writing state_file")
+        await client.call(RESET, {"sums": True, "texts": True})
+        await client.call(RESET, {"texts": True})
+        place.unlink()
+        await said(client, b"writing state_file s.json works again")
+        assert state(place)["texts"]
+        assert not state(place)["sums"]
+        place.rename(tmp_path / "away")
+        place.write_text("again")
+        await client.call(RESET, {"sums": True})
+        await client.until(lambda: client.stderr.count(b"writing state_file s.json failed") == 2)
+        place.unlink()
+        await client.until(lambda: client.stderr.count(b"writing state_file s.json works again") == 2)
+        assert state(place)["sums"]
+    assert client.stderr.count(b"writing state_file") == 4
+
+
+async def test_what_is_not_written_yet_is_written_at_the_end_of_the_hub(tmp_path: Path) -> None:
+    place, root = groups_root(tmp_path)
+    place.write_text("")
+    async with hub(tmp_path, SERVERS, **root) as client:
+        await client.call(RESET, {"sums": True})
+        await said(client, b"writing state_file")
+        place.unlink()
+        assert client.process.stdin is not None
+        client.process.stdin.close()
+        assert await client.exited() == 0
+        assert state(place)["sums"]
+
+
+async def test_a_hub_whose_disk_takes_nothing_ends_all_the_same_and_says_what_is_lost(tmp_path: Path) -> None:
+    place, root = groups_root(tmp_path)
+    place.write_text("")
+    async with hub(tmp_path, SERVERS, **root) as client:
+        await client.call(RESET, {"sums": True})
+        await said(client, b"writing state_file")
+        assert client.process.stdin is not None
+        client.process.stdin.close()
+        assert await client.exited() == 0
+    assert b"the newest state is lost" in client.stderr
+
+
+async def test_catalogs_are_kept_when_the_disk_takes_them_again(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.write_text("")
+    async with hub(tmp_path, SERVERS, cache_dir=str(cache)) as client:
+        await client.request("tools/list")
+        await said(client, b"keeping the catalog of a failed")
+        await said(client, b"keeping the catalog of b failed")
+        cache.unlink()
+        await until(lambda: len(list(cache.glob("*.json"))) == 2)
+        await said(client, b"keeping the catalog of a works again")
+        await said(client, b"keeping the catalog of b works again")
+    assert client.stderr.count(b"keeping the catalog of a failed") == 1
+
+
+async def test_renewed_tokens_are_kept_when_the_disk_takes_them_again(tmp_path: Path) -> None:
+    async with authority() as server:
+        server.provider.life = 0
+        config = configured(tmp_path, {"a": entry(server)})
+        await login(config)
+        server.provider.life = 3600
+        (kept,) = kept_files(tmp_path)
+        before = kept.read_bytes()
+        kept.parent.chmod(0o755)  # open to others: it is read from and not written to
+        async with serving(config) as client:
+            await client.text("a__effect", {"word": "first"})
+            await said(client, b"keeping the tokens of a in")
+            assert kept.read_bytes() == before
+            await client.text("a__effect", {"word": "second"})
+            kept.parent.chmod(0o700)
+            await until(lambda: kept.read_bytes() != before)
+            await client.text("a__effect", {"word": "third"})
+        assert server.asked["token refresh_token"] == 1
+        async with serving(config) as client:  # the refresh token of before was spent
+            await client.text("a__effect", {"word": "fourth"})
+        assert server.asked["token refresh_token"] == 1
+
+
+async def test_a_newer_sign_in_of_another_process_is_not_overwritten_by_one_that_waits(tmp_path: Path) -> None:
+    async with authority() as server:
+        server.provider.life = 0
+        config = configured(tmp_path, {"a": entry(server)})
+        await login(config)
+        server.provider.life = 3600
+        (kept,) = kept_files(tmp_path)
+        kept.parent.chmod(0o755)
+        async with serving(config) as client:
+            await client.text("a__effect", {"word": "first"})
+            await said(client, b"keeping the tokens of a in")
+            newer = json.loads(kept.read_bytes()) | {"sentinel": "of another process"}
+            fresh = kept.with_suffix(".new")
+            fresh.write_text(json.dumps(newer))
+            fresh.chmod(0o600)
+            fresh.replace(kept)
+            kept.parent.chmod(0o700)
+            await said(client, b"works again")
+            assert json.loads(kept.read_bytes()) == newer
+
+
+async def test_the_socket_of_the_status_is_opened_when_its_directory_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "run"
+    monkeypatch.setenv("MCP_HUB_RUNTIME_DIR", str(directory))
+    directory.write_text("")
+    async with hub(tmp_path, SERVERS) as client:
+        await said(client, b"finds this hub failed")
+        directory.unlink()
+        await until(lambda: list(directory.glob("*.sock")))
+        assert client.process.stdin is not None
+        client.process.stdin.close()
+        assert await client.exited() == 0
+        assert not list(directory.iterdir())
+
+
+async def test_calls_are_recorded_again_and_it_says_how_many_are_missing(tmp_path: Path) -> None:
+    place = tmp_path / "own"
+    place.write_text("")
+    async with hub(tmp_path, SERVERS, call_log={"file": str(place / "calls.jsonl")}) as client:
+        await client.call("a__echo", {"text": "lost"})
+        await said(client, b"cannot be written")
+        place.unlink()
+        await client.call("a__echo", {"text": "kept"})
+        await said(client, b"is written again")
+    events = [json.loads(line)["event"] for line in (place / "calls.jsonl").read_text().splitlines()]
+    assert events == ["dropped", "call"]
+
+
+class Disk:
+    """Takes what it is given, or nothing."""
+
+    def __init__(self) -> None:
+        self.full = True
+        self.tries = 0
+        self.has: dict[str, int] = {}
+
+    def writing(self, name: str, number: int) -> Callable[[], Any]:
+        async def write() -> None:
+            self.tries += 1
+            if self.full:
+                raise OSError(28, "No space left on device")
+            self.has[name] = number
+
+        return write
+
+
+async def test_of_many_states_only_the_newest_waits_and_is_written() -> None:
+    disk, writes = Disk(), PendingWrites()
+    for number in range(1000):
+        writes.put("writing x", disk.writing("x", number))
+        writes.put("writing y", disk.writing("y", -number))
+    await until(lambda: disk.tries >= 2)
+    assert disk.tries < 20
+    disk.full = False
+    await writes.close()
+    assert disk.has == {"x": 999, "y": -999}
+    assert "writing x" not in writes
+
+
+async def test_a_state_that_comes_while_an_older_one_is_written_is_written_after_it() -> None:
+    writes, begun, go = PendingWrites(), asyncio.Event(), asyncio.Event()
+    order = []
+
+    async def older() -> None:
+        begun.set()
+        await go.wait()
+        order.append("older")
+
+    async def newer() -> None:
+        order.append("newer")
+
+    writes.put("x", older)
+    async with asyncio.timeout(PATIENCE):
+        await begun.wait()
+        writes.put("x", newer)
+        go.set()
+        await writes.close()
+    assert order == ["older", "newer"]

@@ -1,0 +1,154 @@
+"""Whoever keeps the event loop is told of: by the hub in its log and status, by the hubs of the tests as a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.cli import GARBAGE_AFTER
+from mcp_hub.observability.stalls import EVERY, STALL, StallMonitor, in_slices, in_thread, run_for
+from mcp_hub.protocol.frames import LARGE, weighing, weighs_more
+from tests.fakes.client import PATIENCE, check_stalls, spawned
+
+pytestmark = pytest.mark.anyio
+
+
+def busy(seconds: float) -> None:
+    """Use so much processor time of this thread."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+async def test_a_blocked_loop_is_reported_with_its_duration(caplog: pytest.LogCaptureFixture) -> None:
+    stalls = StallMonitor()
+    with caplog.at_level(logging.WARNING, "mcp_hub"):
+        async with stalls.watched(), asyncio.timeout(PATIENCE):
+            await asyncio.sleep(0)
+            busy(EVERY + 2 * STALL)  # the fault itself
+            while not stalls.count:
+                await asyncio.sleep(0)
+    assert stalls.longest > STALL
+    assert "the event loop was kept" in caplog.text
+
+
+async def test_waiting_for_the_machine_is_not_a_stall() -> None:
+    stalls = StallMonitor()
+    async with stalls.watched(), asyncio.timeout(PATIENCE):
+        await asyncio.sleep(0)
+        time.sleep(EVERY + 3 * STALL)  # no processor time, as on a machine that is busy elsewhere
+        while not stalls.longest:
+            await asyncio.sleep(0)
+    assert stalls.longest < STALL
+    assert stalls.count == 0
+
+
+async def test_work_in_slices_lets_others_run_in_between() -> None:
+    ran = 0
+
+    async def other() -> None:
+        nonlocal ran
+        while True:
+            ran += 1
+            await asyncio.sleep(0)
+
+    def work():  # type: ignore[no-untyped-def]
+        for _ in range(20):
+            busy(0.002)
+            yield
+        return "done"
+
+    running = asyncio.create_task(other())
+    assert await in_slices(work()) == "done"
+    running.cancel()
+    assert ran > 3
+    assert run_for(iter(()), 0.0) == (True, None)  # type: ignore[arg-type]
+
+
+async def test_garbage_collection_looks_at_few_objects_at_a_time() -> None:
+    looked_at: list[int] = []
+
+    def look(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and info["generation"] < 2:
+            young = range(info["generation"] + 1)
+            looked_at.append(sum(len(gc.get_objects(generation=generation)) for generation in young))
+
+    before = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(*GARBAGE_AFTER)
+    gc.callbacks.append(look)
+    try:
+        kept = [[number] for number in range(300_000)]
+    finally:
+        gc.callbacks.remove(look)
+        gc.set_threshold(*before)
+    assert len(kept) == 300_000
+    assert looked_at
+    assert max(looked_at) < 16_000
+
+
+async def test_work_in_threads_is_bounded_and_raises_what_it_raises() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await in_thread(lambda: 1 // 0)
+    cancelled = asyncio.create_task(in_thread(time.sleep, 0.05))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    async with asyncio.timeout(PATIENCE):
+        assert await asyncio.gather(*(in_thread(pow, 2, n) for n in range(5))) == [1, 2, 4, 8, 16]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * (LARGE + 1), [0] * LARGE, {"a": ["x" * 10] * LARGE}, {"k" * (LARGE + 1): 1}, [[[]] * 2] * LARGE],
+)
+def test_a_large_value_is_found_to_be_large_and_a_small_one_is_not(value: object) -> None:
+    assert weighs_more(value)
+    assert not weighs_more({"name": "echo", "arguments": {"text": "x" * 1000, "n": [1, 2.5, None, True]}})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no uvloop")
+@pytest.mark.parametrize(("seconds", "told"), [(0.3, True), (0.0, False)])
+async def test_the_hubs_of_the_tests_fail_for_a_callback_that_keeps_the_loop(
+    tmp_path: Path, seconds: float, told: bool
+) -> None:
+    """The watchdog itself, on a program that does what a hub must not do."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import asyncio, sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[3])!r})\n"
+        "from tests.fakes.watched import Watch, watched_loop\n"
+        "def keeps_the_loop(seconds):\n"
+        "    until = time.thread_time() + seconds\n"
+        "    while time.thread_time() < until: pass\n"
+        "async def main():\n"
+        f"    asyncio.get_running_loop().call_soon(keeps_the_loop, {seconds})\n"
+        f"    for _ in range(20): keeps_the_loop(0.02); await asyncio.sleep(0)\n"
+        f"watch = Watch({str(tmp_path / 'stalls')!r}, 0.1)\n"
+        "with asyncio.Runner(loop_factory=watched_loop(watch)) as runner: runner.run(main())\n"
+    )
+    async with spawned([sys.executable, str(program)]) as process:
+        assert await process.exited() == 0
+    if not told:
+        check_stalls(tmp_path / "stalls")
+        return
+    with pytest.raises(AssertionError, match="keeps_the_loop"):
+        check_stalls(tmp_path / "stalls")
+    (one,) = map(json.loads, (tmp_path / "stalls").read_text().splitlines())
+    assert one["seconds"] >= seconds
+
+
+def test_a_large_value_is_weighed_in_steps_with_the_same_outcome() -> None:
+    schema = {"properties": {f"p{number}": {"type": "string"} for number in range(9_000)}}
+    for most in (LARGE, 256 * 1024, 512 * 1024, 1024 * 1024):
+        steps = weighing(schema, most)
+        done, outcome = run_for(steps)
+        assert (done, outcome) == (True, weighs_more(schema, most))
+    assert len(list(weighing(schema, 1024 * 1024))) > 15
+    assert not list(weighing({"type": "string"}, LARGE))
