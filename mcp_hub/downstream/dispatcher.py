@@ -12,7 +12,7 @@ from typing import Any
 from mcp_hub.downstream.callers import MAX_IN_FLIGHT, Caller, Exchange, Send, batch_fault, error_response
 from mcp_hub.downstream.methods import Handler, Methods
 from mcp_hub.downstream.parked_calls import UnreachableRespondent
-from mcp_hub.downstream.quotas import Backlog, Quotas, Share, declined, uncounted
+from mcp_hub.downstream.quotas import LARGE, Backlog, Quotas, Share, declined, uncounted
 from mcp_hub.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -238,7 +238,8 @@ class Duplex:
         try:
             answer = await self._dispatcher.answer(self.caller, message, self._write, era_of(message))
         finally:
-            self._share.end(size)
+            if size >= LARGE:
+                self._share.end(size)
         self._write(self._share.encoded(answer, message))
 
     async def _batch(self, messages: list[Any], size: int) -> None:

@@ -107,7 +107,8 @@ class Responder:
             broken = True
             answer = {"jsonrpc": "2.0", "id": request_id, "error": {"code": INTERNAL_ERROR, "message": BROKEN}}
         finally:
-            share.end(size)
+            if size >= LARGE:
+                share.end(size)
             writer.work_done = True
             timeouts.end(writer)
             self._running.discard(task)
