@@ -67,7 +67,7 @@ class ClientAnswered(UpstreamAnswered):
 
 
 def _is_sound(error: Any) -> bool:
-    """Whether a client can read an error object: an integer code and a text."""
+    """Returns whether a client can read an error object: an integer code and a text."""
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         return False
     return isinstance(error.get("code"), int) and not isinstance(error["code"], bool)
@@ -98,7 +98,7 @@ class CallError(HubError):
         """False only where it is certain that the upstream never acted on the call."""
 
     def data(self, tool: str | None = None) -> dict[str, Any]:
-        """The machine-readable half: `{code, server, tool, retryable, retry_after?}`."""
+        """Returns the machine-readable part: `{code, server, tool, retryable, retry_after?}`."""
         facts: dict[str, Any] = {
             "code": self.code,
             "server": self.server,
@@ -201,10 +201,7 @@ class InternalError(CallError):
 
 
 def to_wire(error: BaseException, method: str | None = None, name: str | None = None) -> dict[str, Any]:
-    """The member of a JSON-RPC response that stands for `error`: `{"error": ...}` or `{"result": ...}`.
-
-    `method` and `name` are the request's, to give a failed `tools/call` the shape a model can read.
-    """
+    """Returns the member of a JSON-RPC response that reports `error`: `{"error": ...}` or `{"result": ...}`."""
     if isinstance(error, UpstreamAnswered):
         return {"error": error.error}
     if isinstance(error, ProtocolError):

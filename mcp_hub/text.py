@@ -11,7 +11,7 @@ _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def printable(text: str, limit: int = 500) -> str:
-    """`text` on one line, hidden characters as \\xNN or \\uNNNN escapes, cut to `limit` characters."""
+    r"""Returns `text` on one line, with hidden characters as \xNN or \uNNNN escapes, cut to `limit` characters."""
     cut = text[:limit]
     if not cut.isprintable():
         cut = "".join(char if unicodedata.category(char) not in _HIDDEN else _escape(char) for char in cut)
@@ -26,10 +26,7 @@ def _escape(char: str) -> str:
 
 
 def json_escaped(text: str, keep: str = "") -> str:
-    """JSON text in which every character that is invisible or steers a terminal is an escape of JSON's.
-
-    `keep` are characters to be left as they are, such as the line ends of indented JSON.
-    """
+    """Returns a JSON text in which all characters that are invisible or steer a terminal are JSON escapes."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else json.dumps(char)[1:-1] for char in text)

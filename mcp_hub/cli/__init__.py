@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def json_text(value: Any) -> str:
-    """Returns indented JSON with hidden characters as \\u escapes, so that no text of a server controls a terminal."""
+    r"""Returns indented JSON with hidden characters as \u escapes, so that no text of a server controls a terminal."""
     # Characters that stdout cannot encode must become escapes of JSON, not of Python.
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     try:

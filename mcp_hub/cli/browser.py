@@ -18,7 +18,7 @@ from mcp_hub.text import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub browser [status|install] [--config F]`."""
+    """Adds the arguments of `mcp-hub browser [status|install] [--config F]`."""
     words = parser.add_argument("what", nargs="?", choices=("status", "install"), default="status")
     words.help = "status (default): say which browser would be used; install: download a Chromium of Playwright's"
     text = "configuration file whose browser.executable counts (default: the one `serve` would use, if there is one)"

@@ -38,7 +38,10 @@ _ENVELOPE: Final = Envelope(client_info={"name": "mcp-hub call", "version": VERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub call NAME [--args JSON] [--explain] [--json] [--config F]`, or `SERVER TOOL` instead of NAME."""
+    """Adds the arguments of `mcp-hub call NAME [--args JSON] [--explain] [--json] [--config F]`.
+
+    `SERVER TOOL` may stand for NAME.
+    """
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on (may be repeated)")

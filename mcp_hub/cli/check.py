@@ -29,7 +29,7 @@ MAX_WORD = 4000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub check [--config F] [--json]`."""
+    """Adds the arguments of `mcp-hub check [--config F] [--json]`."""
     add_config_arguments(parser)
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 

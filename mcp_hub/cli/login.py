@@ -33,7 +33,7 @@ CONNECT = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub login SERVER [--no-browser] [--timeout T] [--config F]`."""
+    """Adds the arguments of `mcp-hub login SERVER [--no-browser] [--timeout T] [--config F]`."""
     parser.add_argument("server", help="id of the server in the configuration")
     parser.add_argument("--no-browser", action="store_true", help="only print the address to open")
     parser.add_argument("--timeout", type=_duration, default=USER_WAIT, help="how long to wait for you (default: 5m)")

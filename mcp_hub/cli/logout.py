@@ -17,7 +17,7 @@ REVOKE_WAIT = 15.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub logout SERVER [--config F]`."""
+    """Adds the arguments of `mcp-hub logout SERVER [--config F]`."""
     parser.add_argument("server", help="id of the server in the configuration")
     add_config_arguments(parser)
 

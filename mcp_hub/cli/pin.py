@@ -29,7 +29,7 @@ MAX_COMPARED = 2000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub pin [SERVER ...] [--show | --diff] [--config F]`."""
+    """Adds the arguments of `mcp-hub pin [SERVER ...] [--show | --diff] [--config F]`."""
     add_config_arguments(parser)
     parser.add_argument("servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are on)")
     what = parser.add_mutually_exclusive_group()

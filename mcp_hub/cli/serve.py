@@ -90,7 +90,10 @@ TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub serve [--config F] [--sse | --http] [--host H] [--port P] [--public-host H]`, and what to serve."""
+    """Adds the arguments of `mcp-hub serve [--config F] [--sse | --http] [--host H] [--port P] [--public-host H]`.
+
+    Further arguments select what is served.
+    """
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")

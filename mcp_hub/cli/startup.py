@@ -93,7 +93,8 @@ class RepeatFilter:
 class LogHandler(logging.Handler):
     """The log on stderr: one line per record, without secrets and control characters, of bounded length.
 
-    It writes through `records` once they are set, which never blocks."""
+    It writes through `records` once they are set, which never blocks.
+    """
 
     def __init__(self) -> None:
         super().__init__()

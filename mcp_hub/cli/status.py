@@ -16,7 +16,7 @@ _STYLES = {"ready": "green", "idle": "green", "connecting": "yellow", "disabled"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub status [--config F] [--json]`."""
+    """Adds the arguments of `mcp-hub status [--config F] [--json]`."""
     parser.add_argument("--config", metavar="FILE", type=Path, help="only hubs that serve this file")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON, a list with one object per hub")
 

@@ -32,7 +32,9 @@ from mcp_hub.text import json_escaped, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`mcp-hub tools [--config F] [--json | --format FORMAT] [--profile P] [--tool-set S] [--tag T] [--group G]`, or
+    """Adds the arguments of `mcp-hub tools`.
+
+    `mcp-hub tools [--config F] [--json | --format FORMAT] [--profile P] [--tool-set S] [--tag T] [--group G]`, or
     `mcp-hub tools --duplicates [--json]`.
     """
     add_config_arguments(parser)

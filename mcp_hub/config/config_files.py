@@ -33,6 +33,8 @@ _TOML_START: Final = re.compile(r"\[\[?\s*[\w.\"'-]+\s*\]\]?\s*(#[^\n]*)?(\n|$)|
 
 
 class ConfigDocument(msgspec.Struct, frozen=True):
+    """A configuration file as a tree of plain values, with its warnings and the lines of its keys."""
+
     path: Path
     """Absolute."""
     tree: Any

@@ -70,13 +70,16 @@ class Fields:
         return Fields(values, self._findings, self.scope, self._written, self._unresolved)
 
     def error(self, at: KeyPath, text: str) -> None:
+        """Reports an error at a key, unless a variable in its value is unresolved, which is an error already."""
         if not any(place[: len(at)] == at for place in self._unresolved):
             self._findings.error(at, text)
 
     def warning(self, at: KeyPath, text: str) -> None:
+        """Reports a warning at a key."""
         self._findings.warning(at, text)
 
     def text(self, name: str) -> str | None:
+        """Reads a text. Reports an error if the value is not one; None if there is none or it is not usable."""
         if (given := self._get(name)) is None:
             return None
         if not isinstance(given.value, str):
@@ -95,6 +98,7 @@ class Fields:
         return tuple(text for text in found if text is not None)
 
     def flag(self, name: str) -> bool | None:
+        """Reads a boolean, also one written as a word such as `true`. Reports an error for anything else."""
         if (given := self._get(name)) is None:
             return None
         if isinstance(given.value, bool):
@@ -106,6 +110,7 @@ class Fields:
         return None
 
     def choice(self, name: str, words: Mapping[str | bool, T] | Mapping[str, T]) -> T | None:
+        """Reads one of the given words and returns what it stands for. Reports an error for anything else."""
         if (given := self._get(name)) is None:
             return None
         known: Mapping[Any, T] = words
@@ -125,6 +130,7 @@ class Fields:
             return None
 
     def seconds(self, name: str) -> float | None:
+        """Reads a duration and returns it in seconds. Reports an error if the value is not a duration."""
         unit = self.values[name].unit if name in self.values else 1.0
 
         def parse(value: Any) -> float:
@@ -133,6 +139,7 @@ class Fields:
         return self.parsed(name, parse)
 
     def path(self, name: str) -> Path | None:
+        """Reads a path. Reports an error if it is empty or not a text."""
         text = self.text(name)
         if text is None:
             return None

@@ -39,6 +39,8 @@ def nearest(key: str, known: Iterable[str]) -> str | None:
 
 
 class FileFinding(msgspec.Struct, frozen=True):
+    """One message about a configuration file, and the line that it is about, if known."""
+
     line: int | None
     text: str
 
@@ -59,12 +61,15 @@ class Findings:
         self._misspelt: list[FileFinding] = []
 
     def error(self, at: KeyPath, text: str) -> None:
+        """Adds an error about the key at `at`."""
         self.errors.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
 
     def warning(self, at: KeyPath, text: str) -> None:
+        """Adds a warning about the key at `at`."""
         self.warnings.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
 
     def advise(self, at: KeyPath, text: str) -> None:
+        """Adds advice about the key at `at`."""
         self.advice.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
 
     def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
@@ -81,6 +86,7 @@ class Findings:
         return Findings(self._file, self._line_of)
 
     def add(self, part: Findings, *, errors_as_warnings: bool = False) -> None:
+        """Adds the findings of a `part`, on request with its errors as warnings."""
         (self.warnings if errors_as_warnings else self.errors).extend(part.errors)
         self.warnings.extend(part.warnings)
         self.advice.extend(part.advice)

@@ -16,13 +16,17 @@ class FrozenMeta(msgspec.StructMeta):
     """Makes model classes, and checks the values of their objects."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any) -> FrozenMeta:
-        # The dict has the names of the fields that were given. Equality and hash ignore it.
+        """Makes a model class.
+
+        The `__dict__` of an object has the names of the fields that were given. Equality and hash ignore it.
+        """
         made: FrozenMeta = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, dict=True)
         return made
 
     if not TYPE_CHECKING:  # type checkers would take its signature for that of every model
 
         def __call__(cls, /, **given: Any) -> Any:
+            """Makes an object of the given values and defaults."""
             return cls.made_of(given)
 
     @property

@@ -134,11 +134,13 @@ def _read(
 
 
 def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
-    """Returns the default file: `$MCP_HUB_CONFIG`, else the first of servers.yaml|yml|json|toml in `cwd`, else in the
-    user's configuration directory.
+    """Returns the configuration file to use if none is named.
+
+    That is `$MCP_HUB_CONFIG`, else the first of servers.yaml, .yml, .json and .toml in `cwd`, else in the user's
+    configuration directory.
 
     Raises:
-        ConfigError: there is none. It lists all that were looked for.
+        ConfigError: There is none. The message lists all files that were looked for.
     """
     cwd = Path.cwd() if cwd is None else cwd
     if named := environ.get(PATH_VARIABLE):

@@ -79,12 +79,12 @@ class NativeToolDefinition:
     """Of an answer, decompressed."""
 
     def to_json(self) -> Json:
-        """An object that `from_json` makes the same tool of."""
+        """Returns an object from which `from_json` makes the same tool."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> NativeToolDefinition:
-        """The tool in an object. Raises TypeError for what is none."""
+        """Reads a tool from an object. Raises TypeError if it is malformed."""
         lists = {name: tuple(data.get(name, ())) for name in ("tags", "secrets")}
         parameters = tuple(NativeParameter(**one) for one in data.get("parameters", ()))
         query = tuple((name, value) for name, value in data.get("query", ()))

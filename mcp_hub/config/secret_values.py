@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -129,7 +129,12 @@ def secrets_of_server(server: Server) -> Iterator[str]:
             yield text
             yield from _in_url(text)
     yield from _in_url(server.url)
-    for before, word in zip(("", *server.args), server.args, strict=False):
+    yield from _in_command_line(server.args)
+
+
+def _in_command_line(words: Sequence[str]) -> Iterator[str]:
+    """Yields the secrets among the arguments of a command: values of options, `NAME=value`, URLs and headers."""
+    for before, word in zip(("", *words), words, strict=False):
         if before.startswith("-") and is_secret_key(before) and not word.startswith("-"):
             yield word
         name, equals, value = word.partition("=")

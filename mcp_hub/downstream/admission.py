@@ -188,7 +188,7 @@ class Gate:
         return Refusal(403, f"{text} (setting: listen.allowed_origins).", "cross_site")
 
     def allows_origin(self, origin: bytes, port: int | None) -> bool:
-        """Whether pages of `origin` may send requests: configured ones, and those of the listener itself."""
+        """Returns whether pages of `origin` may send requests: configured ones, and those of the listener itself."""
         origin = origin.lower()
         if origin in self._origins:
             return True
@@ -197,7 +197,7 @@ class Gate:
         return any(origin == self._scheme + b"://" + name + end for name in self._own_names for end in ends)
 
     def trusts(self, peer: str) -> bool:
-        """Whether `peer` is a trusted proxy, whose forwarding headers count."""
+        """Returns whether `peer` is a trusted proxy, whose forwarding headers count."""
         return bool(self._proxies) and _is_in(peer, self._proxies)
 
     def peer(self, peer: str, headers: Headers) -> str:

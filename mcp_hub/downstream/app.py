@@ -90,7 +90,7 @@ class App:
         self.refusals = RefusalLog(dispatcher.hub.record_stranger)
 
     def trusts(self, peer: str) -> bool:
-        """Whether `peer` is a trusted proxy."""
+        """Returns whether `peer` is a trusted proxy."""
         return self._gate.trusts(peer)
 
     @property
@@ -167,7 +167,7 @@ class App:
         await reply.text(refusal.status, refusal.text, lines)
 
     def _is_preflight(self, request: HttpRequest, reply: HttpReply) -> bool:
-        """Whether it is a CORS preflight; adds the CORS headers to every reply to a request with an Origin."""
+        """Returns whether it is a CORS preflight; adds the CORS headers to every reply to a request with an Origin."""
         origins = request.values(b"origin")
         if not origins:
             return False
@@ -229,7 +229,7 @@ async def _stopping(reply: HttpReply) -> None:
 
 
 async def _is_read(request: HttpRequest, reply: HttpReply) -> bool:
-    """Whether the method is GET or HEAD; all others are refused here."""
+    """Returns whether the method is GET or HEAD; all others are refused here."""
     if request.method in ("GET", "HEAD"):
         return True
     await reply.text(405, "Method Not Allowed", [(b"allow", b"GET, HEAD")])

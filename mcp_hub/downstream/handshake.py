@@ -106,7 +106,7 @@ class HandshakeEndpoint:
             self.sessions.finish(session)
 
     async def get(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
-        """GET: serves the session's standing stream, for unsolicited messages, or resumes another stream."""
+        """Answers GET: serves the session's standing stream, for unsolicited messages, or resumes another stream."""
         session = await self._session(request, reply, principal)
         if session is None:
             return
@@ -150,7 +150,7 @@ class HandshakeEndpoint:
         return found[0]
 
     async def delete(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
-        """DELETE: closes the session."""
+        """Answers DELETE: closes the session."""
         session = await self._session(request, reply, principal)
         if session is not None:
             self.sessions.close(session)
@@ -221,7 +221,7 @@ class HandshakeEndpoint:
 
 
 def _primes(caller: Caller) -> bool:
-    """Whether a client knows events without a message; clients of earlier revisions fail on them."""
+    """Returns whether a client knows events without a message; clients of earlier revisions fail on them."""
     return caller.protocol_version == eras.LATEST_HANDSHAKE
 
 

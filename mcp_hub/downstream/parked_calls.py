@@ -187,7 +187,7 @@ class ParkedCalls:
 
     @staticmethod
     def owns(state: str) -> bool:
-        """Whether a `requestState` was made by a hub, this one or another."""
+        """Returns whether a `requestState` was made by a hub, this one or another."""
         return state.startswith(PREFIX)
 
     async def begin(self, call: Call, relay: Relay | None) -> Json:

@@ -281,7 +281,7 @@ class Backlog:
         return total
 
     def has_room(self, size: int, bound: int) -> bool:
-        """Whether `size` more bytes may wait. Drops stalled connections where that makes room."""
+        """Returns whether `size` more bytes may wait. Drops stalled connections where that makes room."""
         waiting = self.waiting
         if not waiting or waiting + size <= bound:
             return True

@@ -55,7 +55,7 @@ class SseEndpoint:
         return len(self._connections)
 
     async def open(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
-        """GET /sse: serves the stream until the client closes it."""
+        """Answers GET /sse: serves the stream until the client closes it."""
         if request.method != "GET":
             await reply.text(405, "Method Not Allowed", [(b"allow", b"GET")])
             return
@@ -85,7 +85,7 @@ class SseEndpoint:
             connection.outbox.clear()
 
     async def post(self, request: HttpRequest, reply: HttpReply, principal: Principal) -> None:
-        """POST /messages: takes one message; its answer goes to the stream."""
+        """Answers POST /messages: takes one message; its answer goes to the stream."""
         if request.method != "POST":
             await reply.text(405, "Method Not Allowed", [(b"allow", b"POST")])
             return

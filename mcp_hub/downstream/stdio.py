@@ -33,9 +33,7 @@ HURRIED_GRACE: Final = 0.2
 async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asyncio.Event) -> None:
     """Serves until the client closes stdin or `stop` is set; then drains for at most 1.2 s and returns."""
     output = await open_output(stdout, stdin)
-    source: Input | None = None
-    held: set[str] = set()
-    """The reasons why reading from the client is paused."""
+    pause = _ReadPause()
     resuming: asyncio.Task[None] | None = None
     share, unread = dispatcher.backlog.share(), _Unread(output)
 
@@ -56,18 +54,13 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
             if notification:
                 return  # notifications never pause reading, as a cancellation must be read; they are dropped instead
             if output.buffered > HIGH_WATER and (resuming is None or resuming.done()):
-                hold("unread", True)
+                pause.hold("unread", True)
                 resuming = asyncio.get_running_loop().create_task(resume())
 
     async def resume() -> None:
         await _catch_up(output, dispatcher.hub.children)
         await output.flush()
-        hold("unread", False)
-
-    def hold(reason: str, wanted: bool) -> None:
-        (held.add if wanted else held.discard)(reason)
-        if source is not None:
-            (source.pause if held else source.resume)()
+        pause.hold("unread", False)
 
     duplex = Duplex(dispatcher, write, share)
     duplex.caller.sole = True
@@ -78,15 +71,23 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
         elif line and not line.isspace():
             duplex.received(line)
 
-    lines = FairLineReader(MAX_LINE, take, partial(hold, "turns"))
+    lines = FairLineReader(MAX_LINE, take, partial(pause.hold, "turns"))
 
     def end() -> None:
         lines.end()
         stop.set()
 
-    source = await open_input(stdin, lines.feed, end)
+    pause.attach(await open_input(stdin, lines.feed, end))
     await stop.wait()
     dispatcher.close()
+    await _drain(duplex, output, dispatcher)
+    if resuming is not None:
+        resuming.cancel()
+    duplex.close()
+
+
+async def _drain(duplex: Duplex, output: Output, dispatcher: Dispatcher) -> None:
+    """Waits until all requests are answered and the client has read the answers, for a bounded time."""
     for grace in (END_GRACE, HURRIED_GRACE):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
@@ -94,9 +95,23 @@ async def serve_stdio(dispatcher: Dispatcher, stdin: int, stdout: int, stop: asy
                 await output.flush()
                 break
         dispatcher.hub.hurry()  # requests that still wait for an upstream to start are answered with what there is
-    if resuming is not None:
-        resuming.cancel()
-    duplex.close()
+
+
+class _ReadPause:
+    """Pauses reading from the client while there is a reason to."""
+
+    def __init__(self) -> None:
+        self._reasons: set[str] = set()
+        self._source: Input | None = None
+
+    def attach(self, source: Input) -> None:
+        self._source = source
+
+    def hold(self, reason: str, wanted: bool) -> None:
+        """Adds a reason to pause, or removes it; reading resumes without one."""
+        (self._reasons.add if wanted else self._reasons.discard)(reason)
+        if self._source is not None:
+            (self._source.pause if self._reasons else self._source.resume)()
 
 
 async def _catch_up(output: Output, children: Children) -> None:

@@ -270,7 +270,7 @@ _WILDCARDS: Final = frozenset({"", "*", "0.0.0.0", "::"})
 
 
 def has_resource(listen: Listen) -> bool:
-    """Whether the hub's URL is known from the configuration; it is never taken from a header."""
+    """Returns whether the hub's URL is known from the configuration; it is never taken from a header."""
     return listen.verify is not None and _resource(listen, listen.verify, listen.port) is not None
 
 

@@ -60,7 +60,7 @@ class _Shaped(msgspec.Struct, frozen=True):
     """The upstream's lists it was made from."""
 
     def is_of(self, upstream: Upstream) -> bool:
-        """Whether it was made from the lists that the upstream has now."""
+        """Returns whether it was made from the lists that the upstream has now."""
         now = _lists_of(upstream)
         return len(now) == len(self.lists) and all(one is other for one, other in zip(now, self.lists, strict=True))
 
@@ -194,7 +194,7 @@ class Catalogs:
                 await asyncio.wait({self._building}, timeout=max(0.0, until - time.monotonic()))
 
     def is_behind(self, caller: Hashable | None) -> bool:
-        """Whether a caller's catalog is out of date or empty because a build is not finished."""
+        """Returns whether a caller's catalog is out of date or empty because a build is not finished."""
         return self._building is not None or (bool(self._asked) and profile_of(caller) in self._asked)
 
     def of(self, caller: Hashable | None) -> Catalog:

@@ -399,7 +399,7 @@ class Engine:
         return max((u.server.deadlines.connect for u in self.upstreams.values()), default=0.0)
 
     def reaches(self, route: Route, caller: Hashable | None) -> bool:
-        """Whether a caller may see a resource now."""
+        """Returns whether a caller may see a resource now."""
         return route.upstream in self.upstreams and self.rules.reaches(route, profile_of(caller))
 
     async def tell(self, caller: Hashable | None, method: str) -> None:
@@ -411,7 +411,7 @@ class Engine:
         await asyncio.gather(*(upstream.log_from(level) for upstream in self.upstreams.values()))
 
     def may_ask(self, route: Route) -> bool:
-        """Whether a call may be parked while its caller answers a question of the server."""
+        """Returns whether a call may be parked while its caller answers a question of the server."""
         upstream = self.upstreams.get(route.upstream)
         return upstream is not None and (upstream.agreement is None or upstream.agreement.era == "handshake")
 

@@ -47,7 +47,7 @@ class Relay:
         """By `id()` of a client's envelope, which is kept alive here so that the id stays its own."""
 
     async def __call__(self, call: Call) -> Json:
-        """The result of one call in its caller's era. Raises ProtocolError and CallError."""
+        """Returns the result of one call in its caller's era. Raises ProtocolError and CallError."""
         upstream = self._upstreams[call.route.upstream]
         call.attempts += 1
         if call.method in (SUBSCRIBE, UNSUBSCRIBE):
@@ -102,8 +102,7 @@ class Relay:
         return known[1]
 
     async def _task_of(self, call: Call, result: Json) -> Json:
-        """Returns a result about a task with the id sealed for the caller, and the inner result shaped by the
-        policies."""
+        """Returns a result about a task, with its id sealed for the caller and its own result shaped by policies."""
         if call.method == TASK_GET:
             made = replace(call, method=TOOLS.act_method)
             inner, error, status = result.get("result"), result.get("error"), result.get("statusMessage")
@@ -128,8 +127,7 @@ class Relay:
 
 
 async def _exposed(method: str, result: Json, expose: resource_uris.Expose) -> Json:
-    """Translates the URIs of a result as `resource_uris.in_result` does; long lists in slices, as each URI takes
-    time."""
+    """Translates the URIs of a result as `resource_uris.in_result` does, those of long lists in slices."""
     long = {key: value for key in _LISTS if isinstance(value := result.get(key), list) and len(value) > AT_ONCE}
     if not isinstance(result, dict) or not long:
         return resource_uris.in_result(method, result, expose)
@@ -146,8 +144,10 @@ def _parts(method: str, key: str, members: list[Any], expose: resource_uris.Expo
 
 
 def _envelope(call: Call) -> Envelope:
-    """Returns what a modern server is told of the caller; no capabilities if the caller cannot be asked during the
-    call."""
+    """Returns what a modern server is told about the caller.
+
+    It contains no capabilities if the caller cannot be asked during the call.
+    """
     if call.era == "modern":
         return replace(call.envelope, capabilities=forwarded_capabilities(call.envelope.capabilities, "modern"))
     return Envelope(capabilities={}, log_level=call.envelope.log_level)

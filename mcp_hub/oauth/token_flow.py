@@ -49,7 +49,7 @@ logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
 
 class SignInUser(Protocol):
-    """The user who signs in, and the address to which the browser returns."""
+    """The user's side of a sign-in: the redirect address, and the browser that opens a URL and returns there."""
 
     redirect_uri: str
 

@@ -71,7 +71,7 @@ class RecordFile:
         return self._fd
 
     def _is_current(self, fd: int) -> bool:
-        """Whether the open file still has its path: another hub, or a person, may have moved it."""
+        """Returns whether the open file still has its path: another hub, or a person, may have moved it."""
         try:
             return os.path.samestat(os.fstat(fd), self.path.stat())
         except FileNotFoundError:

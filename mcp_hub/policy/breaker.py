@@ -123,7 +123,7 @@ class CircuitBreaker:
                 call.notes.append(f"breaker: open after {circuit.failures} failures")
 
     def _is_probe(self, circuit: _Circuit, call: Call) -> bool:
-        """Makes a call the probe of a circuit that is not closed. Raises CircuitOpen."""
+        """Returns whether this call is the probe. Raises CircuitOpen."""
         now = self._clock()
         left = circuit.opened + circuit.rules.cooldown - now
         if circuit.state is CircuitState.OPEN and left <= 0:

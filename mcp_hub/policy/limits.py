@@ -189,8 +189,10 @@ class _Slots:
             raise
 
     def _make_room(self, caller: Hashable | None) -> None:
-        """Removes the last call of whoever has most waiting, for a caller with fewer. Raises Overloaded if there is
-        none."""
+        """Removes the newest call of whoever has most waiting, for a caller with fewer.
+
+        Raises Overloaded if there is none.
+        """
         text = f"{self._server!r} has {self.waiting.size} calls waiting already; try again in a moment."
         error = Overloaded(text, server=self._server, retry_after=1.0, executed=False)
         last = self.waiting.room_for(caller)

@@ -98,7 +98,7 @@ class RetryPolicy:
         raise AssertionError  # the last attempt returns or raises
 
     def _may_repeat(self, call: Call, error: ServerUnavailable) -> bool:
-        """Whether the call was not executed, or may safely be executed twice."""
+        """Returns whether the call was not executed, or may safely be executed twice."""
         rule = self._tools[call.route].retry
         if rule is False:
             return False

@@ -30,10 +30,14 @@ class Span(Protocol):
     """The span of one running call. `carrier` is its trace context for the upstream, empty if there is none."""
 
     @property
-    def carrier(self) -> Mapping[str, str]: ...
+    def carrier(self) -> Mapping[str, str]:
+        """The trace context to send to the upstream."""
+        ...
 
     @property
-    def recording(self) -> bool: ...
+    def recording(self) -> bool:
+        """Whether the span is sampled, so that attributes are worth computing."""
+        ...
 
     def tell(self, attributes: Attributes) -> None:
         """Adds attributes."""
@@ -47,7 +51,9 @@ class Span(Protocol):
 class Tracer(Protocol):
     """Starts spans. `meta` is that of the request, which may name the parent span."""
 
-    def begin(self, name: str, meta: Mapping[str, Any]) -> Span: ...
+    def begin(self, name: str, meta: Mapping[str, Any]) -> Span:
+        """Starts a span."""
+        ...
 
 
 class Spans:

@@ -232,18 +232,7 @@ def _out_of_range(kind: Kind, item: dict[str, Any]) -> str | None:
 def _misfit(shape: Shape, value: Any, where: str) -> str | None:
     """The first part of a value that does not have its shape, and how; None if all of it has."""
     if isinstance(shape, _Object):
-        if not isinstance(value, dict):
-            return f"{where} is not an object"
-        dot = f"{where}." if where else ""
-        for key, inner in shape.fields.items():
-            found = value.get(key)
-            if found is not None:
-                problem = _misfit(inner, found, dot + key)
-                if problem is not None:
-                    return problem
-            elif key in shape.needs:
-                return f"{dot}{key} is missing"
-        return None
+        return _misfit_of_object(shape, value, where)
     if isinstance(shape, _ListOf):
         if not isinstance(value, list):
             return f"{where} is not a list"
@@ -266,8 +255,23 @@ def _misfit(shape: Shape, value: Any, where: str) -> str | None:
     return None if fits and _is_finite(value) else f"{where} is not {_WORDS[shape]}"
 
 
+def _misfit_of_object(shape: _Object, value: Any, where: str) -> str | None:
+    if not isinstance(value, dict):
+        return f"{where} is not an object"
+    dot = f"{where}." if where else ""
+    for key, inner in shape.fields.items():
+        found = value.get(key)
+        if found is not None:
+            problem = _misfit(inner, found, dot + key)
+            if problem is not None:
+                return problem
+        elif key in shape.needs:
+            return f"{dot}{key} is missing"
+    return None
+
+
 def _first_misfit(shape: Shape, values: list[Any], where: str, first: int = 0) -> str | None:
-    """The first misfit of the members of a list, which count from `first`."""
+    """Returns the first misfit of the members of a list, which count from `first`."""
     return next(filter(None, (_misfit(shape, one, f"{where}[{n}]") for n, one in enumerate(values, first))), None)
 
 
@@ -279,7 +283,7 @@ _PLAIN: Final[tuple[tuple[Shape, frozenset[type]], ...]] = (
 
 
 def _all_plain(shape: Shape, values: Collection[Any]) -> bool:
-    """Whether all values certainly have the shape; False may also mean that each has to be looked at."""
+    """Returns whether all values certainly have the shape; False may also mean that each has to be looked at."""
     return any(shape == one and types.issuperset(map(type, values)) for one, types in _PLAIN)
 
 

@@ -107,25 +107,29 @@ class _Copy:
                 found[key] = {name: self._copied(inner, depth + 1) for name, inner in value.items()}
             elif key in _LISTS and isinstance(value, list):
                 found[key] = [self._copied(inner, depth + 1) for inner in value]
-            elif key == "oneOf" and isinstance(value, list):
-                # Two branches may accept a value now where one did before.
-                also.append({"anyOf": [self._copied(inner, depth + 1) for inner in value]})
+            elif (constraints := self._constraints(key, value, depth)) is not None:
+                also.extend(constraints)
             elif key == "items" or (key == "additionalProperties" and not schema.get("patternProperties")):
                 self._add_inner(found, key, value, depth)
             elif key == "$ref":
                 found[key] = self._reference(value)
-            elif key == "type":
-                also.extend(self._types(value))
-            elif key == "enum" and isinstance(value, list):
-                also.append(self._one_of(value))
-            elif key == "const":
-                also.append(self._one_of([value]))
             elif key != "additionalProperties":
                 found[key] = value
         if also:
             before = found.get("allOf")
             found["allOf"] = [*(before if isinstance(before, list) else []), *also]
         return found
+
+    def _constraints(self, key: str, value: Any, depth: int) -> list[Schema] | None:
+        """Returns what a keyword on the value itself becomes, to be met besides the rest; None for other keywords."""
+        if key == "oneOf" and isinstance(value, list):
+            # Two branches may accept a value now where one did before.
+            return [{"anyOf": [self._copied(inner, depth + 1) for inner in value]}]
+        if key == "type":
+            return self._types(value)
+        if key == "enum" and isinstance(value, list):
+            return [self._one_of(value)]
+        return [self._one_of([value])] if key == "const" else None
 
     def _add_inner(self, found: Json, key: str, value: Any, depth: int) -> None:
         """Drops `false`: a server may ignore the extra members that it forbids."""

@@ -94,16 +94,8 @@ def without_property(schema: Any, path: Path, root: Json, depth: int = 0) -> Any
     """
     if not isinstance(schema, dict) or depth > MAX_DEPTH or not path:
         return schema
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        target = _resolved(reference, root)
-        if target is None or target is root:
-            return schema
-        changed = without_property(target, path, root, depth + 1)
-        if changed is target:
-            return schema
-        beside = {key: one for key, one in schema.items() if key != "$ref"}
-        return without_property({**changed, **beside}, path, root, depth + 1)
+    if isinstance(schema.get("$ref"), str):
+        return _without_in_target(schema, path, root, depth)
     changes: Json = {}
     step, rest = path[0], path[1:]
     if step == EACH:
@@ -126,6 +118,18 @@ def without_property(schema: Any, path: Path, root: Json, depth: int = 0) -> Any
     if not changes:
         return schema
     return {key: one for key, one in {**schema, **changes}.items() if one is not _GONE}
+
+
+def _without_in_target(schema: Json, path: Path, root: Json, depth: int) -> Any:
+    """Does what `without_property` does, for a schema that is a reference."""
+    target = _resolved(schema["$ref"], root)
+    if target is None or target is root:
+        return schema
+    changed = without_property(target, path, root, depth + 1)
+    if changed is target:
+        return schema
+    beside = {key: one for key, one in schema.items() if key != "$ref"}
+    return without_property({**changed, **beside}, path, root, depth + 1)
 
 
 _GONE: Final = object()

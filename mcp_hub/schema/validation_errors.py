@@ -93,7 +93,7 @@ def _with_branches(errors: Iterable[Any]) -> Iterator[Any]:
 
 
 def _undecided(error: Any) -> bool:
-    """Whether a regular expression gave up, so that the value may be valid."""
+    """Returns whether a regular expression gave up, so that the value may be valid."""
     if type(error.kind).__name__ in ("BacktrackLimitExceeded", "RegexEngineFailure"):
         return True
     if _keyword(error) == "propertyNames" and hasattr(error.kind, "error"):
@@ -118,35 +118,38 @@ def _texts(
         yield f"{_named((*at, missing))} is missing{_meant(missing, given, _around(error, compiled.expected))}"
     elif keyword == "type":
         yield f"{name} must be {_types(kind.types)}, not {_type_of(value)}{shown}"
+    elif nearest := [one for one in _nearest(error) if tuple(one.instance_path) in places]:
+        for inner in nearest:
+            yield from _texts(inner, compiled, arguments, places, hidden)
     elif _branches(error):
-        nearest = [one for one in _nearest(error) if tuple(one.instance_path) in places]
-        if nearest:
-            for inner in nearest:
-                yield from _texts(inner, compiled, arguments, places, hidden)
-        else:
-            types = _branch_types(error)
-            yield f"{name} must be {types}, not {_type_of(value)}{shown}" if types else f"{name} fits none of its forms"
-    elif keyword == "enum":
-        yield f"{name} must be one of {_values(kind.options)}{shown and ', not' + shown}"
-    elif keyword == "const":
-        yield f"{name} must be {_values([kind.expected_value])}"
+        types = _branch_types(error)
+        yield f"{name} must be {types}, not {_type_of(value)}{shown}" if types else f"{name} fits none of its forms"
     elif keyword in ("additionalProperties", "unevaluatedProperties"):
         strange = [str(one) for one in kind.unexpected if not _is_hidden((*at, str(one)), hidden)]
         listed = ", ".join(printable(repr(one), 80) for one in strange[:SHOWN])
         yield f"{name if at else 'the tool'} does not take {listed}" if strange else _PRESET
-    elif keyword in _LIMITS:
-        yield f"{name} must {_LIMITS[keyword]} {printable(str(kind.limit), _SHOWN_LENGTH)}{shown and ', not' + shown}"
-    elif keyword == "multipleOf":
-        factor = printable(str(kind.multiple_of), _SHOWN_LENGTH)
-        yield f"{name} must be a multiple of {factor}{shown and ', not' + shown}"
-    elif keyword == "pattern":
-        yield f"{name} must match {printable(str(kind.pattern), 100)!r}"
     else:
-        yield f"{name} is not valid ({keyword})"
+        yield f"{name} {_demand(keyword, kind, shown)}"
+
+
+def _demand(keyword: str, kind: Any, shown: str) -> str:
+    """Returns what a keyword about a single value demands; `shown` is " VALUE", or "" if the value is not shown."""
+    instead = shown and f", not{shown}"
+    if keyword == "enum":
+        return f"must be one of {_values(kind.options)}{instead}"
+    if keyword == "const":
+        return f"must be {_values([kind.expected_value])}"
+    if keyword in _LIMITS:
+        return f"must {_LIMITS[keyword]} {printable(str(kind.limit), _SHOWN_LENGTH)}{instead}"
+    if keyword == "multipleOf":
+        return f"must be a multiple of {printable(str(kind.multiple_of), _SHOWN_LENGTH)}{instead}"
+    if keyword == "pattern":
+        return f"must match {printable(str(kind.pattern), 100)!r}"
+    return f"is not valid ({keyword})"
 
 
 def _is_hidden(at: Path, hidden: Collection[Hidden]) -> bool:
-    """Whether a path is one of `hidden` or lies below one."""
+    """Returns whether a path is one of `hidden` or lies below one."""
     return any(
         len(at) >= len(path)
         and all(

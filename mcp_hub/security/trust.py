@@ -8,9 +8,9 @@ import ssl
 
 @functools.cache
 def trusted_certificates() -> ssl.SSLContext:
-    """TLS for clients, with the authorities of the system and HTTP/1.1.
+    """Returns the TLS context for clients, with the certificate authorities of the system, for HTTP/1.1.
 
-    One for the process: loading the authorities takes 50 ms, so the first call belongs in a thread.
+    There is one for the process. Loading the authorities takes 50 ms, so the first call belongs in a thread.
     """
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])

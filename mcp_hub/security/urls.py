@@ -131,6 +131,7 @@ class WorkBudget:
         return self._left < 0
 
     def spend(self, text: str) -> None:
+        """Spends the steps that a text of this length takes. Raises ValueError if none are left."""
         size = len(text) >> 6 if text.isascii() else len(text) >> 2
         self._left -= 10 + size + (text.count("/") + text.count("\\") >> 1) + text.count("%") + text.count("&")
         if self._left < 0:

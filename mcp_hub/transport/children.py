@@ -324,7 +324,7 @@ class ChildTransport(asyncio.SubprocessTransport):
         self._process.kill()
 
     def is_closing(self) -> bool:
-        """Whether `close` was called."""
+        """Returns whether `close` was called."""
         return self._closed
 
     def close(self) -> None:

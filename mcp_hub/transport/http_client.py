@@ -74,7 +74,7 @@ def content_type(response: HttpResponse) -> str:
 
 
 def is_json(data: bytes) -> bool:
-    """Whether the data of an event may be a message; some servers also send other text."""
+    """Returns whether the data of an event may be a message; some servers also send other text."""
     return data[:64].lstrip()[:1] in (b"{", b"[")
 
 

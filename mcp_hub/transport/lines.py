@@ -31,7 +31,7 @@ class Oversized(msgspec.Struct, frozen=True):
 
 
 class LineReader(msgspec.Struct):
-    """Splits bytes into lines, in linear time. `limit`: bytes of a line, without its `\\n`."""
+    r"""Splits bytes into lines, in linear time. `limit` is the most bytes of a line, without its `\n`."""
 
     limit: int
     partial: int = 0

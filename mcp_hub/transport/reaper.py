@@ -44,7 +44,7 @@ def marked(prefix: str) -> list[int]:
 
 
 def group_alive(pgid: int) -> bool:
-    """Whether any process of the group is left."""
+    """Returns whether any process of the group is left."""
     try:
         os.killpg(pgid, 0)
     except ProcessLookupError:
@@ -55,7 +55,7 @@ def group_alive(pgid: int) -> bool:
 
 
 def any_left(pgid: int, prefix: str) -> bool:
-    """Whether any process of the group, or with a mark that begins like this, is left."""
+    """Returns whether any process of the group, or with a mark that begins like this, is left."""
     return group_alive(pgid) or bool(marked(prefix))
 
 

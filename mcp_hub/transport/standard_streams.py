@@ -81,7 +81,7 @@ def _evented(fd: int) -> bool:
 
 
 def _same(fd: int, other: int) -> bool:
-    """Whether two descriptors share one file, and so its blocking mode."""
+    """Returns whether two descriptors share one file, and so its blocking mode."""
     try:
         one, two = os.fstat(fd), os.fstat(other)
     except OSError:

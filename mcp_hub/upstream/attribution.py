@@ -78,7 +78,7 @@ class ClientRegistry:
         self._known.pop(key, None)
 
     def hear(self, message: Json, server: str, key: Hashable | None) -> None:
-        """Passes a server's log message to a client outside of any call, if the client sees the server."""
+        """Passes a log message of a server that belongs to no call to one client, if that client sees the server."""
         asker = self._known.get(key)
         if asker is not None and self._sees(key, server):
             asker.hear(message)
@@ -88,14 +88,14 @@ class ClientRegistry:
         return self._known.get(key)
 
     async def shared_capabilities(self, server: Server) -> Json:
-        """The capabilities declared on a shared session: the only client's, else what the server's entry allows."""
+        """Returns the capabilities of a shared session: those of the only client, else those that the entry allows."""
         if not self.expected:
             return {} if server.session == "client" else {name: {} for name in server.allow}
         await self._sole_introduced()
         return self._declared(None)
 
     async def own_capabilities(self, server: Server, key: Hashable | None) -> Json:
-        """The capabilities declared on a session that belongs to one client alone."""
+        """Returns the capabilities to declare on a session that belongs to one client alone."""
         return await self.shared_capabilities(server) if key is None else self._declared(key)
 
     def _declared(self, key: Hashable | None) -> Json:

@@ -45,7 +45,7 @@ class CachedCatalog(msgspec.Struct, frozen=True):
 
 
 def default_directory() -> Path:
-    """The directory of the cache unless the configuration names another one."""
+    """Returns the directory of the cache unless the configuration names another one."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("mcp-hub", appauthor=False)) / "catalogs"

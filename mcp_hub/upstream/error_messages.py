@@ -34,7 +34,7 @@ class ErrorMessages:
         self._redaction = Redactor(self._secrets)
 
     def renew(self, server: Server) -> None:
-        """Redacts the secrets of this entry from now on, besides those of the entry before."""
+        """Redacts the secrets of the new configuration entry from now on, in addition to those of the former one."""
         self._redaction = Redactor({*self._secrets, *secrets_of_server(server)})
 
     def explain(self, error: BaseException, last_words: Sequence[str] = ()) -> str:

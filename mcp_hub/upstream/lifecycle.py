@@ -301,7 +301,7 @@ def _ping_method(session: UpstreamSession) -> str | None:
 
 
 async def _answers(session: UpstreamSession, method: str, within: float) -> bool:
-    """Whether anything comes back: an error is an answer too, and a failed link reports itself."""
+    """Returns whether anything comes back: an error is an answer too, and a failed link reports itself."""
     try:
         async with asyncio.timeout(within):
             await session.request(method, {})

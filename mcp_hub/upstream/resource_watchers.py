@@ -1,4 +1,4 @@
-"""Who watches which resource of one upstream, however many callers watch the same one."""
+"""The callers that watch resources of one upstream, which has one subscription for each resource."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ResourceWatchers:
 
     @property
     def watchers(self) -> set[Hashable]:
-        """Everybody who watches at least one resource."""
+        """All callers that watch at least one resource."""
         return {who for watchers in self._watchers.values() for who in watchers}
 
     def add(self, uri: str, who: Hashable, on_update: OnUpdate) -> bool:

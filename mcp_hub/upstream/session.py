@@ -168,7 +168,7 @@ class UpstreamSession:
         return answer
 
     def unusable(self, kind: Kind, item: Any) -> str | None:
-        """The reason why a listed item cannot be used; None if it can: a tool's headers must be well defined."""
+        """Returns why a listed item cannot be used, or None if it can: a tool's headers must be well defined."""
         if kind is not TOOLS or not self.needs_schemas or not isinstance(item, dict):
             return None
         return routing_headers.invalid_annotation(item.get("inputSchema"))

@@ -340,7 +340,7 @@ async def _first_of(first: _Attempt, second: _Attempt, *, wait: float | None, li
 
 
 def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:
-    """Whether a finished attempt settles the era; raises what no other attempt could change."""
+    """Returns whether a finished attempt settles the era; raises what no other attempt could change."""
     error = attempt.exception()
     if error is None:
         return True

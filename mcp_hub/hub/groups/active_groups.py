@@ -35,7 +35,7 @@ class GroupMembers:
         return self._of(route)[0]
 
     def gone(self, route: Route) -> bool:
-        """Whether a tool was removed together with its groups."""
+        """Returns whether a tool was removed together with its groups."""
         return bool(self._removed) and self._of(route)[1]
 
     def _of(self, route: Route) -> tuple[tuple[str, ...], bool]:

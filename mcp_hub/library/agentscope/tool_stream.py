@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from functools import partial
 from typing import Any, Final
 
 from mcp_hub.library.agentscope.mcp_clients import McpObject
@@ -69,13 +70,8 @@ async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
             waiting.append(chunk)
             something.set()
 
-    def done(acting: asyncio.Future[Any]) -> None:
-        something.set()
-        if not acting.cancelled():
-            acting.exception()  # marks it as retrieved, so that asyncio does not log it
-
     acting = asyncio.ensure_future(act(heard))
-    acting.add_done_callback(done)
+    acting.add_done_callback(partial(_ended, something))
     passed: ToolResponse | None = None
     held: ToolResponse | None = None
     try:
@@ -108,6 +104,12 @@ async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
         return
     last = _checked(last)
     yield last if last.is_last else dataclasses.replace(last, is_last=True)
+
+
+def _ended(something: asyncio.Event, acting: asyncio.Future[Any]) -> None:
+    something.set()
+    if not acting.cancelled():
+        acting.exception()  # marks it as retrieved, so that asyncio does not log it
 
 
 def response(text: str) -> ToolResponse:

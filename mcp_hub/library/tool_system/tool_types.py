@@ -69,7 +69,7 @@ class BaseTool(BaseModel):
 
 
 class NativeTool(BaseTool):
-    """A REST API."""
+    """A tool that calls a REST API."""
 
     source: ClassVar[Source] = "native"
 
@@ -81,7 +81,7 @@ class MCPTool(BaseTool):
 
 
 class BuiltinTool(BaseTool):
-    """A Python function."""
+    """A tool that calls a Python function."""
 
     source: ClassVar[Source] = "builtin"
 
@@ -97,7 +97,7 @@ class ToolMessage:
 
 
 def tool_of(card: ToolCard, source: Source) -> BaseTool:
-    """Returns the tool of a listed one."""
+    """Converts a listed tool to the type for its source."""
     kind = {"native": NativeTool, "mcp": MCPTool, "builtin": BuiltinTool}[source]
     schema = card.schema
     properties = schema.get("properties")

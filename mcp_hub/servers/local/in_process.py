@@ -109,7 +109,7 @@ class FunctionServer(LocalServer):
         self._deliver = deliver
 
     def take(self, message: Message) -> None:
-        """Takes a message of the hub."""
+        """Handles one message from the hub. The answer goes to the function that `attach` set."""
         if "id" not in message:
             self._note(message)
         elif "method" in message:

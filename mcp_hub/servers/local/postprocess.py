@@ -86,7 +86,6 @@ class ThreadRunner:
 
 def make_step_tool(name: str, threads: ThreadRunner) -> Callable[..., Any]:
     """Returns the tool for one `module:function`, which is imported when it is called."""
-
     from pydantic import TypeAdapter
 
     from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult

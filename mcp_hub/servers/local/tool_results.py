@@ -18,7 +18,7 @@ from mcp_hub.protocol.frames import encode
 
 
 class TextBlock(TypedDict, total=False):
-    """A text."""
+    """A text block."""
 
     type: Required[Literal["text"]]
     text: str
@@ -40,21 +40,21 @@ class URLSource(TypedDict, total=False):
 
 
 class ImageBlock(TypedDict, total=False):
-    """A picture."""
+    """An image, in base64 or by its URL."""
 
     type: Required[Literal["image"]]
     source: Required[Base64Source | URLSource]
 
 
 class AudioBlock(TypedDict, total=False):
-    """Sound."""
+    """A sound recording, in base64 or by its URL."""
 
     type: Required[Literal["audio"]]
     source: Required[Base64Source | URLSource]
 
 
 class VideoBlock(TypedDict, total=False):
-    """A video."""
+    """A video, in base64 or by its URL."""
 
     type: Required[Literal["video"]]
     source: Required[Base64Source | URLSource]

@@ -188,12 +188,14 @@ class ClientConnection(asyncio.Protocol):
     # --- callbacks of the event loop -----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Prepares the parser (asyncio.Protocol)."""
         self._transport = transport  # type: ignore[assignment]  # uvloop's transports are not subclasses of it
         self._parser = parser = HttpResponseParser(self)
         # Some servers get these wrong, and every client accepts it.
         parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
 
     def data_received(self, data: bytes) -> None:
+        """Parses what the server sent (asyncio.Protocol)."""
         parser = self._parser
         if parser is None or self._state is _IDLE or self._state is _ENDED:
             self.abort()  # the server sends without a request
@@ -225,6 +227,7 @@ class ClientConnection(asyncio.Protocol):
         self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Fails or ends the response that was on its way (asyncio.Protocol)."""
         state, self._state, self._keep = self._state, _ENDED, False
         self._transport = self._parser = None  # the parser refers to this object: without this they would be a cycle
         if state is _HEAD:
@@ -238,9 +241,11 @@ class ClientConnection(asyncio.Protocol):
         self._keeper.lost(self)
 
     def pause_writing(self) -> None:
+        """Makes writers wait, as the send buffer is full (asyncio.Protocol)."""
         self._full = self._loop.create_future()
 
     def resume_writing(self) -> None:
+        """Wakes writers that wait for the send buffer (asyncio.Protocol)."""
         full, self._full = self._full, None
         if full is not None and not full.done():
             full.set_result(None)
@@ -260,10 +265,12 @@ class ClientConnection(asyncio.Protocol):
     # --- callbacks of the parser ---------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        """Refuses a second response (callback of the parser)."""
         if self._state is not _HEAD:
             raise NotHttp("it sent more than one response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Takes a header. Raises NotHttp if the head is too large (callback of the parser)."""
         self._head += len(name) + len(value) + LINE
         if self._head > MAX_HEAD:
             raise NotHttp("its head is too large")
@@ -273,6 +280,7 @@ class ClientConnection(asyncio.Protocol):
                 raise NotHttp("it has too many headers")
 
     def on_headers_complete(self) -> None:
+        """Makes the response of a complete head. Raises NotHttp if it is invalid (callback of the parser)."""
         parser = self._parser
         assert parser is not None
         status = parser.get_status_code()
@@ -297,11 +305,13 @@ class ClientConnection(asyncio.Protocol):
             self._news = response
 
     def on_body(self, piece: bytes) -> None:
+        """Passes a piece of the body to the response (callback of the parser)."""
         self._unfinished = 0
         if self._response is not None:
             self._response.feed(piece)
 
     def on_message_complete(self) -> None:
+        """Ends the response (callback of the parser)."""
         response = self._response
         if response is None:  # the end of a 1xx response
             return

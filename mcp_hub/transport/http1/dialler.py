@@ -128,7 +128,7 @@ Address = tuple[int, int, int, Any]
 
 
 class Addresses:
-    """Resolves `host`, a name or a literal address, once for all who want to connect to it."""
+    """The resolved addresses of `host`, a name or a literal address, shared by all connections to it."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host

@@ -70,13 +70,13 @@ class ExchangeConnection(Protocol):
         """Pauses or resumes reading, depending on the room for what comes."""
 
     def answered(self, *, keep: bool) -> None:
-        """Takes note that a reply is complete. `keep`: another request may follow."""
+        """Called when a reply is complete. `keep` says whether another request may follow on the connection."""
 
     def abort(self) -> None:
         """Drops the connection and what is in its buffers."""
 
     def let_in(self) -> None:
-        """Takes note that a request of the connection was let in."""
+        """Called when a request of the connection was authenticated, or needs no authentication."""
 
 
 class HttpRequest:
@@ -214,7 +214,7 @@ class HttpRequest:
             self._wake()
 
     def lose(self) -> None:
-        """Takes note that the client is gone, or that it sends invalid HTTP."""
+        """Called when the client is gone or sends invalid HTTP; wakes whoever reads the body."""
         self.disconnected = True
         if self._waiter is not None:
             self._wake()
@@ -379,5 +379,5 @@ class HttpReply:
 
 
 def is_json(values: list[str]) -> bool:
-    """Whether there is exactly one Content-Type and it is JSON, whatever its parameters."""
+    """Returns whether there is exactly one Content-Type and it is JSON, whatever its parameters."""
     return len(values) == 1 and values[0].partition(";")[0].strip().lower() == JSON.decode()

@@ -112,7 +112,7 @@ class RequestHead:
         return self._text
 
     def accepts(self, kind: bytes) -> bool:
-        """Whether the client accepts the media type `kind` (`type/subtype`)."""
+        """Returns whether the client accepts the media type `kind` (`type/subtype`)."""
         found = self._accepted.get(kind)
         if found is None:
             found = self._accepted[kind] = accepts(self.values(b"accept"), kind=kind)
@@ -187,7 +187,10 @@ split_target: Final = lru_cache(maxsize=256)(_split)
 
 
 def accepts(values: list[str], *, kind: bytes) -> bool:
-    """Whether the values of Accept allow the media type `kind` (`type/subtype`). No Accept allows everything."""
+    """Returns whether the values of Accept allow the media type `kind` (`type/subtype`).
+
+    Without any, everything is allowed.
+    """
     if not values:
         return True
     wanted = kind.decode()
@@ -254,7 +257,7 @@ def written(lines: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def closes(lines: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether these lines have `Connection: close`."""
+    """Returns whether these lines have `Connection: close`."""
     return any(name == b"connection" and b"close" in value.lower() for name, value in lines)
 
 
@@ -269,7 +272,7 @@ _NO_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def is_header(name: str, value: str) -> bool:
-    """Whether a header can be sent: its name is a token and its value has no control characters."""
+    """Returns whether a header can be sent: its name is a token and its value has no control characters."""
     return bool(_NAME.fullmatch(name)) and not _NO_VALUE.search(value)
 
 

@@ -22,10 +22,10 @@ Handler = Callable[[HttpRequest, HttpReply], Awaitable[None]]
 
 
 class RefusalSink:
-    """Is told of each refused connection and request. This one ignores them."""
+    """Receives each refused connection and request. This one ignores them."""
 
     def note(self, cause: str, peer: str, status: int | None = None, said: str | None = None) -> None:
-        """Takes note of one refusal: `cause`, the client's address, and the HTTP status if there was an answer."""
+        """Records one refusal: `cause`, the client's address, and the HTTP status if there was an answer."""
 
 
 class Listener:
@@ -201,7 +201,7 @@ class ConnectionSlots:
         slot.holder.abort()
 
     def let_in(self, slot: ConnectionSlot) -> None:
-        """Takes note that a request of the connection was let in: it keeps its slot."""
+        """Keeps the slot of a connection for good, as a request on it was authenticated or needs no authentication."""
         if slot.stranger:
             slot.stranger = False
             self._forget(slot)

@@ -88,7 +88,7 @@ class HttpPool:
         return None
 
     def _looks_dead(self, connection: ClientConnection) -> bool:
-        """Whether it was idle for too long, was closed by the server, or has unexpected bytes waiting."""
+        """Returns whether it was idle for too long, was closed by the server, or has unexpected bytes waiting."""
         age = self._loop.time() - connection.idle_since
         if age < LOOK_AFTER or connection.socket is None:
             return False

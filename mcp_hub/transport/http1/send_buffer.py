@@ -15,7 +15,7 @@ class UnreadAccount(Protocol):
     """Counts the bytes that one client has not read yet."""
 
     def watch(self, queue: SendBuffer) -> None:
-        """Counts what is in a send buffer, for as long as something is."""
+        """Adds the bytes in a send buffer to the account until the buffer is empty."""
 
 
 class SendBuffer(asyncio.Protocol):

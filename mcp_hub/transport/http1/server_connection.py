@@ -121,7 +121,7 @@ class ServerConnection(SendBuffer):
         self._expect_progress(self._loop.time() - self._slot.since)  # a TLS handshake has used some of it
 
     def let_in(self) -> None:
-        """Takes note that a request was let in: the connection keeps its slot."""
+        """Keeps the connection's slot for good, as a request on it was authenticated or needs no authentication."""
         slot = self._slot
         if slot is not None and slot.stranger:
             self._listener.slots.let_in(slot)
@@ -268,7 +268,7 @@ class ServerConnection(SendBuffer):
             self._deadline.set(max(0.0, HEAD_DEADLINE - after))
 
     def on_message_begin(self) -> None:
-        """Takes note that a request begins (httptools)."""
+        """Resets the state for the head of the next request (callback of httptools)."""
         self._reading = HEAD
         self._head_size = -self._unused  # it is unknown how much of this piece belongs to the previous request
         self._request = None
@@ -317,7 +317,7 @@ class ServerConnection(SendBuffer):
             request.more(piece)
 
     def on_message_complete(self) -> None:
-        """Ends the request (httptools)."""
+        """Completes the request and its body (callback of httptools)."""
         self._reading = NOTHING
         self._unused = self._spill = 0
         self._begun = False
