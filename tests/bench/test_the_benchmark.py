@@ -44,7 +44,7 @@ def test_the_short_form_shows_every_section_and_writes_its_files(tmp_path: Path)
     assert all(figure["values"] for figure in figures)
 
 
-def test_every_proxy_is_measured_and_so_is_one_that_the_command_line_names(tmp_path: Path) -> None:
+def test_every_proxy_is_measured_and_one_named_on_the_command_line_too(tmp_path: Path) -> None:
     found = bench(
         "--measures", "calls", "--cells", "sse-http", "--eras", "modern", "--peer", f"other={OWN_PROXY}",
         "--rows", "direct,hub,fastmcp,other", "--out", str(tmp_path), "--name", "all",
@@ -56,7 +56,7 @@ def test_every_proxy_is_measured_and_so_is_one_that_the_command_line_names(tmp_p
     assert measured == {"direct", "hub", "fastmcp", "other"}
 
 
-def test_a_row_that_cannot_do_it_is_noted_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_benchmark_row_that_fails_is_noted_and_the_others_run(tmp_path: Path) -> None:
     found = bench(
         "--rows", "direct,broken", "--peer", "broken=false", "--measures", "calls,start",
         "--cells", "stdio-stdio,http-stdio", "--eras", "handshake", "--out", str(tmp_path), "--name", "noted",
@@ -126,7 +126,7 @@ BOUNDS = {
 """Frames and files that the way of a request may pass."""
 
 
-def test_the_way_of_a_request_is_followed_from_its_first_byte_to_its_last() -> None:
+def test_the_path_of_a_request_is_traced_from_first_to_last_byte() -> None:
     found = subprocess.run(
         [str(ROOT / "scripts" / "path"), "--steps"], capture_output=True, text=True, timeout=PATIENCE, check=True
     ).stdout

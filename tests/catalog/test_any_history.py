@@ -44,7 +44,7 @@ class History:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_in_any_history_names_never_move_and_nothing_is_left_out_in_silence(kind: Kind, strategy: OnConflict) -> None:
+def test_in_any_history_names_never_move_and_every_omission_is_reported(kind: Kind, strategy: OnConflict) -> None:
     for seed in range(15):
         history, served = History(seed, kind, strategy), dict[str, tuple[str, str]]()
         for _ in range(12):
@@ -78,7 +78,7 @@ def test_long_lists_of_every_kind_come_in_pages(kind: Kind, modern: bool) -> Non
     assert [catalog.resolve(kind, name).name for name in listed_names] == named  # type: ignore[union-attr]
 
 
-def test_a_server_that_is_away_and_comes_back_finds_its_names_as_they_were() -> None:
+def test_a_server_that_returns_keeps_its_exposed_names() -> None:
     history = [listed("a", "x", "y"), listed("b", "x", "y")]
     both = Catalog.build(history)
     alone = Catalog.build(history[1:], previous=both)

@@ -40,7 +40,7 @@ def test_items_stand_in_the_order_of_the_sources_and_then_their_own() -> None:
     assert catalog.resolve(PROMPTS, "b__1") is None
 
 
-def test_the_fingerprint_does_not_depend_on_who_came_first() -> None:
+def test_the_fingerprint_does_not_depend_on_the_order_of_arrival() -> None:
     sources = [source(f"s{n}", tool("same"), tool(f"t{n}"), namespace="") for n in range(8)]
     expected = Catalog.build(sources).fingerprint
     for seed in range(100):

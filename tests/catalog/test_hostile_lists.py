@@ -55,7 +55,7 @@ def test_a_name_stays_with_its_tool_when_the_server_lists_in_another_order() -> 
     assert routes(first) == routes(again)
 
 
-def test_a_list_that_takes_a_second_name_of_another_does_not_get_it() -> None:
+def test_a_list_cannot_take_over_a_disambiguated_name_in_use() -> None:
     wanted = renamed("b", "x")
     one = [listed("a", "x"), listed("b", "x"), listed("evil", wanted)]
     for order in (one, [one[2], *one[:2]]):
@@ -171,7 +171,7 @@ def test_a_cursor_outlives_a_change_of_another_list() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["keep_first", "raise", "rename", "prefix"])
-def test_later_upstreams_are_merged_as_if_they_had_been_there_from_the_start(strategy: OnConflict) -> None:
+def test_late_upstreams_are_merged_like_early_ones(strategy: OnConflict) -> None:
     a, b, c = (listed(upstream, "x", upstream) for upstream in "abc")
     arrived = Catalog.build([a], strategy)
     for sources in ([a, b], [a, b, c]):
@@ -224,7 +224,7 @@ def test_in_every_order_of_arrival_names_are_unique_stay_and_lead_back(
     assert again.changed(catalog) == frozenset()
 
 
-def test_every_kind_is_announced_on_its_own() -> None:
+def test_a_change_of_one_kind_announces_only_that_kind() -> None:
     empty = Catalog.build([])
     for kind in KINDS:
         assert empty.changed(Catalog.build([listed("u", "x:y", kind=kind)])) == {kind}

@@ -128,11 +128,13 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("kind", "path", "value", "reason"), PATHS)
-def test_the_reason_names_the_place(kind: Kind, path: tuple[Any, ...], value: Any, reason: str) -> None:
+def test_the_reason_for_an_invalid_item_names_the_field(
+    kind: Kind, path: tuple[Any, ...], value: Any, reason: str
+) -> None:
     assert defect(kind, changed(FULL[kind], path, value)) == reason
 
 
-def test_nulls_where_the_specification_knows_a_field_go_and_those_of_unknown_fields_stay() -> None:
+def test_nulls_in_known_fields_are_removed_and_those_in_unknown_fields_stay() -> None:
     item = changed(FULL[TOOLS], ("annotations", "readOnlyHint"), None)
     for path in (("title",), ("icons", 0, "theme"), ("inputSchema", "required"), ("outputSchema", "$schema")):
         item = changed(item, path, None)

@@ -74,7 +74,7 @@ def test_any_other_uri_leads_nowhere(uri: str) -> None:
 
 @settings(derandomize=True, max_examples=300)
 @given(st.text(max_size=90), st.text(min_size=1, max_size=90))
-def test_the_other_name_of_a_pair_is_never_its_first_one(namespace: str, name: str) -> None:
+def test_a_disambiguated_name_never_equals_the_first_one(namespace: str, name: str) -> None:
     made = [names.expose(namespace, name), *(names.renamed(namespace, name, attempt) for attempt in range(3))]
     assert len(set(made)) == 4
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", exposed) for exposed in made)

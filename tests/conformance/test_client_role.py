@@ -40,9 +40,7 @@ SCENARIOS: Final = {
 @pytest.mark.parametrize(
     ("revision", "scenario"), [(revision, name) for revision, names in SCENARIOS.items() for name in names]
 )
-async def test_the_hub_is_a_client_as_the_specification_wants_it(
-    tmp_path: Path, revision: str, scenario: str, era: str
-) -> None:
+async def test_the_hub_passes_the_suite_for_clients(tmp_path: Path, revision: str, scenario: str, era: str) -> None:
     command = f"{sys.executable} -m tests.conformance.driver {era}"
     wanted = ["--scenario", scenario, "--spec-version", revision]
     report = await run(SUITE, "client", "--command", command, *wanted, results=tmp_path / "results")

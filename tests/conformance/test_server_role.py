@@ -73,7 +73,7 @@ FRONTS: Final = [
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_the_fixture_passes_by_itself(tmp_path: Path, revision: str) -> None:
+async def test_the_fixture_passes_the_suite_without_the_hub(tmp_path: Path, revision: str) -> None:
     async with fixture(tmp_path) as url:
         report = await run(SUITE, "server", "--url", url, "--requirements", revision, results=tmp_path / "results")
     assert report.without(*NOT_OF_THE_FIXTURE) == {}, report.printed
@@ -85,7 +85,7 @@ async def test_the_fixture_passes_by_itself(tmp_path: Path, revision: str) -> No
     [(front, revision) for front in FRONTS for revision in REVISIONS if (front.era, revision) != ACROSS],
     ids=str,
 )
-async def test_the_hub_passes_what_the_fixture_passes(tmp_path: Path, front: Front, revision: str) -> None:
+async def test_the_hub_in_front_of_the_fixture_passes_the_suite(tmp_path: Path, front: Front, revision: str) -> None:
     results = tmp_path / "results"
     async with front.running(tmp_path) as url:
         report = await run(SUITE, "server", "--url", url, "--requirements", revision, results=results)
@@ -98,14 +98,14 @@ async def test_the_hub_passes_what_the_fixture_passes(tmp_path: Path, front: Fro
     [Front(*one, own=True) for one in (("stdio", "handshake"), ("stdio", "modern"), ("sse", "modern"))],
     ids=str,
 )
-async def test_what_a_server_logs_passes_where_each_client_has_a_session(tmp_path: Path, front: Front) -> None:
+async def test_log_messages_pass_if_each_client_has_its_own_session(tmp_path: Path, front: Front) -> None:
     async with front.running(tmp_path) as url:
         wanted = ["--scenario", LOGGING, "--spec-version", "2025-11-25"]
         report = await run(SUITE, "server", "--url", url, *wanted, results=tmp_path / "results")
     assert (report.failed, report.passed) == ({}, {LOGGING}), report.printed
 
 
-async def test_the_modern_era_passes_in_front_of_a_server_that_shakes_hands(tmp_path: Path) -> None:
+async def test_the_modern_suite_passes_in_front_of_a_handshake_server(tmp_path: Path) -> None:
     async with Front("http", "handshake").running(tmp_path) as url:
         for scenario in CROSSING:
             wanted = ["--scenario", scenario, "--spec-version", "2026-07-28"]
@@ -114,7 +114,7 @@ async def test_the_modern_era_passes_in_front_of_a_server_that_shakes_hands(tmp_
 
 
 @pytest.mark.parametrize("front", [None, *FRONTS], ids=str)
-async def test_the_suite_of_before_the_modern_era_passes_too(tmp_path: Path, front: Front | None) -> None:
+async def test_the_handshake_suite_passes_too(tmp_path: Path, front: Front | None) -> None:
     async with fixture(tmp_path) if front is None else front.running(tmp_path) as url:
         report = await run(SUITE_01, "server", "--url", url, "--suite", "all", results=tmp_path / "results")
     assert report.without(*(front.lost if front is not None else ())) == {}, report.printed

@@ -38,7 +38,7 @@ SCENARIOS: Final = (
 
 
 @pytest.mark.parametrize(("name", "revision", "era"), SCENARIOS)
-async def test_the_hub_signs_in_as_the_specification_wants_it(
+async def test_the_hub_passes_the_suite_for_authorization(
     tmp_path: Path, name: str, revision: str | None, era: str
 ) -> None:
     scenario = f"auth/{name}"

@@ -65,7 +65,7 @@ def assert_pinned(where: str, found: list[tuple[str, list[str]]]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_page_shows_a_command_that_fetches_whatever_is_newest(page: Path) -> None:
+def test_no_document_shows_a_command_without_a_pinned_version(page: Path) -> None:
     assert_pinned(page.name, list(in_text(page.read_text())))
 
 
@@ -82,7 +82,7 @@ def test_the_example_of_an_error_is_pinned() -> None:
     assert_pinned("document.py", found)
 
 
-def test_the_reading_of_pages_sees_what_is_loose() -> None:
+def test_the_search_for_unpinned_commands_finds_them() -> None:
     page = (
         "```yaml\nservers: {a: {command: npx, args: [-y, thing]}}\n```\n"
         '```json\n{"mcp": {"b": {"command": ["uvx", "other"]}}}\n```\n'

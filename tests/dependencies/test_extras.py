@@ -83,11 +83,11 @@ def test_the_base_is_light_and_has_none_of_the_packages_of_extras(base: Environm
     assert sum(path.stat().st_blocks * 512 for path in files) <= MOST
 
 
-async def test_the_base_serves_and_calls_and_says_nothing_of_extras(base: Environment, tmp_path: Path) -> None:
+async def test_the_base_serves_and_calls_without_mentioning_extras(base: Environment, tmp_path: Path) -> None:
     await assert_it_serves(base, tmp_path)
 
 
-def test_both_commands_are_there_as_uvx_and_pipx_look_for_the_name_of_the_distribution(base: Environment) -> None:
+def test_both_commands_are_installed_as_uvx_and_pipx_run_the_distribution_name(base: Environment) -> None:
     for command in ("mcp-hub", "mcp-hub-gateway"):
         assert base.run(command, "--version").stdout.startswith("mcp-hub "), command
 
@@ -135,7 +135,7 @@ async def test_native_tools_are_switched_off_with_the_command(base: Environment,
 
 
 @pytest.mark.parametrize("command", [["check"], ["serve", "--http", "--port", "0"]])
-def test_a_verifier_without_its_packages_is_refused_before_anybody_is_let_in(
+def test_a_verifier_without_its_packages_is_refused_at_startup(
     base: Environment, tmp_path: Path, command: list[str]
 ) -> None:
     jwt = {"issuer": "https://a.example", "audience": ["x"], "jwks_uri": "https://a.example/keys"}
@@ -166,7 +166,7 @@ def test_the_process_of_a_built_in_server_ends_with_the_command(base: Environmen
     assert commands(done.stderr) == {install("web")}
 
 
-async def test_a_model_hears_why_the_hub_cannot_fetch_a_page_itself(base: Environment, tmp_path: Path) -> None:
+async def test_a_result_says_why_the_hub_cannot_fetch_a_page_itself(base: Environment, tmp_path: Path) -> None:
     lists = {"tools": [{"name": "scrape_website", "inputSchema": {"type": "object"}}]}
     (tmp_path / "lists.json").write_text(json.dumps(lists))
     switch = tmp_path / "hang"
@@ -183,7 +183,7 @@ async def test_a_model_hears_why_the_hub_cannot_fetch_a_page_itself(base: Enviro
     assert commands(result["content"][0]["text"]) == {install("web")}
 
 
-def test_the_file_of_the_repository_says_in_the_base_what_its_entry_needs(base: Environment) -> None:
+def test_servers_yaml_reports_the_missing_extra_of_its_entry_in_the_base(base: Environment) -> None:
     done = base.run("mcp-hub", "check", "--config", ROOT / "servers.yaml")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^local\s+ok", done.stdout, re.MULTILINE), done.stdout
@@ -264,13 +264,13 @@ USES: dict[str, Callable[[Environment, Path], Any]] = {
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-async def test_with_an_extra_the_hub_serves_and_what_it_is_for_works(maker: Maker, tmp_path: Path, extra: str) -> None:
+async def test_with_an_extra_installed_its_feature_works(maker: Maker, tmp_path: Path, extra: str) -> None:
     environment = maker.with_extras(extra)
     await assert_it_serves(environment, tmp_path)
     await USES[extra](environment, tmp_path)
 
 
-async def test_with_all_of_them_nothing_is_missing(maker: Maker, tmp_path: Path) -> None:
+async def test_with_all_extras_nothing_is_missing(maker: Maker, tmp_path: Path) -> None:
     environment = maker.with_extras("all")
     assert environment.installed([*OPTIONAL, *CHARTER]) == [*OPTIONAL, *CHARTER]
     await assert_it_serves(environment, tmp_path)

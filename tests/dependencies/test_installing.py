@@ -65,7 +65,7 @@ def ran(*argv: str | Path, env: dict[str, str], cwd: Path = ROOT) -> subprocess.
 
 
 @pytest.mark.parametrize(("pip", "resolves"), [("pip_oldest", False), ("pip_newest", True)])
-def test_a_lock_is_installed_as_it_is_beside_newer_releases_of_everything(
+def test_a_lock_is_installed_unchanged_although_newer_releases_exist(
     index: Index, tmp_path: Path, target: Environment, pip: str, resolves: bool
 ) -> None:
     env = {**index.environ(tmp_path), "PIP_PYTHON": str(target.python)}
@@ -93,7 +93,7 @@ def test_a_lock_that_lacks_something_is_found_out_and_nothing_is_added_to_it(
     assert index.asked == [PINNED[0]]
 
 
-def test_setting_up_asks_the_index_for_nothing_but_what_is_locked(tmp_path: Path) -> None:
+def test_setup_requests_only_locked_packages_from_the_index(tmp_path: Path) -> None:
     """scripts/setup as a new user runs it, with an index that has a newer release of every package.
 
     The lock is cut down to what the base needs, as the rest of it takes a minute.

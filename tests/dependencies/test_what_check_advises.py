@@ -156,7 +156,7 @@ def test_secrets_of_a_server_with_a_url_are_found(tmp_path: Path, entry: Any, wh
     assert SECRET not in "".join(loaded.advice) + "".join(loaded.warnings)
 
 
-def test_the_token_of_the_listener_and_the_line_are_told(tmp_path: Path) -> None:
+def test_plain_text_listener_tokens_are_reported_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "servers.yaml"
     path.write_text(f"servers: {{}}\nlisten:\n  token: {SECRET * 2}\n")
     path.chmod(0o600)
@@ -186,7 +186,7 @@ def test_check_prints_what_is_executed_word_by_word_and_without_secrets(tmp_path
     assert facts["url"]["argv"] is None
 
 
-def test_check_tells_of_a_file_that_the_group_can_write_and_refuses_one_that_all_can(tmp_path: Path) -> None:
+def test_check_warns_of_a_group_writable_file_and_refuses_a_world_writable_one(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": fake()})
     config.chmod(0o660)
     done = run("check", "--config", str(config))

@@ -76,7 +76,7 @@ def spelled(value: Any) -> str:
 @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_answers_and_what_comes_before_them_are_the_same(
+async def test_responses_and_the_messages_before_them_equal_those_of_a_direct_connection(
     tmp_path: Path, seed: int, transport: str, modern: bool, rules: dict[str, Any]
 ) -> None:
     async with both_ways(tmp_path, seed, transport, modern, rules) as (direct, hub):

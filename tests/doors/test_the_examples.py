@@ -34,7 +34,7 @@ async def test_a_program_prints_the_same_on_the_original_and_on_the_hub(tmp_path
 
 
 @pytest.mark.parametrize("program", ORIGINALS)
-def test_what_differs_are_imports_and_what_is_made_of_them(program: str) -> None:
+def test_the_two_versions_differ_only_in_imports_and_construction(program: str) -> None:
     lines = changed_lines(program)
     assert 0 < len(lines) <= 2
     for now, was in lines:
@@ -50,7 +50,7 @@ async def test_the_toolkit_does_what_its_operating_procedure_says() -> None:
     assert await output(EXAMPLES / "agentscope_sop.py", *DEMO) == expected("agentscope_sop")
 
 
-async def test_the_orchestrator_of_miroflow_finds_its_habits(tmp_path: Path) -> None:
+async def test_the_orchestrator_of_miroflow_runs_unchanged(tmp_path: Path) -> None:
     """Two `asyncio.run`, calls by position and by keyword, the beginnings of errors it looks for."""
     assert await output(EXAMPLES / "miroflow_manager.py", *DEMO, "--scrape") == expected("miroflow_manager")
 

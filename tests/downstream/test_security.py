@@ -218,7 +218,7 @@ LISTENERS: list[tuple[dict[str, Any], str | None]] = [
 
 
 @pytest.mark.parametrize(("fields", "reason"), LISTENERS)
-def test_a_listener_that_lets_strangers_in_may_not_start(fields: dict[str, Any], reason: str | None) -> None:
+def test_a_listener_open_to_strangers_is_refused(fields: dict[str, Any], reason: str | None) -> None:
     problem = check_listener(Listen(**fields))
     assert (problem is None) == (reason is None)
     assert reason is None or reason in str(problem)

@@ -75,7 +75,7 @@ async def test_a_flood_of_progress_is_thinned_and_its_answer_kept() -> None:
         assert found["result"]["content"][0]["text"] == "the answer"
 
 
-async def test_a_client_that_does_not_read_its_answer_holds_up_nobody() -> None:
+async def test_a_client_that_does_not_read_does_not_delay_others() -> None:
     async with serving() as served, narrow(served) as deaf:
         session = await initialized(served)
         deaf.send(request(served, "POST", "/mcp", session, call("progress", FLOOD)))
@@ -161,7 +161,7 @@ def code(answer: dict[str, object]) -> object:
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_what_one_client_leaves_unread_is_bounded(era: str, streamed: bool) -> None:
+async def test_unread_output_of_one_client_is_bounded(era: str, streamed: bool) -> None:
     name, more = ("progress", {"_meta": {"progressToken": "t"}}) if streamed else ("echo", {})
     async with serving() as served, narrow(served) as deaf, narrow(served) as second, connected(served) as third:
         served.dispatcher.unread = ROOM

@@ -73,7 +73,7 @@ async def test_without_sse_its_routes_do_not_exist() -> None:
         assert served.app.routes == ["/healthz", "/mcp", "/metrics"]
 
 
-async def test_health_is_told_to_everybody_with_a_known_host() -> None:
+async def test_health_is_served_without_a_token_to_known_hosts() -> None:
     async with serving(Listen(port=0, token=TOKEN)) as served:
         answer = await fetch(served, "GET", "/healthz")
         assert (answer.status, answer.json) == (200, {"status": "ok"})

@@ -38,7 +38,7 @@ def texts(target: str) -> st.SearchStrategy[bytes]:
 
 
 @pytest.mark.parametrize("name", targets.NAMES)
-def test_no_bytes_break_a_promise(name: str) -> None:
+def test_no_input_of_a_fuzz_target_violates_its_invariants(name: str) -> None:
     module = targets.load(name)
 
     @settings(
@@ -84,7 +84,7 @@ FAULTS: dict[str, tuple[object, str, object, bytes]] = {
 
 
 @pytest.mark.parametrize("name", targets.NAMES)
-def test_a_target_sees_the_fault_it_is_there_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_fuzz_target_detects_its_planted_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = targets.load(name)
     place, attribute, fault, data = FAULTS[name]
     module.target(data)
@@ -93,7 +93,7 @@ def test_a_target_sees_the_fault_it_is_there_for(name: str, monkeypatch: pytest.
         module.target(data)
 
 
-def test_a_text_that_was_found_runs_again_without_a_fuzzer(tmp_path: Path) -> None:
+def test_a_recorded_fuzz_input_can_be_replayed(tmp_path: Path) -> None:
     found = tmp_path / "crash-1"
     found.write_bytes(targets.load("lines").SEEDS[0])
     argv = [sys.executable, "-m", "tests.fuzz.guided", "--target", "lines", "--reproduce", str(found)]

@@ -41,7 +41,7 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-async def test_a_second_spelling_of_what_is_read_is_refused(front: Front, spelling: str) -> None:
+async def test_a_second_spelling_of_a_known_member_is_refused(front: Front, spelling: str) -> None:
     other = f'"{spelling}":{json.dumps(SHUT) if spelling[:1].lower() == "n" else "{}"},'
     for answer in await both(front, call(other), call(other, META)):
         assert answer.code == INVALID_PARAMS
@@ -49,7 +49,7 @@ async def test_a_second_spelling_of_what_is_read_is_refused(front: Front, spelli
 
 
 @pytest.mark.parametrize("spelling", ["progresstoken", "ProgressToken", "io.modelcontextprotocol/protocolversion"])
-async def test_a_second_spelling_of_what_is_between_two_neighbours_is_refused(front: Front, spelling: str) -> None:
+async def test_a_second_spelling_of_an_envelope_key_is_refused(front: Front, spelling: str) -> None:
     more = json.dumps({**ENVELOPE, spelling: 1})
     for answer in await both(front, call(meta=json.dumps({spelling: 1})), call(meta=more)):
         assert answer.code == INVALID_PARAMS
@@ -57,7 +57,7 @@ async def test_a_second_spelling_of_what_is_between_two_neighbours_is_refused(fr
 
 
 @pytest.mark.parametrize("again", [f'"name":"{SHUT}",', f'"n\\u0061me":"{SHUT}",', f'"\\u006eame":"{SHUT}",'])
-async def test_of_equal_members_the_last_counts_for_the_check_and_for_the_call(front: Front, again: str) -> None:
+async def test_of_duplicate_members_the_last_counts_for_the_check_and_for_the_call(front: Front, again: str) -> None:
     last = [call(again), call(again, META)]
     answers = await both(front, *last)
     assert [answer.code for answer in answers] == [INVALID_PARAMS, HEADER_MISMATCH]
@@ -68,7 +68,7 @@ async def test_of_equal_members_the_last_counts_for_the_check_and_for_the_call(f
     assert [params["name"] for params in front.called()] == ["echo", "echo"]
 
 
-async def test_equal_members_reach_a_server_as_one(front: Front) -> None:
+async def test_duplicate_members_reach_a_server_as_one(front: Front) -> None:
     body = call('"arguments":{"text":"first","fixed":"theirs"},"__proto__":{"name":"meta"},')
     answers = await both(front, body, call('"arguments":{"text":"first"},', META))
     assert ["result" in answer.json for answer in answers] == [True, True]
@@ -89,7 +89,7 @@ async def test_the_last_method_and_id_of_a_message_are_those_that_are_answered(f
 
 
 @pytest.mark.parametrize("key", ["Fixed", "FIXED", "fi\\u0078ed", "ﬁxed", "_fixed"])
-async def test_no_spelling_of_an_argument_that_is_set_gets_by(front: Front, key: str) -> None:
+async def test_no_spelling_of_a_preset_argument_reaches_the_server(front: Front, key: str) -> None:
     session = await initialized(front)  # type: ignore[arg-type]
     body = call().replace('"text":"x"', f'"text":"x","{key}":"theirs"')
     assert "result" in (await front.post(session, body)).json
@@ -115,7 +115,7 @@ async def test_no_spelling_of_an_argument_that_is_set_gets_by(front: Front, key:
         b'{"a":' * 100_000,
     ],
 )
-async def test_what_is_no_json_to_everybody_is_none_to_the_hub(front: Front, body: bytes) -> None:
+async def test_input_that_some_parsers_refuse_as_json_is_refused(front: Front, body: bytes) -> None:
     session = await initialized(front)  # type: ignore[arg-type]
     for lines in (session, MODERN_LINES):
         answer = await front.post(lines, body)
@@ -126,7 +126,7 @@ async def test_what_is_no_json_to_everybody_is_none_to_the_hub(front: Front, bod
 @pytest.mark.parametrize(
     "overlong", [b"up__ech\xc1\xaf", b"up__ech\xe0\x81\xaf", b"up__echo\xff", b"up__\xed\xa0\x80echo"]
 )
-async def test_bytes_that_are_no_utf_8_are_no_other_spelling_of_a_name(front: Front, overlong: bytes) -> None:
+async def test_invalid_utf_8_is_never_another_spelling_of_a_name(front: Front, overlong: bytes) -> None:
     session = await initialized(front)  # type: ignore[arg-type]
     answer = await front.post(session, call().encode().replace(OPEN.encode(), overlong))
     assert answer.code == INVALID_PARAMS
@@ -164,9 +164,7 @@ def sentinel(text: str) -> str:
         ("MCP-Protocol-Version", []),
     ],
 )
-async def test_headers_that_do_not_say_what_the_body_says_are_refused(
-    front: Front, name: str, values: list[str]
-) -> None:
+async def test_headers_that_contradict_the_body_are_refused(front: Front, name: str, values: list[str]) -> None:
     for spelled in (name, name.lower(), name.upper()):
         lines = [line for line in MODERN_LINES if line[0] != name] + [(spelled, value) for value in values]
         answer = await front.post(lines, call(meta=META))
@@ -174,14 +172,14 @@ async def test_headers_that_do_not_say_what_the_body_says_are_refused(
     assert front.called() == []
 
 
-async def test_headers_that_say_it_in_another_way_are_accepted(front: Front) -> None:
+async def test_headers_that_spell_the_same_value_differently_are_accepted(front: Front) -> None:
     for value in (OPEN, f"  {OPEN}\t", sentinel(OPEN)):
         lines = [line for line in MODERN_LINES if line[0] != "Mcp-Name"] + [("mcp-nAME", value)]
         assert "result" in (await front.post(lines, call(meta=META))).json
     assert len(front.called()) == 3
 
 
-async def test_a_batch_of_modern_requests_is_no_way_round_the_headers(front: Front) -> None:
+async def test_a_batch_of_modern_requests_does_not_bypass_the_header_check(front: Front) -> None:
     session = await initialized(front, version="2025-03-26")  # type: ignore[arg-type]
     batch = f"[{call(meta=META)}]"
     answer = await front.post(MODERN_LINES, batch)

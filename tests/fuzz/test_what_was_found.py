@@ -16,7 +16,7 @@ from mcp_hub.transport.peer import Peer, nothing_offered
 from tests.fuzz.targets import conversation
 
 
-def test_what_has_half_a_character_and_no_number_in_it_is_written_as_json() -> None:
+def test_values_with_lone_surrogates_or_nan_are_written_as_json() -> None:
     written = encode({"\ud800": [float("inf"), float("nan")], "a": 1.5})
     strict = json.loads(written, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert strict == {"\ud800": [None, None], "a": 1.5}
@@ -44,7 +44,7 @@ def test_a_number_that_would_be_sent_on_as_null_is_not_taken_from_a_client(numbe
         (b'{"result":"', b',\\"id\\":9}"}', None),
     ],
 )
-def test_an_id_is_read_where_it_is_the_message_s_own_and_whole(head: bytes, tail: bytes, found: object) -> None:
+def test_an_id_is_read_only_if_it_is_top_level_and_complete(head: bytes, tail: bytes, found: object) -> None:
     assert salvage_id(head, tail) == found
 
 
@@ -57,7 +57,7 @@ def test_an_id_is_read_where_it_is_the_message_s_own_and_whole(head: bytes, tail
         "\\a@x.hf.space",
     ],
 )
-def test_a_guarded_url_is_refused_as_clients_clean_it(text: str) -> None:
+def test_a_guarded_url_is_refused_in_every_form_that_clients_normalise(text: str) -> None:
     assert UrlRules().refuses(text) == "huggingface"
 
 
@@ -71,7 +71,7 @@ def test_an_error_about_a_file_has_no_control_character_of_it(tmp_path: Path) ->
 
 
 @pytest.mark.anyio
-async def test_an_answer_that_is_given_up_before_it_began_leaves_nothing_behind() -> None:
+async def test_a_response_abandoned_before_it_began_leaves_no_state() -> None:
     # A coroutine that nobody awaits is a warning, and warnings are errors.
     line = conversation.Line()
     peer = Peer(line, notified=lambda method, params, cause: None, requested=nothing_offered, lost=lambda error: None)

@@ -57,9 +57,7 @@ TYPE = "Content-Type: application/json"
         ["X-Nul: a\0b", "Content-Length: 2"],
     ],
 )
-async def test_a_request_whose_end_two_readers_see_in_two_places_ends_its_connection(
-    front: Front, head: list[str]
-) -> None:
+async def test_a_request_with_an_ambiguous_end_closes_its_connection(front: Front, head: list[str]) -> None:
     async with raw(front, [TYPE, *head], b"{}" + b"0\r\n\r\n" + hidden(front)) as connection:
         assert (await connection.head()).status == 400
         assert await connection.ended()
@@ -74,7 +72,7 @@ async def test_a_request_whose_end_two_readers_see_in_two_places_ends_its_connec
         (["Transfer-Encoding: chunked"], "1.0", 400),
     ],
 )
-async def test_a_coding_that_some_readers_pass_over_ends_the_connection(
+async def test_a_transfer_coding_that_some_parsers_ignore_closes_the_connection(
     front: Front, head: list[str], version: str, status: int
 ) -> None:
     text = hidden(front).replace(b"HTTP/1.1", f"HTTP/{version}".encode(), 1)
@@ -91,7 +89,7 @@ async def test_a_coding_that_some_readers_pass_over_ends_the_connection(
     "chunk",
     [b"2;x\n\r\n{}", b"+2\r\n{}\r\n", b"0x2\r\n{}\r\n", b"2\n{}\n", b"fffffffffffffffff\r\n{}", b" 2\r\n{}\r\n"],
 )
-async def test_a_chunk_whose_size_two_readers_see_differently_ends_its_connection(front: Front, chunk: bytes) -> None:
+async def test_a_chunk_with_an_ambiguous_size_closes_its_connection(front: Front, chunk: bytes) -> None:
     rest = chunk + b"0\r\n\r\n" + hidden(front)
     async with raw(front, [TYPE, "Transfer-Encoding: chunked"], rest) as connection:
         assert await connection.ended()
@@ -117,7 +115,7 @@ async def test_a_request_behind_another_is_answered_after_it(front: Front) -> No
 @pytest.mark.parametrize(
     "target", ["http://evil.example/mcp", "//evil.example/mcp", "/mcp#x", "/%6dcp", "/mcp%2f", "/x/../mcp"]
 )
-async def test_no_way_to_write_the_path_goes_by_the_checks_of_the_host(front: Front, target: str) -> None:
+async def test_no_form_of_the_request_target_bypasses_the_host_check(front: Front, target: str) -> None:
     async with connected(front) as connection:  # type: ignore[arg-type]
         body = call(meta=META).encode()
         connection.send(request(front, "POST", target, MODERN_LINES, body, host="evil.example"))  # type: ignore[arg-type]
@@ -150,7 +148,7 @@ async def test_a_url_names_the_same_host_as_the_host_header(
 
 
 @pytest.mark.parametrize("default", ["http://localhost:80", "https://localhost:443"])
-async def test_a_port_that_goes_without_saying_makes_no_other_host(front: Front, default: str) -> None:
+async def test_a_default_port_does_not_change_the_host(front: Front, default: str) -> None:
     async with connected(front) as connection:  # type: ignore[arg-type]
         for url in (default, default.rpartition(":")[0]):
             for host in ("localhost", default.partition("://")[2]):

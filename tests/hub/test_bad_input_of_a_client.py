@@ -102,14 +102,14 @@ async def test_a_modern_envelope_that_is_wrong_is_refused(tmp_path: Path, meta: 
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "resources/subscribe"])
-async def test_what_the_modern_era_removed_is_unknown_to_a_modern_client(tmp_path: Path, method: str) -> None:
+async def test_methods_removed_in_the_modern_era_are_unknown_to_a_modern_client(tmp_path: Path, method: str) -> None:
     async with hub(tmp_path, {}, modern=True) as client:
         with pytest.raises(RpcError) as caught:
             await client.request(method, {})
     assert caught.value.code == -32601
 
 
-async def test_a_modern_client_is_told_minus_32602_for_an_unknown_resource(tmp_path: Path) -> None:
+async def test_a_modern_client_gets_minus_32602_for_an_unknown_resource(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake()}, modern=True) as client:
         with pytest.raises(RpcError) as caught:
             await client.request("resources/read", {"uri": "fake://nobody/x"})
@@ -143,7 +143,7 @@ async def test_a_batch_is_answered_as_a_batch_in_the_one_revision_that_has_them(
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_every_handshake_revision_is_agreed_to(tmp_path: Path, version: str) -> None:
+async def test_every_handshake_revision_is_accepted(tmp_path: Path, version: str) -> None:
     async with hub(tmp_path, {}, handshake=False) as client:
         assert (await client.initialize(version))["protocolVersion"] == version
 

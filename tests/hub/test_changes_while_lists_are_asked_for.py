@@ -18,7 +18,7 @@ LISTEN: dict[str, Any] = {"principals": {"alice": TOKENS["alice"]}}
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_a_tool_that_comes_while_a_new_connection_is_listed_is_offered(tmp_path: Path, era: str) -> None:
+async def test_a_tool_added_while_a_new_connection_is_listed_is_served(tmp_path: Path, era: str) -> None:
     async with hub(tmp_path, {"up": fake(*SLOW_TO_LIST, "--grow-once-listed", "--era", era)}) as client:
         if "up__meanwhile" not in await client.tool_names():
             await client.notified(CHANGED)
@@ -27,7 +27,7 @@ async def test_a_tool_that_comes_while_a_new_connection_is_listed_is_offered(tmp
 
 
 @pytest.mark.parametrize("told", [{}, {"roots": {}}])
-async def test_tools_that_come_one_after_another_in_a_session_of_ones_own_are_all_offered(
+async def test_tools_added_one_by_one_in_a_clients_own_session_are_all_served(
     tmp_path: Path, told: dict[str, Any]
 ) -> None:
     names = [f"grown{n}" for n in range(4)]
@@ -48,7 +48,7 @@ async def test_tools_that_come_one_after_another_in_a_session_of_ones_own_are_al
             assert await alice.text("own__grown3") == "called grown3"
 
 
-async def test_what_a_session_of_ones_own_has_offered_goes_with_it(tmp_path: Path) -> None:
+async def test_tools_of_a_clients_own_session_disappear_when_it_ends(tmp_path: Path) -> None:
     async with (
         network_hub(tmp_path, {"own": fake(session="client")}, LISTEN) as (_, base),
         visiting(base, "handshake", TOKENS["alice"]) as alice,
@@ -65,7 +65,7 @@ async def test_what_a_session_of_ones_own_has_offered_goes_with_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("of_server", ERAS)
-async def test_what_a_principals_own_session_comes_to_offer_is_announced_to_it(tmp_path: Path, of_server: str) -> None:
+async def test_new_tools_of_a_principals_own_session_are_announced_to_it(tmp_path: Path, of_server: str) -> None:
     servers = {"own": fake("--era", of_server, session="client")}
     async with (
         network_hub(tmp_path, servers, LISTEN) as (_, base),

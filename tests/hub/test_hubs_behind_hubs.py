@@ -154,7 +154,7 @@ async def test_an_entry_that_says_it_starts_this_hub_is_left_out_before_anything
     assert (fact["state"], fact["problem"]) == ("disabled", "is this hub itself; it is left out")
 
 
-async def test_a_hub_with_another_file_is_not_taken_for_this_one(tmp_path: Path) -> None:
+async def test_a_hub_with_another_file_is_not_mistaken_for_this_one(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
     behind = write_config(inner, {"up": fake()})
@@ -395,7 +395,7 @@ async def test_a_hub_does_not_list_its_own_file_served_by_another_hub(tmp_path: 
     assert other.most == 0
 
 
-async def test_what_was_kept_of_a_server_that_is_this_hub_by_now_is_forgotten(tmp_path: Path) -> None:
+async def test_the_cached_catalog_of_a_server_that_is_now_this_hub_is_dropped(tmp_path: Path) -> None:
     up, starts = fake(), tmp_path / "starts"
     entry = {"command": script(tmp_path / "run", [up["command"], *up["args"]], starts)}
     config = write_config(tmp_path, {"other": fake(), "run": entry})
@@ -434,7 +434,7 @@ async def test_hubs_in_a_row_over_http_are_counted_by_the_first(tmp_path: Path) 
         assert (await check(config))["next"]["state"] == "ready"
 
 
-async def test_a_configuration_that_comes_to_hold_its_hub_goes_on_serving_the_others(tmp_path: Path) -> None:
+async def test_a_reload_that_adds_the_hub_itself_keeps_serving_the_other_servers(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"other": fake()}, watch=False)
     words = [sys.executable, "-m", "mcp_hub", "serve", "--config", str(config)]
     async with outermost(config) as (client, guard):
@@ -455,7 +455,7 @@ async def test_a_configuration_that_comes_to_hold_its_hub_goes_on_serving_the_ot
     assert guard.most <= 3
 
 
-async def test_other_clients_and_servers_are_told_nothing_of_it(tmp_path: Path) -> None:
+async def test_other_clients_and_servers_do_not_see_the_hub_metadata(tmp_path: Path) -> None:
     record = tmp_path / "record"
     config = write_config(tmp_path, {"up": fake("--record", str(record))})
     async with spawned([*HUB, "serve", "--config", str(config)]) as client:
@@ -464,7 +464,7 @@ async def test_other_clients_and_servers_are_told_nothing_of_it(tmp_path: Path) 
     assert "mcp-hub/hub" not in record.read_text()
 
 
-async def test_the_mark_says_nothing_of_paths(tmp_path: Path) -> None:
+async def test_the_inherited_mark_of_a_hub_reveals_no_paths(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake()})
     (mark,) = inherited(config, tmp_path).values()
     salt, _, digests = mark.partition(":")

@@ -96,7 +96,7 @@ async def test_a_cancelled_call_is_cancelled_upstream_and_never_answered(
 
 
 @cells
-async def test_meta_passes_end_to_end_without_what_belongs_to_one_hop(
+async def test_meta_passes_end_to_end_without_hop_by_hop_fields(
     tmp_path: Path, client_era: str, upstream_era: str
 ) -> None:
     async with hub(tmp_path, {"up": fake("--era", upstream_era)}, modern=client_era == "modern") as client:
@@ -111,7 +111,7 @@ async def test_meta_passes_end_to_end_without_what_belongs_to_one_hop(
 
 
 @cells
-async def test_completion_reaches_the_owner_under_its_own_name(
+async def test_completion_reaches_the_upstream_under_its_original_name(
     tmp_path: Path, client_era: str, upstream_era: str
 ) -> None:
     async with hub(
@@ -143,7 +143,7 @@ async def test_a_list_that_changes_is_announced_and_then_complete(
         assert note["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "sub"}
 
 
-async def test_a_storm_of_changes_is_told_a_few_times_and_ends_complete(tmp_path: Path) -> None:
+async def test_a_storm_of_list_changes_is_notified_a_few_times_and_ends_complete(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake()}) as client:
         await client.tool_names()
         for n in range(200):

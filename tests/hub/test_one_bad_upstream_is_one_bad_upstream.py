@@ -70,7 +70,7 @@ async def test_a_call_of_a_starting_upstreams_tool_waits_for_it(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("server", ["dead", "missing", "dying", "unset"])
-async def test_a_name_of_an_upstream_that_never_came_is_unknown(tmp_path: Path, server: str) -> None:
+async def test_a_name_of_an_upstream_that_never_connected_is_unknown(tmp_path: Path, server: str) -> None:
     async with hub(tmp_path, {server: BAD[server]}) as client:
         with pytest.raises(RpcError) as caught:
             await client.call(f"{server}__echo")
@@ -125,7 +125,7 @@ async def test_pages_are_drained_and_never_endless(tmp_path: Path, options: tupl
 
 
 @pytest.mark.parametrize("option", ["--ignore-unknown", "--die-on-unknown"])
-async def test_a_server_that_cannot_stand_the_modern_probe_is_served_in_its_own_era(
+async def test_a_server_that_fails_on_the_modern_probe_is_served_in_the_handshake_era(
     tmp_path: Path, option: str
 ) -> None:
     async with hub(tmp_path, {"up": fake(option)}, list_wait=10) as client:
@@ -141,7 +141,7 @@ async def test_a_dual_era_server_that_starts_slower_than_the_probe_is_still_foun
 
 
 @pytest.mark.parametrize("tool", ["garble", "null", "odd_error"])
-async def test_an_answer_that_is_no_answer_ends_its_own_call_with_an_error(tmp_path: Path, tool: str) -> None:
+async def test_a_malformed_response_fails_only_its_own_call(tmp_path: Path, tool: str) -> None:
     async with hub(tmp_path, {"up": fake()}) as client:
         message = await client.start("tools/call", {"name": f"up__{tool}", "arguments": {}})
         if "error" in message:
@@ -176,7 +176,7 @@ async def test_a_result_of_32_mib_on_one_line_passes(tmp_path: Path) -> None:
         assert len(await client.text("up__big", {"bytes": 32 * 2**20})) == 32 * 2**20
 
 
-async def test_noise_on_an_upstreams_stdout_reaches_nobody(tmp_path: Path) -> None:
+async def test_noise_on_an_upstreams_stdout_is_dropped(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake("--noise", "500")}) as client:
         assert await client.text("up__echo", {"text": "x"}) == "x"
         await client.until(lambda: b"not a message" in client.stderr)

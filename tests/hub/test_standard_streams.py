@@ -55,7 +55,7 @@ def test_a_last_line_without_an_end_is_served(tmp_path: Path) -> None:
     check(done.stdout)
 
 
-def test_an_empty_stdin_is_the_end(tmp_path: Path) -> None:
+def test_an_empty_stdin_ends_the_hub(tmp_path: Path) -> None:
     done = subprocess.run(serve(tmp_path), stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (0, b"")
 
@@ -141,7 +141,7 @@ async def test_a_client_that_reads_nothing_for_a_while_still_gets_every_answer(t
     assert sorted(seen) == list(range(40))
 
 
-def test_what_waits_for_a_server_that_does_not_come_is_answered_before_the_end(tmp_path: Path) -> None:
+def test_requests_that_wait_for_a_starting_server_are_answered_before_shutdown(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"silent": fake("--silent")}, list_wait=60)
     command = [*HUB, "serve", "--config", str(config)]
     done = subprocess.run(command, input=INPUT, capture_output=True, timeout=PATIENCE)
@@ -155,7 +155,7 @@ def call_of_big(number: int, size: int) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode() + b"\n"
 
 
-def test_what_a_client_leaves_unread_is_bounded(tmp_path: Path) -> None:
+def test_unread_output_of_a_client_is_bounded(tmp_path: Path) -> None:
     """Ten results of 8 MB for a client that reads none before the last call has ended: three fit."""
     config = write_config(tmp_path, {"up": fake()}, unread={"caller": "24MB"}, call_log=str(tmp_path / "calls"))
     pipe = subprocess.PIPE
@@ -174,7 +174,7 @@ def test_what_a_client_leaves_unread_is_bounded(tmp_path: Path) -> None:
     assert sorted(codes) == ["None"] * 3 + ["overloaded"] * 7
 
 
-def test_a_client_that_reads_gets_more_at_once_than_may_wait(tmp_path: Path) -> None:
+def test_a_reading_client_gets_more_than_the_bound_on_unread_output(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake()}, unread={"caller": "64MB"})
     asked = INPUT + b"".join(call_of_big(number, 30_000_000) for number in range(10, 16))
     pipe = subprocess.PIPE

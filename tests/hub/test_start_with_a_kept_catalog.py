@@ -81,7 +81,7 @@ async def test_the_upstream_is_refreshed_by_itself_after_a_moment(tmp_path: Path
         assert "up__late" in await client.tool_names()
 
 
-async def test_what_was_kept_of_a_disabled_server_is_not_listed(tmp_path: Path) -> None:
+async def test_the_cached_catalog_of_a_disabled_server_is_not_listed(tmp_path: Path) -> None:
     await first_run(tmp_path, {"up": fake()})
     async with hub(tmp_path, {"up": fake(enabled=False)}) as client:
         assert await client.tool_names() == []
@@ -89,7 +89,7 @@ async def test_what_was_kept_of_a_disabled_server_is_not_listed(tmp_path: Path) 
             await client.call("up__echo")
 
 
-async def test_nothing_kept_holds_a_secret(tmp_path: Path) -> None:
+async def test_no_cached_catalog_contains_a_secret(tmp_path: Path) -> None:
     await first_run(tmp_path, {"up": fake(env={"KEY": "canary-secret-value"})})
     files = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert len(files) == 2
@@ -97,7 +97,7 @@ async def test_nothing_kept_holds_a_secret(tmp_path: Path) -> None:
     assert any(len(json.loads(path.read_bytes())["lists"]["tools"]) == 15 for path in files if path.suffix == ".json")
 
 
-async def test_what_is_not_to_be_kept_is_waited_for_at_every_start(tmp_path: Path) -> None:
+async def test_a_server_without_keep_catalog_is_awaited_at_every_start(tmp_path: Path) -> None:
     flag = tmp_path / "more"
     servers = {"up": fake("--more-if", str(flag), keep_catalog=False)}
     names = await first_run(tmp_path, servers)
@@ -109,7 +109,7 @@ async def test_what_is_not_to_be_kept_is_waited_for_at_every_start(tmp_path: Pat
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_every_kind_is_kept_in_either_era(tmp_path: Path, modern: bool) -> None:
+async def test_every_kind_is_cached_in_either_era(tmp_path: Path, modern: bool) -> None:
     flag = tmp_path / "hang"
     servers = {"up": fake("--hang-if", str(flag), "--era", "modern" if modern else "handshake")}
     methods = [kind.list_method for kind in KINDS]
@@ -124,7 +124,7 @@ async def test_every_kind_is_kept_in_either_era(tmp_path: Path, modern: bool) ->
     assert all(result[kind.result_key] for kind, result in zip(KINDS, before, strict=True))
 
 
-async def test_a_damaged_catalog_is_as_good_as_none(tmp_path: Path) -> None:
+async def test_a_damaged_cached_catalog_is_ignored(tmp_path: Path) -> None:
     servers = {"up": fake()}
     names = await first_run(tmp_path, servers)
     for path in (tmp_path / "cache").glob("*.json"):

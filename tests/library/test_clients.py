@@ -22,7 +22,7 @@ def stdio(name: str, *options: str) -> StdIOStatefulClient:
     return StdIOStatefulClient(name, command=entry["command"], args=entry["args"])
 
 
-async def test_a_stdio_client_keeps_one_session_and_is_refused_out_of_turn() -> None:
+async def test_a_stdio_client_keeps_one_session_and_refuses_calls_before_connect() -> None:
     client = stdio("fake")
     assert not client.is_connected
     for early in (client.list_tools, client.close, lambda: client.get_callable_function("pid")):
@@ -53,7 +53,7 @@ async def test_a_stdio_client_keeps_one_session_and_is_refused_out_of_turn() -> 
     await client.close()
 
 
-async def test_a_function_says_what_it_is_and_gives_the_raw_result_if_wanted() -> None:
+async def test_a_tool_function_has_its_schema_and_returns_the_raw_result_on_request() -> None:
     client = stdio("fake")
     await client.connect()
     echo = await client.get_callable_function("echo", wrap_tool_result=False)
@@ -86,7 +86,7 @@ async def test_stdio_clients_are_closed_in_any_order() -> None:
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 
-async def test_a_server_that_is_not_there_is_an_error_and_no_connection() -> None:
+async def test_connecting_to_a_missing_server_is_an_error() -> None:
     client = stdio("dead", "--die", "no")
     with pytest.raises(CallError) as raised:
         await client.connect()
@@ -113,7 +113,7 @@ async def test_http_clients_list_and_call(transport: Any, path: str, tmp_path: P
         ]
 
 
-async def test_what_cannot_be_is_said_when_the_client_is_made() -> None:
+async def test_invalid_client_arguments_are_refused_at_construction() -> None:
     with pytest.raises(ValueError, match="transport"):
         HttpStatefulClient("x", "stdio", "http://127.0.0.1/")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="auth"):

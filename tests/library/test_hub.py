@@ -159,7 +159,7 @@ def test_the_result_is_the_servers_with_everything_in_it(hub: Hub) -> None:
     assert result["_meta"] == {"x/y": 1}
 
 
-def test_rules_hold_as_for_any_client(hub: Hub) -> None:
+def test_rules_apply_to_calls_of_a_program(hub: Hub) -> None:
     assert text(hub.call_sync("guarded", "echo", {"text": "mine"})) == "preset"
     assert code(hub.call_sync("fake", "add", {"b": [1]})) == "invalid_parameters"
     with pytest.raises(UnknownName):
@@ -199,7 +199,7 @@ def test_a_cancelled_call_is_cancelled_at_its_server(hub: Hub, tmp_path: Path) -
     hub.remove_server_sync("recorded")
 
 
-def test_functions_run_where_their_caller_is_and_give_back_what_they_returned(hub: Hub) -> None:
+def test_functions_run_in_the_callers_loop_and_their_return_value_is_passed_on(hub: Hub) -> None:
     async def here() -> None:
         assert (await hub.act("local", "where")).value is asyncio.get_running_loop()
         SETTING.set("mine")
@@ -211,7 +211,7 @@ def test_functions_run_where_their_caller_is_and_give_back_what_they_returned(hu
     assert code(hub.call_sync("local", "add", {"a": "1"})) == "invalid_parameters"
 
 
-def test_functions_that_call_the_hub_do_not_wait_for_themselves(hub: Hub) -> None:
+def test_functions_that_call_the_hub_do_not_deadlock(hub: Hub) -> None:
     async def inside() -> str:
         return text(await hub.call("local", "nested", {"times": 3}))
 
@@ -280,7 +280,7 @@ def test_check_29_no_child_is_left_whoever_closes_in_which_order() -> None:
     assert psutil.wait_procs(children, timeout=PATIENCE)[1] == []
 
 
-def test_a_hub_that_is_lost_loses_its_servers() -> None:
+def test_a_garbage_collected_hub_stops_its_servers() -> None:
     hub = Hub({"servers": {"fake": fake()}})
     server = os.pidfd_open(int(text(hub.call_sync("fake", "pid"))))
     del hub
@@ -321,7 +321,7 @@ def test_a_configuration_file_means_what_it_means_to_the_command_line(tmp_path: 
         Hub.from_config(tmp_path / "nowhere.yaml")
 
 
-def test_collectors_are_told_of_every_call() -> None:
+def test_collectors_get_every_call() -> None:
     told: list[tuple[str, str, str, bool]] = []
 
     class Collector:

@@ -75,7 +75,7 @@ async def test_chunks_and_the_error_behind_them_go_through_it(toolkit: Toolkit) 
 
 
 @pytest.mark.parametrize("process", [breaks, leaves])
-async def test_of_a_post_processor_that_fails_nothing_of_the_content_is_told(
+async def test_a_failing_post_processor_withholds_the_content(
     toolkit: Toolkit, process: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fine(word: str) -> ToolResponse:
@@ -168,7 +168,7 @@ toolkit.serve()
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_what_is_served_is_what_the_toolkit_shows(tmp_path: Path, modern: bool) -> None:
+async def test_a_served_toolkit_lists_what_the_toolkit_shows(tmp_path: Path, modern: bool) -> None:
     program = tmp_path / "program.py"
     program.write_text(SERVED)
     async with spawned([sys.executable, str(program), REPEATING], modern=modern) as served:

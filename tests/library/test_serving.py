@@ -58,7 +58,7 @@ async def test_a_manager_is_served_with_its_functions_servers_and_rules(tmp_path
     assert b"printed" in client.stderr
 
 
-async def test_what_cannot_be_served_is_said() -> None:
+async def test_invalid_serve_arguments_are_refused() -> None:
     with pytest.raises(ConfigError):
         Hub().serve("smoke")  # type: ignore[arg-type]
     with pytest.raises(ConfigError):

@@ -89,7 +89,7 @@ async def test_chunks_arrive_while_the_tool_runs_and_a_last_one_is_always_marked
     assert (empty.content, empty.is_last) == ([], True)
 
 
-async def test_what_is_interrupted_ends_with_its_last_chunk_and_a_note(toolkit: Toolkit) -> None:
+async def test_an_interrupted_tool_ends_with_its_last_chunk_and_a_note(toolkit: Toolkit) -> None:
     ended = asyncio.Event()
 
     async def endless() -> AsyncGenerator[ToolResponse, None]:
@@ -129,7 +129,7 @@ async def test_what_is_interrupted_ends_with_its_last_chunk_and_a_note(toolkit: 
     assert [one["text"] for one in got[-1].content] == [NOTE]
 
 
-async def test_what_a_tool_raises_is_a_text_or_raised(toolkit: Toolkit) -> None:
+async def test_an_exception_of_a_tool_is_a_text_or_raised(toolkit: Toolkit) -> None:
     class Odd(Exception):
         pass
 
@@ -183,7 +183,7 @@ async def test_a_post_processor_gets_the_call_as_it_was_and_every_chunk(toolkit:
     assert "a b" not in withheld
 
 
-async def test_what_a_rule_of_the_hub_withholds_is_not_shown_as_a_chunk_either(toolkit: Toolkit) -> None:
+async def test_a_result_withheld_by_a_policy_is_not_yielded_as_a_chunk(toolkit: Toolkit) -> None:
     toolkit.register_tool_function(async_generator)
 
     def withholding(config: Config) -> Config:
@@ -216,7 +216,7 @@ async def test_a_tool_may_change_the_toolkit_it_is_in(toolkit: Toolkit) -> None:
     assert names(toolkit) == ["learn", "learn_more"]
 
 
-def test_it_can_be_used_in_several_loops_one_after_the_other() -> None:
+def test_a_toolkit_can_be_used_in_several_loops_one_after_the_other() -> None:
     toolkit = Toolkit()
     toolkit.register_tool_function(add)
     toolkit.register_tool_function(coroutine)

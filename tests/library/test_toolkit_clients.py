@@ -147,7 +147,7 @@ async def test_raw_results_and_single_functions_of_a_client(toolkit: Toolkit, cl
         await chunks(toolkit, "sleep")
 
 
-async def test_what_cannot_be_registered_of_a_client_is_an_error(toolkit: Toolkit, client: StdIOStatefulClient) -> None:
+async def test_invalid_registrations_of_a_client_are_errors(toolkit: Toolkit, client: StdIOStatefulClient) -> None:
     entry = fake()
     apart = StdIOStatefulClient("apart", command=entry["command"], args=entry["args"])
     with pytest.raises(RuntimeError, match=r"Use the `connect\(\)` method first"):

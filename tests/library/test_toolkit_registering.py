@@ -13,7 +13,7 @@ from tests.library.toolkits import Point, add, names, parameters, said, text
 pytestmark = pytest.mark.anyio
 
 
-def test_models_are_told_of_a_function_as_they_always_were() -> None:
+def test_function_schemas_equal_those_of_agentscope() -> None:
     toolkit = Toolkit()
     toolkit.register_tool_function(add)
     assert toolkit.get_json_schemas() == [
@@ -94,7 +94,7 @@ async def test_a_schema_by_hand_is_used_and_titles_go_but_not_properties_of_that
     assert names(toolkit) == ["search"]
 
 
-async def test_presets_and_what_a_partial_has_bound_are_hidden_and_win(
+async def test_presets_and_partial_arguments_are_hidden_and_override(
     toolkit: Toolkit, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = object()

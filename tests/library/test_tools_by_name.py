@@ -115,7 +115,7 @@ def test_a_name_that_is_registered_again_is_replaced_with_its_tags(manager: Tool
         manager.register("none", "d", {}, None)
 
 
-def test_functions_give_back_what_they_returned(manager: ToolManager) -> None:
+def test_functions_return_their_value_unchanged(manager: ToolManager) -> None:
     assert manager.call_tool("add", {"a": 1}) == 2
     odd = manager.call_tool("later", {"text": "x"})
     assert isinstance(odd, Odd)
@@ -136,7 +136,7 @@ def test_a_registered_function_needs_no_schema_and_gets_what_was_sent(manager: T
     assert manager.call_tool("all", {"q": 1, "n": "many"}).startswith("Error: ")
 
 
-def test_a_function_is_itself_and_comes_sync_and_async(manager: ToolManager) -> None:
+def test_get_tool_func_returns_the_function_itself_or_a_sync_or_async_wrapper(manager: ToolManager) -> None:
     assert manager.get_tool_func("add") is add
     assert manager.tool_funcs["add"] is add
     assert manager.get_tool_func("nowhere") is None
@@ -160,7 +160,7 @@ def test_a_sync_function_does_not_run_in_the_callers_loop(manager: ToolManager) 
     assert asyncio.run(manager.async_call_tool("thread", {})) != threading.get_ident()
 
 
-def test_servers_tools_keep_their_names_and_their_results_agentlys_shape(tmp_path: Path) -> None:
+def test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape(tmp_path: Path) -> None:
     tools = [
         {
             "name": "look",
@@ -193,7 +193,7 @@ def test_servers_tools_keep_their_names_and_their_results_agentlys_shape(tmp_pat
         assert found == {name: expected for name, (_, expected) in shapes.items()}
 
 
-def test_a_script_and_what_comes_back_of_it() -> None:
+def test_the_tools_of_a_script_and_their_results() -> None:
     with ToolManager() as manager:
         assert manager.use_mcp(FAKE) is manager
         info = manager.tool_info["add"]
@@ -211,7 +211,7 @@ def test_a_script_and_what_comes_back_of_it() -> None:
         assert manager.call_tool("crash", {}) is None
 
 
-def test_what_is_no_transport_is_said_and_what_is_not_there_leaves_nothing() -> None:
+def test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools() -> None:
     with ToolManager() as manager:
         for wrong in (42, "stdio", {"nothing": 1}):
             with pytest.raises(TypeError):
@@ -225,7 +225,7 @@ def test_what_is_no_transport_is_said_and_what_is_not_there_leaves_nothing() -> 
         assert manager.hub.config.servers == ()
 
 
-def test_a_schema_becomes_kwargs_and_stays_as_it_is() -> None:
+def test_a_schema_is_converted_to_kwargs_without_being_changed() -> None:
     schema: Json = {
         "type": "object",
         "properties": {"a": {"type": "integer", "title": "A", "description": "left", "default": 3}, "b": {}},

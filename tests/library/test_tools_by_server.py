@@ -86,7 +86,7 @@ def call(manager: ToolManager, server: str, tool: str, arguments: Json | None = 
     return asyncio.run(manager.execute_tool_call(server, tool, arguments or {}))
 
 
-def test_it_is_what_an_orchestrator_asks_for(manager: ToolManager) -> None:
+def test_a_tool_manager_satisfies_the_protocol_of_orchestrators(manager: ToolManager) -> None:
     orchestrated: ToolManagerProtocol = manager
     assert isinstance(orchestrated, ToolManagerProtocol)
     assert manager.get_server_params("alive") is manager.server_dict["alive"]
@@ -160,7 +160,7 @@ def test_a_timeout_is_returned_where_that_is_wanted() -> None:
         ToolManager([], on_timeout="ignore")  # type: ignore[arg-type]
 
 
-def test_what_the_blacklist_names_is_refused_however_it_came_there(manager: ToolManager) -> None:
+def test_a_blacklisted_tool_is_refused_even_if_added_to_the_set_later(manager: ToolManager) -> None:
     refused = {"server_name": "alive", "tool_name": "add", "error": "Tool 'add' on server 'alive' is blacklisted."}
     assert call(manager, "alive", "add", {"a": 1, "b": 2}) == refused
     manager.tool_blacklist.add(("alive", "big"))
@@ -271,7 +271,7 @@ def test_check_29_closing_leaves_no_child_and_may_be_repeated() -> None:
     assert not psutil.pid_exists(pid)
 
 
-def test_names_are_unique_and_what_is_wrong_is_said() -> None:
+def test_duplicate_names_and_invalid_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="unique"):
         ToolManager([named("one"), named("one")])
     with pytest.raises(ValueError, match="tool_blacklist"):

@@ -53,7 +53,7 @@ async def test_too_many_calls_are_answered_with_a_code_and_none_is_lost(tmp_path
         await closed(clients)
 
 
-async def test_who_finds_no_place_is_told_while_those_who_have_one_hang(tmp_path: Path) -> None:
+async def test_requests_beyond_the_slots_are_refused_while_others_hang(tmp_path: Path) -> None:
     record = tmp_path / "record"
     entry = fake("--record", str(record), limits={"at_once": 2, "waiting": 0})
     async with listening(tmp_path, full=entry) as port:
@@ -69,7 +69,7 @@ async def test_who_finds_no_place_is_told_while_those_who_have_one_hang(tmp_path
         await closed(clients)
 
 
-async def test_one_who_asks_for_much_does_not_keep_others_waiting_for_all_of_it(tmp_path: Path) -> None:
+async def test_a_client_with_many_calls_does_not_delay_others_until_all_are_done(tmp_path: Path) -> None:
     async with listening(tmp_path, narrow=fake(limits={"at_once": 1})) as port:
         greedy = await opened(port, "handshake", 200)
         for request_id, client in enumerate(greedy):  # one session on many connections: one caller

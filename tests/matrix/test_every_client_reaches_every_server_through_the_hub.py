@@ -98,5 +98,5 @@ async def test_the_tool_of_a_real_server_does_its_work_through_the_hub(hubs: Hub
     assert REAL_SERVERS[name].expected in text_of(answer["result"])
 
 
-def test_the_servers_called_are_of_the_eras_they_stand_for() -> None:
+def test_the_test_servers_speak_the_eras_they_represent() -> None:
     assert {era: REAL_SERVERS[name].era for era, name in CALLED.items()} == {era: era for era in CALLED}

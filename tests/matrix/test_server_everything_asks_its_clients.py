@@ -68,7 +68,7 @@ async def test_its_tools_for_sampling_elicitation_and_roots_work(
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_a_modern_client_is_sent_where_the_error_of_the_server_says(tmp_path: Path, transport: str) -> None:
+async def test_a_modern_client_gets_the_urls_from_the_servers_error(tmp_path: Path, transport: str) -> None:
     async with meeting(tmp_path, transport, "everything_stdio", "modern") as cell:
         async with asyncio.timeout(PATIENCE):
             while not await tools_of(cell) >= OFFERED:
@@ -87,7 +87,7 @@ async def test_its_updates_of_resources_arrive(tmp_path: Path, era: str) -> None
         assert set(updated) == {uri}
 
 
-async def test_what_a_client_cannot_do_it_is_not_offered(tmp_path: Path) -> None:
+async def test_a_client_without_a_capability_does_not_see_tools_that_need_it(tmp_path: Path) -> None:
     """Another client of the same hub, with a session of its own, keeps its own list."""
     from mcp.client.client import Client
     from mcp.client.streamable_http import streamable_http_client

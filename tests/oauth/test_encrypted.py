@@ -66,7 +66,7 @@ async def asked(file: Path, host: str) -> str:
     return heads[0]
 
 
-async def test_a_certificate_for_the_name_is_taken_and_the_name_is_asked_for(
+async def test_a_certificate_for_the_requested_name_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = certified(tmp_path, "localhost")
@@ -75,7 +75,7 @@ async def test_a_certificate_for_the_name_is_taken_and_the_name_is_asked_for(
 
 
 @pytest.mark.parametrize(("name", "trusted"), [("elsewhere.example", True), ("localhost", False)])
-async def test_a_certificate_for_another_name_or_of_nobody_known_is_not_taken(
+async def test_a_certificate_for_another_name_or_of_an_unknown_authority_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, trusted: bool
 ) -> None:
     file = certified(tmp_path, name)

@@ -46,7 +46,7 @@ def written(auth: Any, **entry: Any) -> str:
         ),
     ],
 )
-def test_a_sign_in_is_read_as_it_is_meant(tmp_path: Path, auth: Any, meant: OAuthSettings) -> None:
+def test_every_form_of_auth_setting_is_read(tmp_path: Path, auth: Any, meant: OAuthSettings) -> None:
     server = only(tmp_path, written(auth), "servers.json", environ={"S": SECRET})
     assert server.oauth == meant
     assert "Authorization" not in server.headers
@@ -86,7 +86,7 @@ def test_contradictory_auth_settings_are_refused_with_their_place(tmp_path: Path
 
 
 @pytest.mark.parametrize("url", ["http://localhost:1/mcp", "http://127.0.0.1:1/mcp", "http://[::1]:1/mcp", URL])
-def test_tokens_go_over_tls_or_stay_on_this_machine(tmp_path: Path, url: str) -> None:
+def test_tokens_are_sent_only_over_tls_or_to_loopback(tmp_path: Path, url: str) -> None:
     assert only(tmp_path, written("oauth", url=url), "servers.json").oauth == OAuthSettings()
 
 
@@ -96,7 +96,7 @@ def test_an_unset_variable_switches_the_entry_off_and_is_no_error(tmp_path: Path
     assert "UNSET is not set" in (server.disabled_reason or "")
 
 
-def test_the_client_secret_is_known_as_a_secret(tmp_path: Path) -> None:
+def test_the_client_secret_is_redacted_everywhere(tmp_path: Path) -> None:
     auth = {"client_id": "c", "client_secret": SECRET}
     loaded = read(tmp_path, written(auth), "servers.json")
     assert SECRET in set(secrets_of(loaded.config))

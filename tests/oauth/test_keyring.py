@@ -39,7 +39,7 @@ def reason(tmp_path: Path, entry: dict[str, Any]) -> str:
     return server.disabled_reason
 
 
-def test_headers_and_environment_have_what_the_keyring_keeps(tmp_path: Path, kept: FileKeyring) -> None:
+def test_headers_and_environment_get_their_values_from_the_keyring(tmp_path: Path, kept: FileKeyring) -> None:
     kept.set_password("https://mcp.example/a", "me", CANARY)
     kept.set_password("git", "token", "another-secret")
     command = {"command": "x", "env": {"TOKEN": "t-${keyring:git/token}"}}
@@ -48,13 +48,11 @@ def test_headers_and_environment_have_what_the_keyring_keeps(tmp_path: Path, kep
     assert one.env["TOKEN"].get_secret_value() == "t-another-secret"
 
 
-def test_an_entry_that_is_not_there_switches_the_server_off_and_says_how_to_make_it(
-    tmp_path: Path, kept: FileKeyring
-) -> None:
+def test_a_missing_keyring_entry_disables_the_server_with_advice(tmp_path: Path, kept: FileKeyring) -> None:
     assert "keyring set SERVICE USERNAME" in reason(tmp_path, MANY)
 
 
-def test_a_locked_keyring_says_so(tmp_path: Path, kept: FileKeyring) -> None:
+def test_a_locked_keyring_is_reported(tmp_path: Path, kept: FileKeyring) -> None:
     (tmp_path / "ring.locked").touch()
     assert "the keyring is locked; unlock it" in reason(tmp_path, MANY)
 
@@ -82,7 +80,9 @@ def test_a_process_reads_the_keyring_and_prints_no_secret_of_it(tmp_path: Path, 
     assert CANARY not in done.stdout + done.stderr
 
 
-def test_a_backend_that_cannot_be_loaded_is_an_answer_and_no_traceback(tmp_path: Path, kept: FileKeyring) -> None:
+def test_a_keyring_backend_that_cannot_be_loaded_is_reported_without_a_traceback(
+    tmp_path: Path, kept: FileKeyring
+) -> None:
     config = write_config(tmp_path, {"a": MANY})
     done = subprocess.run(
         [*HUB, "check", "--json", "--config", str(config)], capture_output=True, text=True, timeout=PATIENCE,

@@ -42,7 +42,7 @@ async def test_a_user_signs_in_with_pkce_and_the_hub_calls(tmp_path: Path, trans
         assert form["code"] not in shown
 
 
-async def test_tokens_are_for_the_eyes_of_their_user_alone(tmp_path: Path) -> None:
+async def test_token_files_are_readable_by_their_user_only(tmp_path: Path) -> None:
     async with authority() as server:
         await login(configured(tmp_path, {"a": entry(server)}))
         (kept,) = kept_files(tmp_path)
@@ -55,7 +55,7 @@ async def test_tokens_are_for_the_eyes_of_their_user_alone(tmp_path: Path) -> No
         assert "open to others" in fact["problem"]
 
 
-async def test_tokens_of_one_address_are_not_there_for_another(tmp_path: Path) -> None:
+async def test_tokens_of_one_server_url_are_not_used_for_another(tmp_path: Path) -> None:
     async with authority() as first, authority() as second:
         await login(configured(tmp_path, {"a": entry(first)}))
         said = await command("check", "--json", "--config", str(configured(tmp_path, {"a": entry(second)})))
@@ -122,7 +122,7 @@ async def test_a_client_that_is_configured_is_not_registered_again(tmp_path: Pat
         assert str(client.client_secret) not in said.all + done.all
 
 
-async def test_only_an_answer_with_the_state_of_the_question_counts(tmp_path: Path) -> None:
+async def test_a_redirect_with_another_state_is_ignored(tmp_path: Path) -> None:
     async with authority() as server:
         statuses = []
 
@@ -193,7 +193,7 @@ async def test_the_hub_signs_in_as_itself_without_a_user(tmp_path: Path) -> None
         assert SECRET not in done.all + again.all
 
 
-async def test_a_wrong_secret_of_the_hub_is_told_without_it_and_not_tried_again_and_again(tmp_path: Path) -> None:
+async def test_a_wrong_client_secret_is_reported_without_its_value_and_not_retried_at_once(tmp_path: Path) -> None:
     async with authority() as server:
         wrong = "canary-wrong-secret-27182"
         given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": wrong}
@@ -209,7 +209,7 @@ async def test_a_wrong_secret_of_the_hub_is_told_without_it_and_not_tried_again_
         assert wrong.encode() not in client.stderr
 
 
-async def test_a_login_while_the_port_is_taken_says_so(tmp_path: Path) -> None:
+async def test_login_reports_that_its_redirect_port_is_taken(tmp_path: Path) -> None:
     async with authority() as server:
         port = urlsplit(server.base).port
         said = await login(configured(tmp_path, {"a": entry(server, redirect_port=port)}))
@@ -217,7 +217,7 @@ async def test_a_login_while_the_port_is_taken_says_so(tmp_path: Path) -> None:
         assert "auth.redirect_port" in said.err
 
 
-async def test_a_server_without_an_authorization_server_is_told_of(tmp_path: Path) -> None:
+async def test_login_reports_a_server_without_an_authorization_server(tmp_path: Path) -> None:
     async def refusing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -231,7 +231,7 @@ async def test_a_server_without_an_authorization_server_is_told_of(tmp_path: Pat
     assert "client_id" in said.err
 
 
-async def test_the_page_a_user_comes_back_to_is_no_place_for_anything_else(tmp_path: Path) -> None:
+async def test_the_redirect_listener_accepts_only_the_redirect(tmp_path: Path) -> None:
     async with authority() as server:
         statuses: list[int] = []
 

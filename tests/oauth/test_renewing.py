@@ -99,7 +99,7 @@ async def test_a_session_for_each_client_renews_no_more_often(tmp_path: Path) ->
         assert server.asked["token refresh_token"] == 1
 
 
-async def test_two_hubs_spend_a_refresh_token_once(tmp_path: Path) -> None:
+async def test_two_hubs_use_a_refresh_token_only_once(tmp_path: Path) -> None:
     async with authority() as server:
         server.provider.life = 0
         config = configured(tmp_path, {"a": entry(server)})
@@ -111,7 +111,7 @@ async def test_two_hubs_spend_a_refresh_token_once(tmp_path: Path) -> None:
         assert server.asked["token refresh_token"] == 1
 
 
-async def test_a_refresh_that_is_refused_keeps_the_tools_and_says_what_to_do_until_somebody_has_signed_in(
+async def test_a_refused_refresh_keeps_the_tools_listed_and_asks_for_a_login(
     tmp_path: Path,
 ) -> None:
     async with authority() as server:
@@ -135,7 +135,7 @@ async def test_a_refresh_that_is_refused_keeps_the_tools_and_says_what_to_do_unt
         assert server.executed["again"] == 1
 
 
-async def test_a_hub_that_starts_without_a_sign_in_lists_what_is_kept_and_goes_on_after_a_login(tmp_path: Path) -> None:
+async def test_a_hub_without_a_sign_in_serves_the_cached_catalog_until_a_login(tmp_path: Path) -> None:
     async with authority() as server:
         config = configured(tmp_path, {"a": entry(server)})
         await login(config)
@@ -229,7 +229,7 @@ async def test_a_token_in_an_error_of_the_server_is_cut_out(tmp_path: Path) -> N
         assert [one for one in server.bearers if one and one in shown + written] == []
 
 
-async def test_a_scope_the_hub_is_not_given_is_not_asked_for_with_every_call(tmp_path: Path) -> None:
+async def test_a_scope_that_was_not_granted_is_not_requested_at_every_call(tmp_path: Path) -> None:
     async with authority() as server:
         given = {"grant": "client_credentials", "client_id": CLIENT, "client_secret": SECRET, "scopes": ["read"]}
         config = configured(tmp_path, {"a": entry(server, **given)})
@@ -245,7 +245,7 @@ async def test_a_scope_the_hub_is_not_given_is_not_asked_for_with_every_call(tmp
         assert server.asked["token client_credentials"] == 2
 
 
-async def test_a_locked_keyring_says_so_and_the_tools_stay(tmp_path: Path) -> None:
+async def test_a_locked_keyring_is_reported_and_the_tools_stay_listed(tmp_path: Path) -> None:
     env = {"PYTHON_KEYRING_BACKEND": BACKEND, "TEST_KEYRING": str(tmp_path / "ring.json")}
     async with authority() as server:
         config = configured(tmp_path, {"a": entry(server)}, token_store="keyring")
@@ -260,7 +260,7 @@ async def test_a_locked_keyring_says_so_and_the_tools_stay(tmp_path: Path) -> No
             assert "the keyring is locked" in said(result)
 
 
-async def test_what_a_hub_remembers_of_a_refusal_does_not_undo_a_login_of_the_same_moment(tmp_path: Path) -> None:
+async def test_a_remembered_refusal_does_not_override_a_simultaneous_login(tmp_path: Path) -> None:
     async with authority() as server:
         config = configured(tmp_path, {"a": entry(server)})
         await login(config)
@@ -272,7 +272,7 @@ async def test_what_a_hub_remembers_of_a_refusal_does_not_undo_a_login_of_the_sa
             assert await client.text("a__effect", {"word": "after"}) == "after done"
 
 
-async def test_a_server_is_not_asked_in_another_era_because_its_token_takes_its_time(
+async def test_a_slow_token_does_not_make_the_hub_try_the_other_era(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two handshakes at once would leave a session behind that belongs to neither."""

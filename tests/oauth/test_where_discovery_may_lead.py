@@ -65,7 +65,7 @@ async def reached(server_url: str, url: str, allow: tuple[str, ...] = ()) -> boo
         (PUBLIC, "https://user:pass@1.1.1.1/", False),
     ],
 )
-async def test_an_address_is_asked_only_from_where_it_may_be_near(server: str, named: str, may: bool) -> None:
+async def test_metadata_is_fetched_only_from_addresses_near_the_server(server: str, named: str, may: bool) -> None:
     assert await reached(server, named) is may
 
 
@@ -91,7 +91,7 @@ async def test_a_private_address_can_be_allowed() -> None:
         "https://",
     ],
 )
-def test_an_address_to_be_opened_has_nothing_in_it_that_a_shell_or_a_browser_could_take_otherwise(url: str) -> None:
+def test_a_url_opened_in_the_browser_has_no_characters_special_to_a_shell(url: str) -> None:
     with pytest.raises(SignInError):
         check_url(PUBLIC, url)
 
@@ -127,7 +127,7 @@ async def test_a_secret_goes_to_the_issuer_that_is_configured_and_to_no_other(tm
 
 
 @pytest.mark.parametrize("endpoint", ["file:///etc/passwd", "http://as.example/authorize", "javascript:alert(1)//"])
-async def test_an_address_to_sign_in_at_that_is_not_for_the_web_is_never_shown(tmp_path: Path, endpoint: str) -> None:
+async def test_a_sign_in_url_with_another_scheme_is_never_shown(tmp_path: Path, endpoint: str) -> None:
     async with leading() as server:
         server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
         server.says["/.well-known/oauth-authorization-server"] = server.metadata(authorization_endpoint=endpoint)
@@ -181,7 +181,7 @@ async def test_a_token_that_cannot_be_used_is_an_error_of_one_line(tmp_path: Pat
         assert "Traceback" not in said.err
 
 
-async def test_what_an_authorization_server_says_steers_no_terminal_and_shows_no_secret(tmp_path: Path) -> None:
+async def test_texts_of_an_authorization_server_are_escaped_and_redacted(tmp_path: Path) -> None:
     async with leading() as server:
         server.challenge = 'Bearer scope="\x1b[2J"'
         server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)

@@ -45,7 +45,7 @@ async def test_a_client_agrees_on_its_revision_with_a_server_of_both_eras(
 
 
 @pytest.mark.parametrize("name", ONE_ERA_SERVERS)
-async def test_a_server_of_one_era_is_spoken_to_in_that_era(place: Place, name: str) -> None:
+async def test_a_server_of_one_era_is_called_in_that_era(place: Place, name: str) -> None:
     server = SERVERS_BY_NAME[name]
     answer = await run_client_on("python_mcp2_auto", server.entry(place), server.tool, server.arguments(place))
     assert answer["protocolVersion"] == REVISION[server.era]
@@ -54,7 +54,7 @@ async def test_a_server_of_one_era_is_spoken_to_in_that_era(place: Place, name: 
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
-async def test_a_client_that_shakes_hands_cannot_reach_a_modern_server_without_the_hub(
+async def test_a_handshake_client_cannot_reach_a_modern_server_without_the_hub(
     place: Place, transport: Transport
 ) -> None:
     with pytest.raises(PeerFailed, match="Unsupported protocol version"):

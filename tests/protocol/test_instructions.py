@@ -23,7 +23,7 @@ async def test_instructions_of_shown_servers_are_passed_on_from_the_kept_catalog
     assert "hidden" not in text
 
 
-async def test_a_modern_client_is_told_too(tmp_path: Path) -> None:
+async def test_a_modern_client_gets_instructions_too(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": fake()}, modern=True) as client:
         await client.tool_names()
         assert "## a\nbe kind" in (await client.request("server/discover"))["instructions"]

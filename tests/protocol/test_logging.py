@@ -31,7 +31,7 @@ async def test_the_hub_declares_logging(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_message_reaches_a_handshake_client_as_it_is_before_the_answer(tmp_path: Path, era: str) -> None:
+async def test_a_log_message_reaches_a_handshake_client_unchanged_before_the_answer(tmp_path: Path, era: str) -> None:
     async with hub(tmp_path, {"a": asking("--era", era)}) as client:
         await client.request("logging/setLevel", {"level": "info"})
         assert await client.text("a__level") == "info"
@@ -40,7 +40,7 @@ async def test_a_message_reaches_a_handshake_client_as_it_is_before_the_answer(t
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_is_below_the_level_is_not_passed_on(tmp_path: Path, era: str) -> None:
+async def test_log_messages_below_the_level_are_not_passed_on(tmp_path: Path, era: str) -> None:
     async with hub(tmp_path, {"a": asking("--era", era)}) as client:
         await client.request("logging/setLevel", {"level": "warning"})
         for level in ("debug", "notice", "warning", "emergency"):
@@ -48,7 +48,7 @@ async def test_what_is_below_the_level_is_not_passed_on(tmp_path: Path, era: str
         assert [message["level"] for message in messages(client)] == ["warning", "emergency"]
 
 
-async def test_a_message_outside_of_a_call_reaches_the_client_too(tmp_path: Path) -> None:
+async def test_a_log_message_outside_of_a_call_reaches_the_client_too(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": asking()}) as client:
         await client.text("a__log_late")
         await client.notified("notifications/message")
@@ -56,7 +56,7 @@ async def test_a_message_outside_of_a_call_reaches_the_client_too(tmp_path: Path
 
 
 @pytest.mark.parametrize("level", ["loud", None, 3])
-async def test_a_level_there_is_not_is_refused(tmp_path: Path, level: Any) -> None:
+async def test_an_unknown_log_level_is_refused(tmp_path: Path, level: Any) -> None:
     async with hub(tmp_path, {}) as client:
         with pytest.raises(RpcError) as refused:
             await client.request("logging/setLevel", {"level": level})
@@ -64,7 +64,7 @@ async def test_a_level_there_is_not_is_refused(tmp_path: Path, level: Any) -> No
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_modern_client_hears_what_its_request_asks_for(tmp_path: Path, era: str) -> None:
+async def test_a_modern_client_gets_log_messages_at_the_level_of_its_request(tmp_path: Path, era: str) -> None:
     async with hub(tmp_path, {"a": asking("--era", era)}, modern=True) as client:
         await client.text("a__log")
         assert messages(client) == []
@@ -103,7 +103,7 @@ async def two_ears(base: str) -> AsyncIterator[tuple[Ear, Ear]]:
         yield one, two
 
 
-async def test_the_only_client_of_a_shared_server_hears_it_in_a_call_and_after_it(tmp_path: Path) -> None:
+async def test_the_only_client_of_a_shared_server_gets_log_messages_during_and_after_a_call(tmp_path: Path) -> None:
     async with network_hub(tmp_path / "hub", {"a": asking()}) as (_, base), two_ears(base) as (one, two):
         await one.call("a__log", level="info")
         await one.call("a__log_late", level="error")
@@ -113,7 +113,7 @@ async def test_the_only_client_of_a_shared_server_hears_it_in_a_call_and_after_i
 
 @pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_a_shared_server_says_late_reaches_nobody_else(tmp_path: Path, era: str) -> None:
+async def test_late_log_messages_of_a_shared_server_reach_no_other_client(tmp_path: Path, era: str) -> None:
     """Nothing but the stream of a call tells whose a message is once there were several callers."""
     async with network_hub(tmp_path / "hub", {"a": asking("--era", era)}) as (_, base), two_ears(base) as (one, two):
         for ear in (one, two):
@@ -125,7 +125,7 @@ async def test_what_a_shared_server_says_late_reaches_nobody_else(tmp_path: Path
         assert one.levels == two.levels == []
 
 
-async def test_clients_with_sessions_of_their_own_hear_what_their_own_calls_cause(tmp_path: Path) -> None:
+async def test_clients_with_their_own_sessions_get_the_log_messages_of_their_calls(tmp_path: Path) -> None:
     servers = {"a": asking(session="client")}
     async with network_hub(tmp_path / "hub", servers) as (_, base), two_ears(base) as (one, two):
         await one.call("a__log_late", level="info")
@@ -135,7 +135,7 @@ async def test_clients_with_sessions_of_their_own_hear_what_their_own_calls_caus
         await two.heard(["error"])
 
 
-async def test_a_message_on_the_stream_of_a_call_is_of_that_call(tmp_path: Path) -> None:
+async def test_a_log_message_on_the_stream_of_a_call_belongs_to_that_call(tmp_path: Path) -> None:
     """Two calls run at the same time; the first server message of each is its own, one comes when its call is over."""
     both, over = asyncio.Barrier(2), asyncio.Event()
 

@@ -37,7 +37,7 @@ async def test_the_hub_declares_subscriptions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_handshake_client_hears_of_what_it_asked_for_until_it_no_longer_does(tmp_path: Path, era: str) -> None:
+async def test_a_handshake_client_gets_updates_until_it_unsubscribes(tmp_path: Path, era: str) -> None:
     log = tmp_path / "log"
     async with hub(tmp_path, {"a": asking("--era", era, "--log", str(log))}) as client:
         await client.request("resources/subscribe", {"uri": "x:one"})
@@ -58,7 +58,7 @@ async def test_a_handshake_client_hears_of_what_it_asked_for_until_it_no_longer_
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_modern_client_hears_on_its_stream(tmp_path: Path, era: str) -> None:
+async def test_a_modern_client_gets_updates_on_its_subscription_stream(tmp_path: Path, era: str) -> None:
     log = tmp_path / "log"
     async with hub(tmp_path, {"a": asking("--era", era, "--log", str(log))}, modern=True) as client:
         wanted = {"resourceSubscriptions": ["x:one", "x:none"], "toolsListChanged": True}
@@ -120,7 +120,7 @@ async def test_a_subscription_is_restored_after_the_server_was_lost(tmp_path: Pa
         assert [update["uri"] for update in updates(client)] == ["x:one"]
 
 
-async def test_what_is_not_there_or_refused_cannot_be_watched(tmp_path: Path) -> None:
+async def test_missing_and_refused_resources_cannot_be_subscribed_to(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": asking(disable_resources=["x:two"])}) as client:
         for uri in ("x:none", "x:two"):
             with pytest.raises(RpcError) as refused:

@@ -40,7 +40,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     # -- 000 -------------------------------------------------------------------------------------------------
     "A000-1": (
         f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
-        f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
+        f"{_BY_NAME}::test_the_tools_of_a_script_and_their_results",
     ),
     "A000-2": (
         f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
@@ -57,7 +57,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A000-6": (
         f"{_BY_NAME}::test_check_31_annotated_arguments_and_defaults_are_described",
-        f"{_SCHEMAS}::test_annotated_texts_and_the_default_are_one_text_for_those_who_have_only_that",
+        f"{_SCHEMAS}::test_annotated_texts_and_the_default_are_joined_into_one_text",
         f"{_SCHEMAS}::test_a_field_describes_a_parameter_above_the_docstring",
     ),
     "A000-7": (
@@ -67,33 +67,33 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A000-8": (f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",),
     "A000-9": (f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",),
-    "A000-10": (f"{_BY_NAME}::test_a_function_is_itself_and_comes_sync_and_async",),
+    "A000-10": (f"{_BY_NAME}::test_get_tool_func_returns_the_function_itself_or_a_sync_or_async_wrapper",),
     "A000-11": (f"{_BY_NAME}::test_check_30_unknown_and_failing_tools_are_texts",),
     "A000-12": (
-        f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
-        f"{_BY_NAME}::test_what_is_no_transport_is_said_and_what_is_not_there_leaves_nothing",
-        f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",
+        f"{_BY_NAME}::test_the_tools_of_a_script_and_their_results",
+        f"{_BY_NAME}::test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools",
+        f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
     ),
     "A000-13": (
-        f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
+        f"{_BY_NAME}::test_the_tools_of_a_script_and_their_results",
         _ON_BOTH,
     ),
-    "A000-14": (f"{_BY_NAME}::test_a_schema_becomes_kwargs_and_stays_as_it_is",),
+    "A000-14": (f"{_BY_NAME}::test_a_schema_is_converted_to_kwargs_without_being_changed",),
     "A000-15": (
-        f"{_ACCESS}::test_tags_of_a_servers_own_filter_tools_whichever_name_its_library_gives_them",
-        f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",
+        f"{_ACCESS}::test_tags_listed_by_a_server_filter_tools_under_every_key_libraries_use",
+        f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
     ),
     "A000-16": (
-        f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",
-        f"{_BY_NAME}::test_a_script_and_what_comes_back_of_it",
+        f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
+        f"{_BY_NAME}::test_the_tools_of_a_script_and_their_results",
         _ON_BOTH,
     ),
-    "A000-17": (f"{_BY_NAME}::test_servers_tools_keep_their_names_and_their_results_agentlys_shape",),
+    "A000-17": (f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",),
     "A000-18": ("hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",),
     "A000-19": (f"{_BY_NAME}::test_check_34_without_fastmcp_and_markitdown_servers_work_and_nobody_is_asked",),
     # -- 001 -------------------------------------------------------------------------------------------------
     "A001-1": (
-        f"{_STREAMS}::test_the_fields_of_a_response_have_the_defaults_they_are_known_for",
+        f"{_STREAMS}::test_the_fields_of_a_response_have_agentscopes_defaults",
         f"{_STREAMS}::test_a_response_is_a_result_and_a_result_a_response",
     ),
     "A001-2": (
@@ -110,7 +110,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_SCHEMAS}::test_docstrings_of_the_usual_styles_describe_the_tool_and_its_parameters",
         f"{_SCHEMAS}::test_types_become_schemas",
         f"{_SCHEMAS}::test_self_and_variable_parameters_are_left_out_and_awkward_names_stay",
-        f"{_REGISTERING}::test_models_are_told_of_a_function_as_they_always_were",
+        f"{_REGISTERING}::test_function_schemas_equal_those_of_agentscope",
     ),
     "A001-5": (f"{_SCHEMAS}::test_the_long_description_and_variable_parameters_are_there_on_demand",),
     "A001-6": (
@@ -119,7 +119,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A001-7": (
         f"{_KINDS}::test_a_schema_by_hand_is_used_and_a_property_named_title_stays",
-        f"{_SCHEMAS}::test_a_schema_by_hand_that_is_none_is_a_type_error",
+        f"{_SCHEMAS}::test_an_invalid_handwritten_schema_is_a_type_error",
         f"{_REGISTERING}::test_a_schema_by_hand_is_used_and_titles_go_but_not_properties_of_that_name",
     ),
     "A001-8": (f"{_ACCESS}::test_a_tool_has_the_name_title_and_description_of_the_configuration",),
@@ -127,17 +127,17 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_ACCESS}::test_a_preset_argument_is_not_listed_and_always_sent",
         f"{_ACCESS}::test_a_preset_may_come_from_the_environment",
         "schema/test_arguments_are_checked_first.py::test_the_value_of_a_preset_is_checked_and_never_quoted",
-        f"{_KINDS}::test_presets_are_hidden_and_win",
-        f"{_REGISTERING}::test_presets_and_what_a_partial_has_bound_are_hidden_and_win",
+        f"{_KINDS}::test_presets_are_hidden_and_override_sent_arguments",
+        f"{_REGISTERING}::test_presets_and_partial_arguments_are_hidden_and_override",
     ),
     "A001-10": (
-        f"{_KINDS}::test_what_a_partial_has_bound_is_preset",
-        f"{_REGISTERING}::test_presets_and_what_a_partial_has_bound_are_hidden_and_win",
+        f"{_KINDS}::test_arguments_bound_by_a_partial_are_preset",
+        f"{_REGISTERING}::test_presets_and_partial_arguments_are_hidden_and_override",
     ),
     "A001-11": (
         f"{_SHAPED}::test_a_function_of_the_user_changes_results_in_a_process_of_its_own",
         f"{_SHAPED}::test_a_step_that_fails_withholds_the_result_unless_it_is_to_be_kept",
-        f"{_SHAPED}::test_steps_of_the_hub",
+        f"{_SHAPED}::test_the_hubs_own_post_processing_steps",
         f"{_KINDS}::test_a_post_processor_changes_every_chunk_keeps_it_or_withholds_it",
         f"{_CALLING}::test_a_post_processor_gets_the_call_as_it_was_and_every_chunk",
     ),
@@ -165,10 +165,10 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A001-17": (
         _PROCEDURE,
-        f"{_CALLING}::test_what_a_tool_raises_is_a_text_or_raised",
+        f"{_CALLING}::test_an_exception_of_a_tool_is_a_text_or_raised",
     ),
     "A001-18": (
-        f"{_CLIENTS}::test_a_function_says_what_it_is_and_gives_the_raw_result_if_wanted",
+        f"{_CLIENTS}::test_a_tool_function_has_its_schema_and_returns_the_raw_result_on_request",
         _ON_BOTH,
         _PROCEDURE,
         f"{_CLIENTS_OF_TOOLKIT}::test_the_tools_of_a_client_are_registered_filtered_and_preset",
@@ -179,31 +179,31 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         _PROCEDURE,
     ),
     "A001-20": (
-        f"{_GROUPS_IN_PROGRAMS}::test_state_is_given_and_taken_as_a_toolkit_does",
+        f"{_GROUPS_IN_PROGRAMS}::test_state_dicts_are_those_of_a_toolkit",
         f"{_GROUPS}::test_with_hub_scope_the_state_outlives_the_hub_where_there_is_a_file",
         f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
     ),
-    "A001-21": ("observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_what_it_came_to",),
+    "A001-21": ("observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_its_outcome",),
     "A001-22": (
-        f"{_CLIENTS}::test_a_stdio_client_keeps_one_session_and_is_refused_out_of_turn",
+        f"{_CLIENTS}::test_a_stdio_client_keeps_one_session_and_refuses_calls_before_connect",
         f"{_CLIENTS}::test_http_clients_list_and_call",
     ),
     "A001-23": (
         f"{_RAW_FILES}::test_deny_blocks_warn_logs_and_allow_is_silent",
-        f"{_RAW_FILES}::test_the_stricter_word_wins",
+        f"{_RAW_FILES}::test_the_stricter_of_configured_and_environment_policy_applies",
         f"{_OFF}::test_without_an_entry_none_of_their_tools_exists",
     ),
     "A001-24": (
         f"{_RAW_FILES}::test_lines_are_numbered_and_ranges_are_inclusive",
-        f"{_RAW_FILES}::test_ranges_that_are_none_change_nothing_and_say_so",
+        f"{_RAW_FILES}::test_invalid_ranges_change_nothing_and_are_reported",
         f"{_RAW_FILES}::test_lines_are_inserted_up_to_one_after_the_last",
         f"{_RAW_FILES}::test_a_new_file_ignores_ranges_and_a_path_may_begin_at_home",
     ),
     "A001-25": (
         f"{_FILES}::test_files_are_read_written_edited_listed_and_deleted",
-        f"{_FILES}::test_each_mode_allows_what_it_says",
-        f"{_FILES}::test_no_path_leads_out",
-        f"{_FILES}::test_exchanging_what_a_path_leads_over_while_it_is_walked_gains_nothing",
+        f"{_FILES}::test_each_root_mode_allows_only_its_operations",
+        f"{_FILES}::test_no_path_leads_out_of_the_roots",
+        f"{_FILES}::test_swapping_a_directory_during_path_resolution_does_not_escape_the_root",
     ),
     "A001-28": (
         f"{_ONCE}::test_over_stdio_a_tool_with_effects_is_executed_at_most_once",
@@ -212,9 +212,9 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     # -- 002 -------------------------------------------------------------------------------------------------
     "A002-1": (
         f"{_EXECUTOR}::test_tools_of_every_kind_are_one_type",
-        f"{_FOLDERS}::test_tools_say_what_they_are_and_a_set_of_the_folder_selects",
+        f"{_FOLDERS}::test_tools_declare_their_source_and_a_tool_set_of_the_folder_selects_them",
     ),
-    "A002-2": ("config/discovery/test_native_tools.py::test_native_tools_are_asked_as_their_files_say",),
+    "A002-2": ("config/discovery/test_native_tools.py::test_native_tools_send_the_requests_their_files_describe",),
     "A002-3": (
         f"{_FOLDERS}::test_a_file_of_servers_counts_as_a_whole_or_not_at_all",
         f"{_EXAMPLES}::test_the_tool_system_has_what_its_requirements_ask_for",
@@ -224,18 +224,18 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_LOCAL}::test_a_file_that_does_not_import_is_reported_and_the_rest_load",
     ),
     "A002-5": (
-        f"{_FOLDERS}::test_files_that_come_change_and_go_are_taken_up_while_the_hub_runs",
+        f"{_FOLDERS}::test_added_changed_and_removed_files_take_effect_while_the_hub_runs",
         f"{_FOLDERS}::test_check_names_every_broken_file_and_the_rest_is_there",
     ),
     "A002-6": (f"{_FOLDERS}::test_names_found_twice_are_listed_with_what_is_kept",),
     "A002-7": (
         f"{_FOLDERS}::test_sets_of_the_file_come_first_and_profiles_may_name_those_of_the_folder",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
-        f"{_SERVED}::test_a_member_that_no_server_has_fails_check_and_is_a_warning_of_serve",
+        f"{_SERVED}::test_a_member_that_no_server_lists_fails_check_and_is_a_warning_in_serve",
     ),
     "A002-8": (
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
-        "downstream/network/test_profiles_of_principals.py::test_its_lists_are_those_of_a_hub_that_serves_the_profile_alone",
+        "downstream/network/test_profiles_of_principals.py::test_a_principals_lists_are_those_of_a_hub_that_serves_only_its_profile",
     ),
     "A002-9": (
         "library/formats/test_formats.py::test_the_strategy_is_what_the_model_can_do_and_the_configuration_allows",
@@ -248,7 +248,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A002-11": (f"{_EXECUTOR}::test_outcomes_are_messages_and_errors_begin_with_their_code",),
     "A002-12": (f"{_EXECUTOR}::test_check_48_parallel_calls_take_as_long_as_one_and_keep_their_order",),
     "A002-13": (
-        "schema/test_arguments_are_checked_first.py::test_arguments_that_cannot_fit_are_refused_and_nobody_is_asked",
+        "schema/test_arguments_are_checked_first.py::test_invalid_arguments_are_refused_without_asking_the_server",
     ),
     "A002-14": (
         "policy/tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
@@ -265,12 +265,12 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "observability/records/test_trace.py::test_an_unexpected_exception_fails_one_call_and_logs_one_traceback",
     ),
     "A002-17": (
-        "observability/records/test_calls_are_recorded.py::test_every_call_is_a_record_whatever_came_of_it",
-        "observability/records/test_trace.py::test_a_call_is_recorded_with_where_it_went_and_what_came_of_it",
+        "observability/records/test_calls_are_recorded.py::test_every_call_is_recorded_whatever_its_outcome",
+        "observability/records/test_trace.py::test_a_call_is_recorded_with_its_route_and_its_outcome",
         f"{_EXECUTOR}::test_every_call_is_logged_without_secrets",
     ),
     "A002-18": (
-        "observability/spans/test_metrics.py::test_what_calls_came_to_is_counted_and_told_to_those_who_may_know",
+        "observability/spans/test_metrics.py::test_call_outcomes_are_counted_and_shown_to_authorized_callers",
         "observability/spans/test_metrics.py::test_a_hub_in_a_program_tells_its_collectors_and_its_tracer",
     ),
     "A002-19": (
@@ -282,23 +282,23 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "library/formats/test_formats.py::test_a_client_that_cannot_be_asked_has_no_function_calling",
         "observability/spans/test_metrics.py::test_a_hub_in_a_program_tells_its_collectors_and_its_tracer",
     ),
-    "A002-21": ("policy/tries/test_keys_of_servers.py::test_a_wrong_key_is_told_where_the_server_is_missing",),
+    "A002-21": ("policy/tries/test_keys_of_servers.py::test_a_wrong_api_key_is_reported_with_the_missing_server",),
     # -- 003 -------------------------------------------------------------------------------------------------
     "A003-1": (f"{_BY_SERVER}::test_with_timeout_passes_results_and_raises_at_the_end",),
     "A003-2": (
-        f"{_BY_SERVER}::test_it_is_what_an_orchestrator_asks_for",
+        f"{_BY_SERVER}::test_a_tool_manager_satisfies_the_protocol_of_orchestrators",
         f"{_BY_SERVER}::test_check_10_by_position_and_by_keyword_is_the_same",
     ),
     "A003-3": (
-        f"{_BY_SERVER}::test_names_are_unique_and_what_is_wrong_is_said",
-        f"{_EXAMPLES}::test_the_orchestrator_of_miroflow_finds_its_habits",
+        f"{_BY_SERVER}::test_duplicate_names_and_invalid_arguments_are_refused",
+        f"{_EXAMPLES}::test_the_orchestrator_of_miroflow_runs_unchanged",
     ),
-    "A003-4": (f"{_BY_SERVER}::test_it_is_what_an_orchestrator_asks_for",),
+    "A003-4": (f"{_BY_SERVER}::test_a_tool_manager_satisfies_the_protocol_of_orchestrators",),
     "A003-5": (f"{_BY_SERVER}::test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call",),
     "A003-6": (
         f"{_BY_SERVER}::test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call",
         f"{_BY_SERVER}::test_the_fallback_is_told_step_by_step",
-        f"{_EXAMPLES}::test_the_orchestrator_of_miroflow_finds_its_habits",
+        f"{_EXAMPLES}::test_the_orchestrator_of_miroflow_runs_unchanged",
     ),
     "A003-7": (
         f"{_URLS}::test_a_guarded_url_is_refused_however_it_is_written",
@@ -307,21 +307,21 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A003-8": (
         f"{_GUARD}::test_scraping_a_dataset_is_refused_with_the_message_and_reaches_no_server",
         f"{_GUARD}::test_a_guarded_tool_is_guarded_under_another_name",
-        f"{_GUARD}::test_message_tools_and_urls_of_the_guard_are_settings",
+        f"{_GUARD}::test_the_guards_message_tools_and_urls_are_configurable",
     ),
-    "A003-9": (f"{_BY_SERVER}::test_it_is_what_an_orchestrator_asks_for",),
+    "A003-9": (f"{_BY_SERVER}::test_a_tool_manager_satisfies_the_protocol_of_orchestrators",),
     "A003-10": (f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",),
     "A003-11": (
         f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",
         "upstream/supervision/test_status.py::test_each_server_is_shown_with_its_state_its_last_error_and_its_stderr",
     ),
     "A003-12": (
-        f"{_BY_SERVER}::test_names_are_unique_and_what_is_wrong_is_said",
+        f"{_BY_SERVER}::test_duplicate_names_and_invalid_arguments_are_refused",
         "config/test_entries.py::test_an_invalid_value_is_reported_with_its_key",
     ),
     "A003-13": (
         f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
-        f"{_BY_SERVER}::test_it_is_what_an_orchestrator_asks_for",
+        f"{_BY_SERVER}::test_a_tool_manager_satisfies_the_protocol_of_orchestrators",
     ),
     "A003-14": (f"{_BY_SERVER}::test_check_8_an_unknown_server_is_exactly_one_error",),
     "A003-15": (f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",),
@@ -335,7 +335,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "hub/test_one_bad_upstream_is_one_bad_upstream.py::test_a_killed_upstream_is_replaced_before_its_next_call",
         "peers/test_playwright_mcp_keeps_its_session.py"
         "::test_a_crash_between_calls_is_told_once_and_a_new_browser_serves",
-        "fuzz/test_what_was_found.py::test_an_answer_that_is_given_up_before_it_began_leaves_nothing_behind",
+        "fuzz/test_what_was_found.py::test_a_response_abandoned_before_it_began_leaves_no_state",
     ),
     "A003-19": (
         "hub/test_one_bad_upstream_is_one_bad_upstream.py"
@@ -353,10 +353,9 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A003-22": (
         f"{_ACCESS}::test_a_blacklist_holds_on_every_transport_at_listing_and_at_the_call",
-        "policy/access/test_nothing_refused_can_be_reached.py"
-        "::test_no_spelling_by_any_method_of_any_era_reaches_what_is_refused",
+        "policy/access/test_nothing_refused_can_be_reached.py::test_no_spelling_method_or_era_reaches_a_refused_item",
         "policy/access/test_nothing_refused_can_be_reached.py::test_a_refused_name_answers_byte_for_byte_as_an_unknown_one",
-        f"{_BY_SERVER}::test_what_the_blacklist_names_is_refused_however_it_came_there",
+        f"{_BY_SERVER}::test_a_blacklisted_tool_is_refused_even_if_added_to_the_set_later",
     ),
     "A003-23": (
         f"{_ACCESS}::test_a_blacklist_holds_on_every_transport_at_listing_and_at_the_call",
@@ -382,9 +381,9 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_GUARD}::test_guarded_links_are_dropped_from_search_results",
     ),
     "A003-28": (
-        f"{_FALLBACK}::test_a_page_whose_server_dies_comes_from_the_hub_which_says_so",
+        f"{_FALLBACK}::test_the_hub_fetches_a_page_whose_server_dies_and_says_so",
         f"{_FALLBACK}::test_where_the_page_cannot_be_fetched_either_the_first_error_is_reported",
-        f"{_FALLBACK}::test_which_failures_count_is_a_setting",
+        f"{_FALLBACK}::test_the_failures_that_trigger_the_fallback_are_configurable",
     ),
     "A003-29": (
         "servers/scrape/test_converter.py::test_without_an_endpoint_markitdown_is_made_without_the_service",
@@ -393,14 +392,14 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A003-30": (
         f"{_FALLBACK}::test_private_addresses_are_not_fetched_unless_allowed",
         "servers/scrape/test_where_it_may_go.py::test_no_private_address_is_reached_by_any_spelling",
-        "servers/scrape/test_where_it_may_go.py::test_what_is_no_address_of_a_page_is_refused_as_an_argument",
+        "servers/scrape/test_where_it_may_go.py::test_an_invalid_page_url_is_refused_as_an_argument",
         "servers/scrape/test_bounds.py::test_a_conversion_without_an_end_is_killed_while_others_go_on",
     ),
     "A003-31": (
-        f"{_ONCE}::test_a_server_that_refuses_twice_and_then_accepts_is_called_with_success",
-        f"{_ONCE}::test_the_configuration_says_what_may_be_repeated_and_what_not",
-        "policy/tries/test_breaker.py::test_failures_of_the_transport_open_it_and_it_recovers_after_the_cool_down",
-        "policy/tries/test_breaker.py::test_what_a_server_answers_never_opens_it",
+        f"{_ONCE}::test_a_call_succeeds_after_two_503_responses",
+        f"{_ONCE}::test_the_configuration_decides_which_calls_may_be_retried",
+        "policy/tries/test_breaker.py::test_transport_failures_open_the_breaker_and_it_recovers_after_the_cool_down",
+        "policy/tries/test_breaker.py::test_errors_a_server_answers_with_never_open_the_breaker",
     ),
     "A003-32": (
         f"{_BY_SERVER}::test_check_29_closing_leaves_no_child_and_may_be_repeated",
@@ -414,7 +413,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "::test_a_hub_whose_required_server_is_missing_answers_at_once_then_says_so_and_ends",
     ),
     "A003-34": (
-        "observability/records/test_no_secret_is_written.py::test_no_fault_brings_a_secret_to_stderr_an_error_or_a_disk",
+        "observability/records/test_no_secret_is_written.py::test_no_fault_leaks_a_secret_to_stderr_an_error_or_a_disk",
         "observability/records/test_redaction.py::test_the_value_of_a_secret_key_is_hidden",
         "observability/records/test_redaction.py::test_a_known_secret_never_comes_out_wherever_it_is_and_in_whatever_form",
     ),
@@ -439,18 +438,18 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A004-4": (_ON_BOTH,),
     "A004-5": (
-        f"{_GROUPS}::test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_there",
+        f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",
         _ON_BOTH,
         f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
     ),
-    "A004-6": (f"{_GROUPS}::test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_there",),
+    "A004-6": (f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",),
     "A004-7": (
-        f"{_GROUPS}::test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_there",
-        f"{_GROUPS}::test_nothing_changes_unless_everything_that_was_said_is_right",
+        f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",
+        f"{_GROUPS}::test_an_invalid_switch_changes_nothing",
     ),
-    "A004-8": (f"{_GROUPS}::test_nothing_changes_unless_everything_that_was_said_is_right",),
+    "A004-8": (f"{_GROUPS}::test_an_invalid_switch_changes_nothing",),
     "A004-9": (
-        "hub/groups/test_many_clients.py::test_what_one_client_switches_is_its_own_and_told_to_it_alone",
+        "hub/groups/test_many_clients.py::test_a_switch_by_one_client_affects_and_notifies_only_that_client",
         "hub/groups/test_search_and_call.py::test_a_call_through_the_hubs_tool_is_answered_as_a_direct_one",
         "hub/groups/test_search_and_call.py::test_a_search_finds_by_name_and_description_and_says_what_is_inactive",
     ),
@@ -461,15 +460,15 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A004-11": (
         _ON_BOTH,
-        f"{_CLIENTS_OF_TOOLKIT}::test_what_cannot_be_registered_of_a_client_is_an_error",
+        f"{_CLIENTS_OF_TOOLKIT}::test_invalid_registrations_of_a_client_are_errors",
     ),
     "A004-12": (
-        f"{_CLIENTS}::test_a_stdio_client_keeps_one_session_and_is_refused_out_of_turn",
+        f"{_CLIENTS}::test_a_stdio_client_keeps_one_session_and_refuses_calls_before_connect",
         _ON_BOTH,
     ),
     "A004-13": (
         f"{_CLIENTS}::test_http_clients_list_and_call",
-        f"{_CLIENTS}::test_what_cannot_be_is_said_when_the_client_is_made",
+        f"{_CLIENTS}::test_invalid_client_arguments_are_refused_at_construction",
     ),
     "A004-14": (f"{_CLIENTS}::test_stdio_clients_are_closed_in_any_order",),
     "A004-15": (_ON_BOTH,),
@@ -485,39 +484,39 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A004-18": (
         f"{_STREAMS}::test_an_interrupted_call_ends_with_its_last_chunk_and_a_note",
         "library/test_hub.py::test_a_cancelled_call_is_cancelled_at_its_server",
-        f"{_CALLING}::test_what_is_interrupted_ends_with_its_last_chunk_and_a_note",
+        f"{_CALLING}::test_an_interrupted_tool_ends_with_its_last_chunk_and_a_note",
     ),
     "A004-19": (
         _ON_BOTH,
-        f"{_CALLING}::test_what_a_tool_raises_is_a_text_or_raised",
+        f"{_CALLING}::test_an_exception_of_a_tool_is_a_text_or_raised",
     ),
     "A004-20": (
-        f"{_CODE}::test_the_result_is_the_listed_text",
-        f"{_CODE}::test_the_file_of_the_code_is_removed_with_all_that_is_beside_it",
+        f"{_CODE}::test_the_result_of_a_program_has_the_documented_format",
+        f"{_CODE}::test_the_code_file_is_removed_with_its_directory",
     ),
     "A004-21": (
-        f"{_CODE}::test_long_output_is_no_timeout_and_beyond_the_bound_says_what_is_left_out",
-        f"{_CODE}::test_when_the_time_is_up_grandchildren_end_too_wherever_they_have_gone",
+        f"{_CODE}::test_long_output_is_cut_with_a_note_and_does_not_time_out",
+        f"{_CODE}::test_at_the_time_limit_grandchildren_end_in_any_group_or_session",
         f"{_CODE}::test_programs_see_a_small_environment_and_what_the_entry_declares",
-        f"{_OFF}::test_each_is_refused_over_a_network_before_anything_starts",
+        f"{_OFF}::test_servers_of_this_machine_are_refused_over_a_network_before_anything_starts",
     ),
     "A004-22": (
-        "observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_what_it_came_to",
+        "observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_its_outcome",
         "observability/spans/test_spans_of_calls.py::test_the_trace_of_the_client_goes_on_to_the_server",
         "observability/spans/test_spans_of_calls.py::test_without_the_packages_the_finding_says_what_to_install_and_all_works",
     ),
     "A004-23": (
-        "config/discovery/test_skills.py::test_skills_are_listed_read_and_told_of_under_the_rules_of_access",
+        "config/discovery/test_skills.py::test_skills_are_listed_read_and_described_as_the_access_rules_allow",
         f"{_CLIENTS_OF_TOOLKIT}::test_skills_are_read_from_their_directories",
     ),
     "A004-24": (
-        f"{_GROUPS_IN_PROGRAMS}::test_state_is_given_and_taken_as_a_toolkit_does",
+        f"{_GROUPS_IN_PROGRAMS}::test_state_dicts_are_those_of_a_toolkit",
         f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
     ),
     "A004-25": (_ON_BOTH,),
     "A004-26": (
-        f"{_GROUPS}::test_what_access_refuses_stays_unknown_in_an_inactive_group",
-        f"{_GROUPS}::test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_there",
+        f"{_GROUPS}::test_a_refused_tool_stays_unknown_in_an_inactive_group",
+        f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",
         f"{_ACCESS}::test_a_preset_argument_is_not_listed_and_always_sent",
     ),
 }

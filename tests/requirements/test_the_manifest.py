@@ -55,16 +55,16 @@ def test_every_row_has_its_tests_or_its_reason(row: str) -> None:
         assert list(missing(SHOWN[row])) == []
 
 
-def test_nothing_stands_in_the_manifest_that_is_no_row() -> None:
+def test_the_manifest_has_no_unknown_rows() -> None:
     assert {*SHOWN, *OUT} <= set(ROWS)
     assert set(PARTLY) <= set(SHOWN), "where nothing is done, OUT says why"
     assert all(reason.strip() for reason in (*OUT.values(), *PARTLY.values()))
 
 
 @pytest.mark.parametrize("number", CHECKS)
-def test_every_check_has_a_test_that_says_so(number: int) -> None:
+def test_every_check_has_a_test_that_names_it(number: int) -> None:
     assert number in claimed(), f"no test says that it shows check {number}: {CHECKS[number]}"
 
 
-def test_no_test_claims_a_check_there_is_not() -> None:
+def test_no_test_names_a_check_that_does_not_exist() -> None:
     assert set(claimed()) <= set(CHECKS)

@@ -60,7 +60,7 @@ PASSED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_arguments_that_cannot_fit_are_refused_and_nobody_is_asked(tmp_path: Path, modern: bool) -> None:
+async def test_invalid_arguments_are_refused_without_asking_the_server(tmp_path: Path, modern: bool) -> None:
     """Check 46."""
     async with hub(tmp_path, {"s": entry(tmp_path, {"search": SEARCH})}, modern=modern) as client:
         for arguments, said in REFUSED:
@@ -81,7 +81,7 @@ async def test_a_convertible_value_reaches_the_server_unchanged(tmp_path: Path, 
     assert called(tmp_path) == ["search"] * len(PASSED)
 
 
-async def test_a_schema_that_would_take_for_ever_delays_nobody(tmp_path: Path) -> None:
+async def test_an_expensive_schema_does_not_delay_other_calls(tmp_path: Path) -> None:
     parts: dict[str, Any] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
     endless = {"type": "object", "$defs": {**parts, "d40": {"type": "integer"}}}
     endless["properties"] = {"a": {"$ref": "#/$defs/d0"}}

@@ -27,7 +27,7 @@ ADDED = {
 }
 
 
-async def test_titles_go_and_properties_come_where_the_configuration_says_so(tmp_path: Path) -> None:
+async def test_configured_schema_edits_strip_titles_and_add_properties(tmp_path: Path) -> None:
     """Arguments are checked against the schema that is listed, and reach the server; what clashes is left out."""
     bare = {"type": "object", "properties": {"title": {"type": "string"}}}
     schemas = {"plain": TITLED, "bare": TITLED, "more": bare, "clash": TITLED}

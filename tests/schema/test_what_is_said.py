@@ -56,7 +56,9 @@ SEARCH = {
         ({"query": "x", "even": 3}, "even must be a multiple of 2, not 3"),
     ],
 )
-async def test_a_refusal_says_where_what_and_what_instead(arguments: dict[str, Any], said: str, mode: str) -> None:
+async def test_a_refusal_names_the_place_the_problem_and_the_expected_value(
+    arguments: dict[str, Any], said: str, mode: str
+) -> None:
     outcome = await Tool(SEARCH, mode).call(arguments)
     assert outcome.asked == []
     assert not outcome.executed
@@ -65,7 +67,7 @@ async def test_a_refusal_says_where_what_and_what_instead(arguments: dict[str, A
     assert "it takes query: string (required)" in str(outcome.refused)
 
 
-async def test_only_what_is_refused_is_complained_of() -> None:
+async def test_only_refused_values_are_reported() -> None:
     """`"3"` would do where the schema says integer, so nothing is said of it."""
     outcome = await Tool(SEARCH).call({"query": "x", "items": ["3", "y"], "options": {"deep": "true", "limit": []}})
     assert "items[1]" in str(outcome.refused)
@@ -128,9 +130,7 @@ async def test_the_mode_of_a_tool_is_that_of_the_last_pattern_then_of_the_server
         ({"command": None, "builtin": "web", "validate_arguments": "lenient"}, False),
     ],
 )
-async def test_local_and_built_in_tools_are_strict_unless_something_else_is_said(
-    settings: dict[str, Any], refused: bool
-) -> None:
+async def test_local_and_built_in_tools_are_strict_by_default(settings: dict[str, Any], refused: bool) -> None:
     tool = Tool({"properties": {"a": {"type": "integer"}}}, **{"validate_arguments": None, **settings})
     assert ((await tool.call({"a": "3"})).refused is not None) == refused
 

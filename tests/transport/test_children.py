@@ -26,7 +26,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_new_reaper_is_told_of_the_groups_that_live_and_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_reaper_gets_only_the_process_groups_that_are_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """The groups have no mark, so that the reaper knows them from the hub alone."""
     monkeypatch.setattr(children, "STEADY", 0.0)
     watched = Children()
@@ -53,7 +53,7 @@ async def test_a_new_reaper_is_told_of_the_groups_that_live_and_of_no_other(monk
                 await one.wait()
 
 
-async def test_a_hub_without_a_reaper_says_so_until_it_has_one(
+async def test_a_missing_reaper_is_reported_until_it_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(children, "AGAIN", 0.01)

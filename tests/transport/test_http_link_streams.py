@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 # --- giving up and resuming ----------------------------------------------------------------------------------
 
 
-async def test_abandoning_a_request_closes_its_stream_and_says_nothing():
+async def test_abandoning_a_request_closes_its_stream_without_a_cancellation():
     closed = asyncio.Event()
 
     async def script(request: Request, reply: Reply) -> None:

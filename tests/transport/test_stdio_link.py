@@ -195,7 +195,7 @@ async def test_stray_and_repeated_answers_are_counted_and_dropped() -> None:
         assert talk.peer.stray == 4
 
 
-async def test_close_ends_a_stubborn_process_its_group_and_who_left_the_group() -> None:
+async def test_close_ends_a_stubborn_process_its_group_and_processes_that_left_the_group() -> None:
     async with talking(*fake("--stubborn", "--grandchild")) as talk:
         await talk.call("echo")
         pid = talk.link.pid

@@ -137,7 +137,7 @@ async def reader(directory: Path, client_era: str, server_era: str) -> AsyncIter
 
 
 @pytest.mark.parametrize(("client_era", "server_era"), CELLS)
-async def test_every_uri_found_anywhere_leads_to_the_server_that_said_it(
+async def test_every_uri_in_any_message_leads_to_the_server_that_sent_it(
     tmp_path: Path, client_era: str, server_era: str
 ) -> None:
     chosen = random.Random(f"{client_era} {server_era}")

@@ -21,7 +21,7 @@ def test_equal_uris_that_two_servers_gave_one_caller_lead_to_each() -> None:
     assert uris.find("me", first) is None
 
 
-def test_an_address_of_the_web_is_that_of_one_thing_whoever_names_it() -> None:
+def test_equal_web_urls_of_two_servers_are_one_resource() -> None:
     uris = IssuedUris()
     for server in "ab":
         assert uris.give("me", server, "https://example.com/", "https://example.com/") == "https://example.com/"

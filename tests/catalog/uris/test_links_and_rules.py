@@ -47,7 +47,7 @@ async def test_an_unlisted_resource_is_unknown_until_a_result_links_to_it(client
     assert (await read(client, other), await read(client, "test://hidden/1")) == ("a", "b")
 
 
-async def test_a_link_to_what_is_refused_leads_nowhere_as_if_there_were_nothing(client: StdioClient) -> None:
+async def test_a_link_to_a_refused_resource_answers_like_an_unknown_one(client: StdioClient) -> None:
     with pytest.raises(RpcError) as unknown:
         await read(client, "mcp-hub://closed/test://nothing")
     for uri in ("test://hidden/2", "test://who"):

@@ -76,7 +76,7 @@ async def client(library: str, tmp_path: Path) -> AsyncIterator[StdioClient]:
         yield client
 
 
-async def test_what_a_template_takes_directly_it_takes_through_the_hub(library: str, client: StdioClient) -> None:
+async def test_a_template_accepts_the_same_uris_directly_and_through_the_hub(library: str, client: StdioClient) -> None:
     async with spawned([sys.executable, SERVER, library]) as direct:
         await direct.initialize()
         for uri, text in TEXTS[library].items():
@@ -86,7 +86,7 @@ async def test_what_a_template_takes_directly_it_takes_through_the_hub(library: 
             assert (await read(direct, uri), await read(client, uri)) == (None, None), uri
 
 
-async def test_rules_hold_on_what_a_generous_match_lets_through(library: str, tmp_path: Path) -> None:
+async def test_rules_apply_to_uris_of_permissive_templates(library: str, tmp_path: Path) -> None:
     files = FILES[library]
     servers = {
         "denied": entry(library, disable_resources=["file:///private*", "docs://*/secret", "search://pages?q=secret*"]),

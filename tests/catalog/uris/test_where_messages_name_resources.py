@@ -62,7 +62,7 @@ def test_a_message_without_changed_uris_is_the_same_object(
     assert in_result(method, result, lambda uri: uri) is result
 
 
-def test_questions_that_are_not_about_sampling_stay_as_they_are() -> None:
+def test_server_requests_other_than_sampling_are_not_rewritten() -> None:
     params = {"messages": [{"content": LINK}]}
     assert in_question("elicitation/create", params, lambda uri: "y") is params
 
@@ -109,7 +109,7 @@ WAY_BACK: list[tuple[dict[str, Any], set[str]]] = [
 
 
 @pytest.mark.parametrize(("params", "expected"), WAY_BACK)
-def test_on_the_way_back_only_what_a_model_has_said_is_rewritten(params: dict[str, Any], expected: set[str]) -> None:
+def test_in_input_responses_only_sampling_content_is_rewritten(params: dict[str, Any], expected: set[str]) -> None:
     asked: set[str] = set()
 
     def original(uri: str) -> str:
@@ -138,7 +138,7 @@ def test_an_error_about_a_resource_names_it_as_the_client_does() -> None:
         assert in_error("resources/read", odd, lambda uri: "y") is odd
 
 
-def test_blocks_within_blocks_without_end_are_no_reason_to_fail() -> None:
+def test_deeply_nested_blocks_do_not_fail_the_rewriting() -> None:
     deep: Any = LINK
     for _ in range(400):
         deep = {"type": "tool_result", "toolUseId": "x", "content": [deep]}

@@ -78,7 +78,7 @@ def test_names_found_twice_are_listed_with_what_is_kept(tmp_path: Path) -> None:
     assert f"kept {builtin / 'one.py'}" in run("tools", "--duplicates", "--config", config).stdout
 
 
-def test_tools_say_what_they_are_and_a_set_of_the_folder_selects(tmp_path: Path) -> None:
+def test_tools_declare_their_source_and_a_tool_set_of_the_folder_selects_them(tmp_path: Path) -> None:
     """Check 45, of the folder."""
     folders(tmp_path)
     config = str(write_config(tmp_path, {"first": fake()}))
@@ -91,7 +91,7 @@ def test_tools_say_what_they_are_and_a_set_of_the_folder_selects(tmp_path: Path)
     assert run("tools", "--tool-set", "nobody_has", "--config", config).returncode == 2
 
 
-def test_a_member_nobody_lists_is_a_warning_when_served_and_an_error_of_check(tmp_path: Path) -> None:
+def test_a_member_without_a_tool_is_a_warning_in_serve_and_an_error_in_check(tmp_path: Path) -> None:
     write(tmp_path, "configs/tool_sets/s.yaml", "tools: [echo, no_such_tool]\n")
     config = str(write_config(tmp_path, {"first": fake()}))
     assert run("tools", "--tool-set", "s", "--config", config).returncode == 0
@@ -149,7 +149,7 @@ def test_a_file_of_servers_counts_as_a_whole_or_not_at_all(tmp_path: Path, conte
         {"parameters": {"x-key": {"where": "header"}}, "api_key": "k", "api_key_header": "X-Key"}, {"timeout": "soon"},
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_native_tool_is_said_with_its_place(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_an_invalid_native_tool_is_reported_with_file_and_line(tmp_path: Path, wrong: dict[str, Any]) -> None:
     write(tmp_path, "tools/native/a.json", {"name": "a", "api_url": API, **wrong})
     write(tmp_path, "tools/native/b.json", {"name": "b", "api_url": API})
     found = loaded(tmp_path)
@@ -168,7 +168,7 @@ def test_a_tool_whose_variable_has_no_value_is_off_and_keeps_its_name(tmp_path: 
     assert any("MCP_HUB_TEST_UNSET" in warning for warning in found.warnings)
 
 
-async def test_files_that_come_change_and_go_are_taken_up_while_the_hub_runs(tmp_path: Path) -> None:
+async def test_added_changed_and_removed_files_take_effect_while_the_hub_runs(tmp_path: Path) -> None:
     async with hub(tmp_path, {"first": fake()}) as client:
         pid = await client.text("first__pid")
         first = write(tmp_path, "tools/native/one.yaml", f"api_url: {API}\n")

@@ -65,7 +65,7 @@ def code(result: dict[str, Any]) -> str:
     return str(result["_meta"]["mcp-hub/error"]["code"])
 
 
-async def test_native_tools_are_asked_as_their_files_say(tmp_path: Path) -> None:
+async def test_native_tools_send_the_requests_their_files_describe(tmp_path: Path) -> None:
     """Checks 44 and 47, of native tools."""
     with serving() as api, serving() as other:
         api.elsewhere = f"{other.url}/echo"
@@ -131,7 +131,7 @@ async def redirected(client: StdioClient, api: Api, other: Api) -> None:
     assert other.requests == []
 
 
-async def test_an_endpoint_that_is_not_there_is_one_bad_tool(tmp_path: Path) -> None:
+async def test_an_unreachable_endpoint_affects_only_its_own_tool(tmp_path: Path) -> None:
     with serving() as api:
         pass
     write(tmp_path, "tools/native/gone.yaml", {"api_url": f"{api.url}/echo?token=secret-in-the-query"})

@@ -34,7 +34,7 @@ def tool(**more: Any) -> NativeToolDefinition:
 
 
 @given(VALUES, VALUES, VALUES)
-def test_no_value_leads_to_another_endpoint(one: Any, two: Any, three: Any) -> None:
+def test_no_argument_value_changes_the_endpoint(one: Any, two: Any, three: Any) -> None:
     try:
         request = tool().request({"id": one, "q": two, "X-Region": three})
     except InvalidArgument:
@@ -52,7 +52,7 @@ def test_no_value_leads_to_another_endpoint(one: Any, two: Any, three: Any) -> N
 
 
 @pytest.mark.parametrize("value", ["..", ".", "", "a/../../admin", "..\\x", "\ud800"])
-def test_what_would_lead_elsewhere_is_refused(value: str) -> None:
+def test_an_argument_that_would_change_the_path_is_refused(value: str) -> None:
     with pytest.raises(InvalidArgument):
         tool().request({"id": value})
 
@@ -63,7 +63,7 @@ def test_a_header_takes_one_line_of_ascii(value: str) -> None:
         tool().request({"id": "1", "X-Region": value})
 
 
-def test_defaults_stand_in_and_null_is_nothing() -> None:
+def test_defaults_are_used_and_null_counts_as_missing() -> None:
     parameters = (
         NativeParameter("days", "query", {"type": "integer", "default": 3}),
         NativeParameter("tags", "query", {"type": "array"}),
@@ -82,7 +82,7 @@ def test_a_body_is_json_or_a_form() -> None:
     assert (form.body, form.headers["Content-Type"]) == (b"note=%C3%A4%26b", "application/x-www-form-urlencoded")
 
 
-def test_a_tool_is_the_same_after_it_has_travelled() -> None:
+def test_a_native_tool_survives_serialization() -> None:
     assert NativeToolDefinition.from_json(tool().to_json()) == tool()
 
 

@@ -33,7 +33,7 @@ async def refused(client: Any, uri: str) -> int:
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_skills_are_listed_read_and_told_of_under_the_rules_of_access(tmp_path: Path, modern: bool) -> None:
+async def test_skills_are_listed_read_and_described_as_the_access_rules_allow(tmp_path: Path, modern: bool) -> None:
     """A004-23."""
     skill(tmp_path / "skills/pdf", "pdf", "Fill in forms.", scripts__fill_py="print()")
     (tmp_path / "skills/pdf/logo.png").write_bytes(b"\x89PNG\xff")
@@ -93,7 +93,7 @@ async def test_a_file_that_becomes_a_link_leads_nowhere(tmp_path: Path) -> None:
     "content",
     ["# no front matter\n", "---\nname: a\n---\n", "---\nname: [\n---\n", "---\ndescription: d\nname: ''\n---\n"],
 )
-def test_a_directory_that_is_no_skill_is_a_finding_and_the_others_are_there(tmp_path: Path, content: str) -> None:
+def test_a_directory_without_a_valid_skill_is_reported_and_the_others_are_served(tmp_path: Path, content: str) -> None:
     skill(tmp_path / "good", "good")
     skill(tmp_path / "again", "good")
     write(tmp_path, "bad/SKILL.md", content)

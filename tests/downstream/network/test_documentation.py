@@ -33,7 +33,7 @@ def test_every_example_is_a_configuration_that_may_start(tmp_path: Path, number:
     assert len(EXAMPLES) == 3
 
 
-def test_the_numbers_are_those_of_the_code() -> None:
+def test_the_documented_numbers_are_those_of_the_code() -> None:
     limits = CallerLimits()
     for words in (
         f"at least {MIN_TOKEN} bytes",

@@ -137,7 +137,7 @@ NOWHERE = (
 )  # fmt: skip
 
 
-async def test_what_is_malformed_or_forged_is_refused_and_no_upstream_is_asked(tmp_path: Path) -> None:
+async def test_malformed_and_forged_requests_are_refused_and_reach_no_upstream(tmp_path: Path) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "up__look", "arguments": {}}}
     body = json.dumps(call).encode()
     async with (
@@ -154,7 +154,7 @@ async def test_what_is_malformed_or_forged_is_refused_and_no_upstream_is_asked(t
         assert len(server.calls) == 1
 
 
-async def test_nothing_is_served_but_the_routes_there_are(tmp_path: Path) -> None:
+async def test_only_existing_routes_are_served(tmp_path: Path) -> None:
     orders = {
         "command": "touch",
         "args": ["x"],

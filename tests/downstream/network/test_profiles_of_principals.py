@@ -71,7 +71,7 @@ METHODS = ("tools/call", "prompts/get", "resources/read", "completion/complete",
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("name", "profile"), [("alice", "analyst"), ("bob", "second"), ("dora", "nothing")])
-async def test_its_lists_are_those_of_a_hub_that_serves_the_profile_alone(
+async def test_a_principals_lists_are_those_of_a_hub_that_serves_only_its_profile(
     tmp_path: Path, era: str, name: str, profile: str
 ) -> None:
     root = {"profiles": PROFILES, "on_conflict": "rename"}
@@ -88,7 +88,7 @@ async def test_its_lists_are_those_of_a_hub_that_serves_the_profile_alone(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_equal_names_lead_each_principal_to_its_own_server(tmp_path: Path, era: str) -> None:
+async def test_equal_names_lead_each_principal_to_a_server_of_its_profile(tmp_path: Path, era: str) -> None:
     async with (
         everybodys_hub(tmp_path) as base,
         visiting(base, era, TOKENS["alice"]) as alice,
@@ -214,7 +214,7 @@ async def test_log_messages_reach_only_callers_who_see_the_server(tmp_path: Path
         assert [[one["data"] for one in listener.heard] for listener in listeners] == [["a"], ["a", "b", "c"]]
 
 
-async def test_what_a_server_offers_to_one_client_alone_is_bound_by_its_profile_too(tmp_path: Path) -> None:
+async def test_tools_of_a_clients_own_session_are_restricted_by_its_profile_too(tmp_path: Path) -> None:
     path = write_config(tmp_path, servers(tmp_path / "record"), profiles=PROFILES, on_conflict="rename")
     async with hubs.Engine(load_config(path)) as hub, asyncio.timeout(PATIENCE):
         sessions = [Caller(one, lambda message: None) for one in (Principal("bob", "second"), ANONYMOUS)]
@@ -230,7 +230,7 @@ async def test_what_a_server_offers_to_one_client_alone_is_bound_by_its_profile_
             await hub.route(TOOLS, "n__danger", "handshake", sessions[0])
 
 
-async def test_the_header_rules_of_a_hidden_tool_say_nothing_of_it(tmp_path: Path) -> None:
+async def test_header_validation_does_not_reveal_a_hidden_tool(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     async with dumping() as server:
         server.tools = [{"name": name, "inputSchema": schema} for name in ("look", "regional")]
@@ -309,7 +309,7 @@ def test_a_profile_that_is_not_there_shows_nothing() -> None:
         ({"token": TOKENS["bob"], "principals": {"bob": TOKENS["bob"]}}, b"is the same as listen.token"),
     ],
 )
-async def test_principals_that_cannot_be_are_told_of_without_their_tokens(
+async def test_invalid_principals_are_reported_without_their_tokens(
     tmp_path: Path, listen: dict[str, Any], line: bytes
 ) -> None:
     config = write_config(tmp_path, {}, listen=listen, profiles=PROFILES)

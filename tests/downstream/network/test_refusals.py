@@ -110,7 +110,7 @@ async def test_a_handshake_that_fails_is_a_refusal(tmp_path: Path) -> None:
         assert (found["cause"], found["peer"]) == ("tls", "127.0.0.1")
 
 
-async def test_a_principal_with_a_profile_is_told_of_no_refusals(tmp_path: Path) -> None:
+async def test_a_principal_with_a_profile_sees_no_refusal_counts(tmp_path: Path) -> None:
     listen = {"principals": {"alice": {"token": TOKENS["alice"], "profile": "p"}}}
     async with (
         network_hub(tmp_path / "hub", {"up": fake()}, listen, profiles={"p": {"tools": ["up/echo"]}}) as (_, base),
@@ -119,7 +119,7 @@ async def test_a_principal_with_a_profile_is_told_of_no_refusals(tmp_path: Path)
         assert "refusals" not in (await http.get(f"{base}/metrics")).text
 
 
-async def test_a_flood_is_counted_and_not_written(tmp_path: Path) -> None:
+async def test_a_flood_of_refusals_is_counted_and_not_logged(tmp_path: Path) -> None:
     many = 3 * BURST
     async with network_hub(tmp_path / "hub", {}, {"token": TOKENS["alice"]}) as (hub, base):
         host, _, port = base.partition("://")[2].partition(":")
@@ -206,7 +206,7 @@ async def test_over_stdio_there_is_no_address(tmp_path: Path) -> None:
         ([("forwarded", "for=198.51.100.1"), ("x-forwarded-for", "203.0.113.9")], "203.0.113.9"),
     ],
 )
-def test_a_trusted_proxy_says_whom_it_speaks_for(lines: list[tuple[str, str]], peer: str) -> None:
+def test_a_trusted_proxy_determines_the_client_address(lines: list[tuple[str, str]], peer: str) -> None:
     listen = Listen.model_validate({"token": "t" * 32, "trusted_proxies": ["10.0.0.0/24"]})
     headers = [(name.encode(), value.encode()) for name, value in lines]
     assert Gate(listen).peer("10.0.0.5", headers) == peer

@@ -122,7 +122,7 @@ def spoiled(directory: Path, case: str) -> dict[str, str]:
         ("encrypted", "is encrypted"),
     ],
 )
-async def test_files_that_cannot_be_used_are_told_of_in_one_line(tmp_path: Path, case: str, words: str) -> None:
+async def test_unusable_tls_files_are_reported_in_one_line(tmp_path: Path, case: str, words: str) -> None:
     record = tmp_path / "record"
     tls = spoiled(tmp_path, case)
     config = write_config(tmp_path, {"up": fake("--record", str(record))}, listen={"tls": tls, "port": 0})
@@ -142,7 +142,7 @@ async def test_files_that_cannot_be_used_are_told_of_in_one_line(tmp_path: Path,
         ({"cert": "c.pem", "key": 7}, b"listen.tls.key: "),
     ],
 )
-async def test_a_setting_that_does_not_fit_is_told_of(tmp_path: Path, tls: Any, line: bytes) -> None:
+async def test_an_invalid_tls_setting_is_reported(tmp_path: Path, tls: Any, line: bytes) -> None:
     config = write_config(tmp_path, {}, listen={"tls": tls})
     async with spawned([*HUB, "serve", "--http", "--config", str(config)]) as client:
         assert await client.exited() == 2

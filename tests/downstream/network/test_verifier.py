@@ -98,7 +98,7 @@ BAD: dict[str, Callable[[Issuer], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-async def test_a_token_that_is_not_good_in_every_way_lets_nobody_in(case: str) -> None:
+async def test_a_token_with_any_defect_is_refused(case: str) -> None:
     async with issuing() as issuer, verifying({"jwt": by_keys(issuer)}) as verifier:
         assert isinstance(await verifier.verify(issuer.token().encode()), Principal)
         assert await verdict(verifier, BAD[case](issuer)) == "invalid"
@@ -109,7 +109,7 @@ async def test_a_token_that_is_not_good_in_every_way_lets_nobody_in(case: str) -
     [("RSA", "RS256"), ("RSA", "PS512"), ("EC", "ES256"), ("OKP", "Ed25519"), ("OKP", "EdDSA")],
 )
 @pytest.mark.filterwarnings("ignore:EdDSA is deprecated")  # of the issuer's library
-async def test_a_good_token_stands_for_its_subject(kind: str, algorithm: str) -> None:
+async def test_a_valid_token_makes_its_subject_the_principal(kind: str, algorithm: str) -> None:
     async with issuing() as issuer:
         issuer.key("two", kind)
         settings = {"jwt": by_keys(issuer, algorithms=["RS256", algorithm])}
@@ -128,7 +128,7 @@ async def test_a_header_nobody_knows_is_ignored_unless_it_is_critical() -> None:
         assert isinstance(await verifier.verify(issuer.odd_token({"x": 1}).encode()), Principal)
 
 
-async def test_a_user_and_a_program_of_the_same_name_are_two() -> None:
+async def test_a_user_and_a_client_of_the_same_name_are_different_principals() -> None:
     async with issuing() as issuer, verifying({"jwt": by_keys(issuer)}) as verifier:
         user = await verifier.verify(issuer.token(sub="ann").encode())
         program = await verifier.verify(issuer.token(sub=None, client_id="ann").encode())
@@ -137,7 +137,7 @@ async def test_a_user_and_a_program_of_the_same_name_are_two() -> None:
         assert user != program
 
 
-async def test_a_key_of_the_configuration_needs_nobody_to_be_asked() -> None:
+async def test_a_configured_key_needs_no_request_to_the_issuer() -> None:
     async with issuing() as issuer:
         settings = {"issuer": issuer.url, "audience": [AUDIENCE, "other"], "public_key": issuer.public_key}
         async with verifying({"jwt": settings}) as verifier:
@@ -177,7 +177,7 @@ async def test_every_required_scope_has_to_be_there(claims: dict[str, Any], expe
         ({"profile_claim": "hub"}, {"hub": ""}, None),
     ],
 )
-async def test_a_claim_names_the_profile_and_one_that_names_none_lets_nobody_in(
+async def test_a_claim_selects_the_profile_and_an_unknown_profile_is_refused(
     settings: dict[str, Any], claims: dict[str, Any], profile: str | None
 ) -> None:
     async with issuing() as issuer, verifying({"jwt": by_keys(issuer), **settings}) as verifier:
@@ -189,7 +189,7 @@ async def test_a_claim_names_the_profile_and_one_that_names_none_lets_nobody_in(
             assert found.profile == profile
 
 
-async def test_one_who_comes_with_another_profile_is_another_principal() -> None:
+async def test_a_subject_with_another_profile_is_another_principal() -> None:
     async with issuing() as issuer:
         one, two = {"jwt": by_keys(issuer)}, {"jwt": by_keys(issuer), "profile": "research"}
         async with verifying(one) as first, verifying(two) as second:
@@ -197,7 +197,7 @@ async def test_one_who_comes_with_another_profile_is_another_principal() -> None
             assert await first.verify(token) != await second.verify(token)
 
 
-async def test_the_endpoint_is_asked_as_the_client_of_the_configuration() -> None:
+async def test_introspection_uses_the_configured_client() -> None:
     async with issuing() as issuer:
         issuer.known["opaque"] = {"active": True, "sub": "ann"}
         for method in ("basic", "post"):
@@ -233,7 +233,7 @@ async def test_the_endpoint_is_asked_as_the_client_of_the_configuration() -> Non
         ({"active": True, "sub": "ann", "scope": "use", "iss": "https://evil.example"}, "invalid"),
     ],
 )
-async def test_what_the_endpoint_says_is_believed_word_for_word(said: dict[str, Any], expected: str) -> None:
+async def test_introspection_results_are_interpreted_strictly(said: dict[str, Any], expected: str) -> None:
     async with issuing() as issuer:
         issuer.known["opaque"] = said
         async with verifying({"introspection": asking(issuer, required_scopes="use")}) as verifier:
@@ -242,7 +242,7 @@ async def test_what_the_endpoint_says_is_believed_word_for_word(said: dict[str, 
 
 
 @pytest.mark.parametrize(("audience", "expected"), [(AUDIENCE, True), ("other", False), (None, False)])
-async def test_the_endpoint_can_be_held_to_an_audience(audience: str | None, expected: bool) -> None:
+async def test_introspection_can_require_an_audience(audience: str | None, expected: bool) -> None:
     async with issuing() as issuer:
         issuer.known["opaque"] = {"active": True, "sub": "ann", "aud": audience}
         async with verifying({"introspection": asking(issuer, audience=AUDIENCE)}) as verifier:
@@ -263,9 +263,7 @@ def broken_size(issuer: Issuer) -> None:
 
 @pytest.mark.parametrize("kind", ["jwt", "introspection"])
 @pytest.mark.parametrize("broken", [broken_status, broken_credentials, broken_size])
-async def test_an_issuer_that_does_not_answer_as_it_should_lets_nobody_in_until_it_does(
-    kind: str, broken: Callable[[Issuer], None]
-) -> None:
+async def test_while_the_issuer_answers_wrongly_tokens_are_refused(kind: str, broken: Callable[[Issuer], None]) -> None:
     async with issuing() as issuer:
         token = issuer.token()
         issuer.known[token] = {"active": True, "sub": "ann"}
@@ -278,21 +276,21 @@ async def test_an_issuer_that_does_not_answer_as_it_should_lets_nobody_in_until_
 
 
 @pytest.mark.parametrize("kind", ["jwt", "introspection"])
-async def test_an_issuer_that_is_not_there_lets_nobody_in(kind: str) -> None:
+async def test_while_the_issuer_is_unreachable_tokens_are_refused(kind: str) -> None:
     async with issuing() as issuer:
         token, settings = issuer.token(), by_keys(issuer) if kind == "jwt" else asking(issuer)
     async with verifying({kind: settings}) as verifier:
         assert await verdict(verifier, token) == "unreachable"
 
 
-async def test_keys_are_not_looked_for_where_a_redirect_leads() -> None:
+async def test_keys_are_not_fetched_through_a_redirect() -> None:
     async with issuing() as issuer:
         async with verifying({"jwt": by_keys(issuer, jwks_uri=f"{issuer.url}/elsewhere")}) as verifier:
             assert await verdict(verifier, issuer.token()) == "unreachable"
         assert issuer.asked == ["/elsewhere"]
 
 
-async def test_a_silent_issuer_lets_nobody_in_and_takes_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_issuer_makes_tokens_refused_after_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifiers, "VERIFY_DEADLINE", 0.05)
     async with issuing() as issuer:
         issuer.hold = asyncio.Event()
@@ -301,7 +299,7 @@ async def test_a_silent_issuer_lets_nobody_in_and_takes_a_bounded_time(monkeypat
         issuer.hold.set()
 
 
-async def test_a_token_is_asked_about_once_however_many_bring_it_and_is_believed_for_a_while() -> None:
+async def test_concurrent_requests_introspect_a_token_once_and_the_result_is_cached() -> None:
     clock = [NOW]
     async with issuing() as issuer:
         issuer.known["opaque"] = {"active": True, "sub": "ann"}
@@ -318,7 +316,7 @@ async def test_a_token_is_asked_about_once_however_many_bring_it_and_is_believed
             assert len(issuer.asked) == 2
 
 
-async def test_nothing_is_believed_longer_than_it_says() -> None:
+async def test_a_cached_token_expires_with_the_token() -> None:
     now = time.time()
     clock = [now]
     async with issuing() as issuer, verifying({"jwt": by_keys(issuer)}, now=lambda: clock[0]) as verifier:
@@ -328,7 +326,7 @@ async def test_nothing_is_believed_longer_than_it_says() -> None:
         assert await verdict(verifier, token) == "invalid"
 
 
-async def test_what_is_remembered_and_what_is_asked_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_tokens_and_concurrent_introspections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifiers, "MAX_REMEMBERED", 2)
     monkeypatch.setattr(verifiers, "MAX_ASKING", 2)
     async with issuing() as issuer:
@@ -347,7 +345,7 @@ async def test_what_is_remembered_and_what_is_asked_at_once_is_bounded(monkeypat
             assert all(isinstance(one, Principal) for one in await asyncio.gather(*waiting))
 
 
-async def test_who_leaves_while_a_token_is_looked_at_does_not_spoil_it_for_others() -> None:
+async def test_a_client_that_disconnects_during_introspection_does_not_fail_others() -> None:
     async with issuing() as issuer:
         issuer.known["opaque"] = {"active": True, "sub": "ann"}
         issuer.hold = asyncio.Event()

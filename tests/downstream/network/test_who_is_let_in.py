@@ -56,7 +56,7 @@ async def test_a_verified_token_brings_its_profile_and_a_configured_one_its_own(
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages"])
-async def test_who_is_not_let_in_is_told_where_tokens_come_from(tmp_path: Path, path: str) -> None:
+async def test_an_unauthorized_response_names_the_authorization_server(tmp_path: Path, path: str) -> None:
     async with (
         issuing() as issuer,
         network_hub(tmp_path, {"a": fake()}, listen(issuer), profiles=PROFILES) as (_, base),
@@ -93,7 +93,7 @@ async def test_who_is_not_let_in_is_told_where_tokens_come_from(tmp_path: Path, 
         assert (await http.get(WELL_KNOWN, headers={"host": "evil.example"})).status_code == 421
 
 
-async def test_while_the_issuer_is_away_nobody_comes_in_but_those_the_configuration_knows(tmp_path: Path) -> None:
+async def test_while_the_issuer_is_unreachable_only_configured_principals_are_served(tmp_path: Path) -> None:
     async with issuing() as issuer:
         token, settings = issuer.token(hub="adding"), listen(issuer)
     async with (
@@ -239,9 +239,7 @@ async def test_the_stream_of_another_principal_takes_no_message_of_a_stranger(tm
         ),
     ],
 )
-async def test_a_verifier_that_cannot_be_is_told_of_in_one_line(
-    tmp_path: Path, verify: dict[str, Any], line: bytes
-) -> None:
+async def test_an_invalid_verifier_is_reported_in_one_line(tmp_path: Path, verify: dict[str, Any], line: bytes) -> None:
     config = write_config(tmp_path, {}, listen={"verify": verify}, profiles=PROFILES)
     async with spawned([*HUB, "serve", "--http", "--config", str(config)]) as client:
         assert await client.exited() == 2
@@ -260,7 +258,7 @@ async def test_a_verifier_that_cannot_be_is_told_of_in_one_line(
         ({"verify": {"jwt": {"issuer": "https://i.example", "audience": "a", "public_key": PEM}}}, False),
     ],
 )
-async def test_others_are_let_in_only_where_everybody_has_to_say_who_he_is(
+async def test_a_network_listener_starts_only_with_authentication(
     tmp_path: Path, way: dict[str, Any], starts: bool
 ) -> None:
     settings = {"host": "0.0.0.0", "port": 0, **way}

@@ -98,7 +98,7 @@ async def test_a_group_is_made_filled_switched_and_removed_with_its_tools(tmp_pa
         assert "b__echo" not in names(hub)
 
 
-async def test_each_caller_has_its_own_choice_and_others_what_holds_for_everybody(tmp_path: Path) -> None:
+async def test_each_caller_has_its_own_choice_and_others_have_the_defaults(tmp_path: Path) -> None:
     async with running(tmp_path, groups=GROUPS) as hub:
         told = Told(hub, None, ALICE, BOB)
         hub.groups.reset_for(ALICE, {"sums": True})
@@ -119,7 +119,7 @@ async def test_each_caller_has_its_own_choice_and_others_what_holds_for_everybod
         assert names(hub, ALICE) == names(hub, BOB)
 
 
-async def test_state_is_given_and_taken_as_a_toolkit_does(tmp_path: Path) -> None:
+async def test_state_dicts_are_those_of_a_toolkit(tmp_path: Path) -> None:
     async with running(tmp_path, groups=GROUPS) as hub:
         assert hub.groups.state_dict() == {"active_groups": ["texts"]}
         hub.groups.load_state_dict({"active_groups": ["sums", "of another toolkit"]})
@@ -179,7 +179,7 @@ async def test_groups_made_at_run_time_outlive_a_configuration(tmp_path: Path) -
         assert await call(hub, "a__count", {"steps": 1}) == "counted"
 
 
-async def test_what_is_said_for_everybody_is_kept_and_found_by_groups_made_later(tmp_path: Path) -> None:
+async def test_default_states_are_saved_and_apply_to_groups_created_later(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     root: dict[str, Any] = {"groups": GROUPS, "state_file": str(state)}
     async with running(tmp_path, **root) as hub:
@@ -220,7 +220,7 @@ async def test_views_and_callers_are_bounded(tmp_path: Path, monkeypatch: pytest
                 hub.groups.create("too many")
 
 
-async def test_a_task_that_was_begun_is_not_lost_with_its_group(tmp_path: Path) -> None:
+async def test_a_running_task_survives_the_removal_of_its_group(tmp_path: Path) -> None:
     async with running(tmp_path, groups=GROUPS) as hub:
         route = await hub.route(TOOLS, "a__add", "modern")
         # The server of this test has no tasks, and says so itself.
@@ -229,7 +229,7 @@ async def test_a_task_that_was_begun_is_not_lost_with_its_group(tmp_path: Path) 
                 await hub.act(Call(method, "a__add", route, {"name": "add"}, "modern", Envelope()))
 
 
-def test_without_groups_nothing_of_them_is_imported() -> None:
+def test_without_groups_their_modules_are_not_imported() -> None:
     import subprocess
     import sys
 
@@ -256,7 +256,7 @@ async def test_a_program_may_switch_before_the_hub_runs(tmp_path: Path) -> None:
         assert "a__add" in names(hub)
 
 
-async def test_a_state_that_cannot_be_written_disturbs_nobody(tmp_path: Path) -> None:
+async def test_a_state_file_that_cannot_be_written_does_not_fail_calls(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     async with running(tmp_path, groups=GROUPS, state_file=str(tmp_path / "file" / "state.json")) as hub:
         hub.groups.update("sums", active=True)

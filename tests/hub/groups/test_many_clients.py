@@ -42,7 +42,7 @@ async def two(base: str, era: str) -> AsyncIterator[tuple[Visitor, Visitor]]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_one_client_switches_is_its_own_and_told_to_it_alone(base: str, era: str) -> None:
+async def test_a_switch_by_one_client_affects_and_notifies_only_that_client(base: str, era: str) -> None:
     async with (
         two(base, era) as (alice, bob),
         hearing(alice) as alices,
@@ -73,7 +73,7 @@ async def test_a_principal_of_the_modern_era_is_one_caller_and_sessions_are_each
             assert "a__add" in await one.names("tools/list")
 
 
-async def test_with_hub_scope_everybody_is_switched_and_told(tmp_path: Path) -> None:
+async def test_with_hub_scope_a_switch_affects_and_notifies_every_client(tmp_path: Path) -> None:
     async with (
         network_hub(tmp_path, SERVERS, LISTEN, groups=GROUPS, group_scope="hub") as (_, base),
         two(base, "handshake") as (alice, bob),
@@ -121,7 +121,7 @@ async def same_answers(carol: Visitor, expected: Visitor) -> None:
     assert set(switch["inputSchema"]["properties"]) == {"sums"}
 
 
-async def test_a_profile_without_any_tool_of_a_group_knows_of_none(tmp_path: Path) -> None:
+async def test_a_profile_without_tools_of_a_group_does_not_see_the_group(tmp_path: Path) -> None:
     root: dict[str, Any] = {"groups": {"sums": GROUPS["sums"]}, "profiles": PROFILES, "group_scope": "hub"}
     async with (
         network_hub(tmp_path, SERVERS, ALL, **root) as (_, base),
@@ -135,7 +135,7 @@ async def test_a_profile_without_any_tool_of_a_group_knows_of_none(tmp_path: Pat
         assert "a__add" not in await carol.names("tools/list")
 
 
-async def test_what_a_server_offers_in_a_session_of_ones_own_is_grouped_too(tmp_path: Path) -> None:
+async def test_tools_listed_only_in_a_clients_own_session_are_grouped_too(tmp_path: Path) -> None:
     servers = {"own": fake(session="client"), "other": fake()}
     groups = {"late": ["own/grown"]}
     async with (

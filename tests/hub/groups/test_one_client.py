@@ -32,9 +32,7 @@ def texts(result: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_there(
-    tmp_path: Path, modern: bool
-) -> None:
+async def test_inactive_tools_are_unlisted_until_their_group_is_activated(tmp_path: Path, modern: bool) -> None:
     """Check 38, in both eras."""
     record = tmp_path / "record"
     servers = {"a": fake("--name", "a", "--record", str(record)), "b": SERVERS["b"]}
@@ -76,7 +74,7 @@ async def test_inactive_tools_are_unlisted_say_how_to_be_activated_and_then_are_
         assert await client.text("b__add", {"a": 2, "b": 2}) == "4"  # of two groups, one of which is on
 
 
-async def test_nothing_changes_unless_everything_that_was_said_is_right(tmp_path: Path) -> None:
+async def test_an_invalid_switch_changes_nothing(tmp_path: Path) -> None:
     async with hub(tmp_path, SERVERS, groups=GROUPS) as client:
         before = await listed(client)
         for arguments, text in [
@@ -107,7 +105,7 @@ async def test_notes_of_active_groups_are_in_the_instructions(tmp_path: Path) ->
         assert "all_of_b" not in said
 
 
-async def test_what_access_refuses_stays_unknown_in_an_inactive_group(tmp_path: Path) -> None:
+async def test_a_refused_tool_stays_unknown_in_an_inactive_group(tmp_path: Path) -> None:
     servers = {"a": fake("--name", "a", disable_tools=["add"]), "b": SERVERS["b"]}
     async with hub(tmp_path, servers, groups=GROUPS, blacklist=["b/crash"], meta_tools=True) as client:
         for wanted in ({}, {"sums": True, "all_of_b": True}):
@@ -123,7 +121,7 @@ async def test_what_access_refuses_stays_unknown_in_an_inactive_group(tmp_path: 
             assert not {"a__add", "b__crash"} & {tool["name"] for tool in found["tools"]}
 
 
-async def test_without_groups_there_is_nothing_of_them(tmp_path: Path) -> None:
+async def test_without_groups_there_are_no_meta_tools(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": SERVERS["a"]}) as client:
         assert not {RESET, "hub_search", "hub_call"} & set(await listed(client))
         for name in (RESET, "hub_search", "hub_call"):
@@ -132,7 +130,7 @@ async def test_without_groups_there_is_nothing_of_them(tmp_path: Path) -> None:
             assert caught.value.error == {"code": -32602, "message": f"Unknown tool: {name}"}
 
 
-async def test_a_server_cannot_stand_in_for_the_hubs_own_tools(tmp_path: Path) -> None:
+async def test_a_server_cannot_impersonate_the_meta_tools(tmp_path: Path) -> None:
     lists = tmp_path / "lists"
     names = (RESET, "hub_call", "hub_search")
     tools = [{"name": name, "description": "mine", "inputSchema": {"type": "object"}} for name in names]
@@ -268,13 +266,13 @@ async def test_the_command_line_switches_groups_on_and_shows_them(tmp_path: Path
         ("a/add", "groups: must be a mapping"),
     ],
 )
-def test_groups_that_cannot_be_are_errors_of_the_file(tmp_path: Path, groups: Any, where: str) -> None:
+def test_invalid_groups_are_errors_of_the_file(tmp_path: Path, groups: Any, where: str) -> None:
     config = write_config(tmp_path, SERVERS, groups=groups)
     with pytest.raises(ConfigError, match=where):
         read_config(config)
 
 
-def test_doubtful_groups_are_warned_of(tmp_path: Path) -> None:
+def test_suspicious_groups_are_warnings(tmp_path: Path) -> None:
     groups = {"read only": {"tools": ["a/echo"]}, "more": {"servers": ["c*"]}}
     loaded = read_config(write_config(tmp_path, SERVERS, groups=groups, group_scope="hub", meta_tools=True))
     assert [warning.split(": ")[1] for warning in loaded.warnings] == ["groups.'read only'", "groups.more.servers"]

@@ -75,7 +75,7 @@ async def test_a_call_through_the_hubs_tool_is_answered_as_a_direct_one(
     assert {**held, "id": 0} == {**direct, "id": 0}
 
 
-async def test_a_call_of_an_inactive_tool_says_so_and_asks_nobody(client: StdioClient) -> None:
+async def test_a_call_of_an_inactive_tool_is_refused_without_asking_the_server(client: StdioClient) -> None:
     result = (await through(client, "b__pid"))["result"]
     assert code(result) == "group_inactive"
     assert result["content"][0]["text"] == inactive("b__pid", "all_of_b")
@@ -97,12 +97,12 @@ async def test_a_call_of_an_inactive_tool_says_so_and_asks_nobody(client: StdioC
         {"tool": "a__echo", "text": "beside"},
     ],
 )
-async def test_a_call_that_is_not_one_is_refused(client: StdioClient, arguments: dict[str, Any]) -> None:
+async def test_a_malformed_hub_call_is_refused(client: StdioClient, arguments: dict[str, Any]) -> None:
     refused = await client.call("hub_call", arguments)
     assert code(refused) == "invalid_parameters"
 
 
-async def test_progress_and_questions_of_a_held_call_reach_the_caller(tmp_path: Path) -> None:
+async def test_progress_and_server_requests_of_an_inner_call_reach_the_caller(tmp_path: Path) -> None:
     servers = {"a": fake(), "asking": asking()}
     async with hub(tmp_path, servers, modern=True, meta_tools=True) as client:
         await client.tool_names()
@@ -151,7 +151,7 @@ async def test_a_search_is_bounded(client: StdioClient) -> None:
         assert code(await client.call("hub_search", arguments)) == "invalid_parameters"
 
 
-async def test_records_have_the_tool_that_was_meant(tmp_path: Path) -> None:
+async def test_records_of_hub_call_name_the_inner_tool(tmp_path: Path) -> None:
     log = tmp_path / "calls.jsonl"
     async with hub(tmp_path, {"a": fake()}, meta_tools=True, call_log={"file": str(log)}) as client:
         await through(client, "a__pid")

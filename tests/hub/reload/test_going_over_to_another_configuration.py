@@ -35,7 +35,7 @@ async def changed(client: StdioClient, directory: Path, servers: dict[str, Any],
     await heard(client, LOADED, count + 1)
 
 
-async def test_what_did_not_change_keeps_its_process_and_the_rest_comes_and_goes(tmp_path: Path) -> None:
+async def test_unchanged_servers_keep_their_process_and_others_start_or_stop(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": fake(), "b": fake(), "c": fake()}, watch=False) as client:
         names = await client.tool_names()
         assert {"a__pid", "b__pid", "c__pid"} <= set(names)
@@ -68,7 +68,7 @@ async def test_a_file_is_loaded_again_by_itself_when_it_has_changed(tmp_path: Pa
         assert await client.text("a__pid") == pid
 
 
-async def test_a_bad_file_changes_nothing_and_is_told_with_its_lines(tmp_path: Path) -> None:
+async def test_an_invalid_file_changes_nothing_and_is_reported_with_its_lines(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": fake()}, watch=False) as client:
         pid = await client.text("a__pid")
         write_config(tmp_path, {"a": {"command": 5}, "b": fake()}, watch=False)
@@ -84,7 +84,7 @@ async def test_a_bad_file_changes_nothing_and_is_told_with_its_lines(tmp_path: P
         assert await client.text("b__echo", {"text": "there"}) == "there"
 
 
-async def test_rules_change_without_a_new_process_and_hold_at_once(tmp_path: Path) -> None:
+async def test_changed_rules_apply_at_once_without_a_new_process(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": fake()}, watch=False) as client:
         pid = await client.text("a__pid")
         await changed(client, tmp_path, {"a": fake(disable_tools=["echo"])}, watch=False)
@@ -208,7 +208,7 @@ async def test_clients_of_a_network_keep_their_sessions(tmp_path: Path, era: str
         assert await text(client, "c__echo", {"text": "there"}) == "there"
 
 
-async def test_what_cannot_change_while_the_hub_runs_is_said(tmp_path: Path) -> None:
+async def test_settings_that_need_a_restart_are_reported(tmp_path: Path) -> None:
     async with network_hub(tmp_path / "hub", {"a": fake()}, watch=False) as (process, _):
         await changed(process, tmp_path / "hub", {"a": fake()}, watch=False, listen={"port": 9999})
         assert b"a change of listen.port takes effect when the hub is started again" in process.stderr

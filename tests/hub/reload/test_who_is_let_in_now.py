@@ -30,7 +30,7 @@ async def changed(process: StdioClient, directory: Path, listen: dict[str, Any],
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_who_is_taken_out_of_the_file_is_out_and_others_stay(tmp_path: Path, era: str) -> None:
+async def test_a_removed_principal_is_refused_and_others_stay(tmp_path: Path, era: str) -> None:
     before = principals(alice="echoing", bob="echoing")
     async with (
         network_hub(tmp_path, SERVERS, before, profiles=PROFILES, watch=False) as (process, base),
@@ -64,7 +64,7 @@ async def test_a_session_ends_with_the_profile_it_was_opened_under(tmp_path: Pat
             assert await again.names("tools/list") == ["a__add"]
 
 
-async def test_a_file_that_would_let_anybody_in_is_refused(tmp_path: Path) -> None:
+async def test_a_reload_that_would_drop_authentication_is_refused(tmp_path: Path) -> None:
     listen = {"host": "0.0.0.0", **principals(alice="echoing")}
     async with (
         network_hub(tmp_path, SERVERS, listen, profiles=PROFILES, watch=False) as (process, base),

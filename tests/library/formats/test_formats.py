@@ -162,7 +162,7 @@ def test_several_calls_keep_their_order_in_every_vendors_message(wanted: Any) ->
     assert [(one.name, one.arguments) for one in formats.calls_in(text)] == wanted
 
 
-def test_the_older_function_call_of_a_message_is_one() -> None:
+def test_the_legacy_function_call_of_a_message_is_read_as_a_call() -> None:
     message = {"role": "assistant", "content": None, "function_call": {"name": "add", "arguments": ""}}
     assert formats.calls_in(message) == [ToolCall("add", {})]
 

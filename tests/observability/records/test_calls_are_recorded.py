@@ -26,7 +26,7 @@ async def recorded(client: StdioClient, count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_every_call_is_a_record_whatever_came_of_it(tmp_path: Path, modern: bool) -> None:
+async def test_every_call_is_recorded_whatever_its_outcome(tmp_path: Path, modern: bool) -> None:
     servers = {
         "up": fake("--era", "dual", timeout="1s", disable_tools=["pid"]),
         "dead": {"command": "no-such-command", "namespace": "dead"},
@@ -102,7 +102,7 @@ async def test_a_call_log_that_is_off_writes_nothing(tmp_path: Path) -> None:
     assert records_in(client.stderr) == []
 
 
-async def test_what_an_upstream_calls_its_tools_stays_on_one_line_and_steers_nothing(tmp_path: Path) -> None:
+async def test_tool_names_of_an_upstream_are_escaped_in_records(tmp_path: Path) -> None:
     name = "a\nb\x1b[2J\u202e\U000e0041"
     async with hub(tmp_path, {"up": fake()}, screen="off") as client:
         await client.tool_names()

@@ -55,7 +55,7 @@ def test_as_json_it_is_one_object_with_the_result(tmp_path: Path) -> None:
     assert {"policy": "access", "did": ["passed"]} in facts["policies"]
 
 
-def test_a_server_and_its_tool_lead_to_the_same_place_as_the_exposed_name(tmp_path: Path) -> None:
+def test_server_and_tool_explain_the_same_route_as_the_exposed_name(tmp_path: Path) -> None:
     by_name = called(tmp_path, "new__say", "--args", '{"text": "hi"}')
     by_place = called(tmp_path, "new", "echo", "--args", '{"text": "hi"}')
     assert (by_place.returncode, by_place.stdout) == (by_name.returncode, by_name.stdout) == (0, "hi\n")

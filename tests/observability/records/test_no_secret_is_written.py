@@ -74,7 +74,7 @@ def assert_clean(directory: Path, *texts: bytes | str) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_no_fault_brings_a_secret_to_stderr_an_error_or_a_disk(tmp_path: Path, fault: str) -> None:
+async def test_no_fault_leaks_a_secret_to_stderr_an_error_or_a_disk(tmp_path: Path, fault: str) -> None:
     options, calls = FAULTS[fault]
     servers, root = config_of(options, tmp_path)
     answers = []
@@ -147,7 +147,7 @@ KEYS = [
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("path", [f"/mcp?api_key={PLAIN}", "/401"])
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_a_server_on_the_network_that_quotes_its_key_gives_it_to_nobody(
+async def test_an_api_key_quoted_by_a_server_is_redacted(
     tmp_path: Path, echoing: str, key: dict[str, Any], path: str, transport: str
 ) -> None:
     entry = {"type": transport, "url": f"http://me:{PLAIN}@{echoing}{path}", "namespace": "up", **key}
@@ -162,7 +162,7 @@ async def test_a_server_on_the_network_that_quotes_its_key_gives_it_to_nobody(
     assert_clean(tmp_path, done.stdout, done.stderr)
 
 
-async def test_what_a_successful_call_says_reaches_its_caller_untouched(tmp_path: Path) -> None:
+async def test_successful_results_are_not_redacted(tmp_path: Path) -> None:
     servers, root = config_of([], tmp_path)
     async with hub(tmp_path, servers, **root) as client:
         assert json.loads(await client.text("up__environ"))["KEY"] == CANARY

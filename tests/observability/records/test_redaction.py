@@ -160,7 +160,7 @@ def test_a_copy_keeps_to_its_budget_and_a_small_one_is_equal(value: Any, budget:
     assert Redactor().value(small) == small
 
 
-def test_what_is_long_is_shortened_with_its_size() -> None:
+def test_long_values_are_shortened_with_a_note_of_their_size() -> None:
     copy = Redactor().value({"s": "x" * 12345, "l": list(range(1000)), "n": 10**5000, "t": "short"})
     assert copy["s"] == "x" * 200 + "… (12,345 characters)"
     assert copy["l"][:3] == [0, 1, 2]
@@ -181,7 +181,7 @@ def test_a_secret_that_was_cut_in_a_line_of_a_log_is_hidden_as_far_as_it_goes() 
     assert REDACTION.text("said: canary-sec…") == "said: ***…"
 
 
-def test_an_error_that_goes_back_to_a_caller_tells_nobody_how_a_secret_begins() -> None:
+def test_an_error_never_shows_the_beginning_of_a_secret() -> None:
     echoed = {"message": "no such thing: canary-secret-valu…", "data": ["canary-secret-valu"]}
     assert REDACTION.known(echoed) is echoed
     assert REDACTION.known({"message": "canary-secret-value!"}) == {"message": "***!"}
@@ -191,7 +191,7 @@ def test_a_line_of_a_secret_of_several_lines_is_a_secret() -> None:
     assert REDACTION.text("stderr: line two of a key") == "stderr: ***"
 
 
-def test_short_values_are_words() -> None:
+def test_short_values_are_not_treated_as_secrets() -> None:
     assert Redactor(["yes", "true", ""]).text("yes, it is true") == "yes, it is true"
 
 

@@ -32,7 +32,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("secret", SHAPES)
-def test_what_has_the_shape_of_a_secret_is_masked_wherever_it_stands(secret: str) -> None:
+def test_texts_in_the_format_of_a_secret_are_masked_anywhere(secret: str) -> None:
     assert is_secret_value(secret)
     for text in (f"it said {secret} and went on", f"({secret})", secret, f"two: {secret}, {secret}"):
         assert REDACTION.text(text) == text.replace(secret, MASK)
@@ -82,7 +82,7 @@ def test_a_private_key_whose_end_was_cut_off_is_masked_as_far_as_it_goes() -> No
         ('{"cvv": "123", "dsn": "x"}', '{"cvv": ***, "dsn": ***}'),
     ],
 )  # fmt: skip
-def test_what_stands_where_secrets_stand_is_masked(text: str, shown: str) -> None:
+def test_values_in_the_places_of_secrets_are_masked(text: str, shown: str) -> None:
     assert REDACTION.text(text) == shown
 
 
@@ -101,5 +101,5 @@ def test_what_stands_where_secrets_stand_is_masked(text: str, shown: str) -> Non
         "if x < 3 and y > 4: return",
     ],
 )
-def test_what_only_looks_like_it_stays(text: str) -> None:
+def test_texts_that_only_resemble_a_secret_stay(text: str) -> None:
     assert REDACTION.text(text) == text

@@ -93,7 +93,7 @@ class Traced:
         return record
 
 
-async def test_a_call_is_recorded_with_where_it_went_and_what_came_of_it() -> None:
+async def test_a_call_is_recorded_with_its_route_and_its_outcome() -> None:
     traced = Traced()
     call = a_call({"text": "hello", "api_key": "abc"})
     call.notes.append(f"preset: token {SECRET}")
@@ -142,7 +142,7 @@ async def test_a_call_is_recorded_with_where_it_went_and_what_came_of_it() -> No
         (CallCancelled("bye"), "cancelled", "cancelled", None),
     ],
 )
-async def test_every_way_to_end_is_recorded_and_reaches_the_caller(
+async def test_every_outcome_is_recorded_and_reaches_the_caller(
     error: BaseException, verdict: str, code: Any, policy: str | None
 ) -> None:
     traced = Traced(error)

@@ -47,7 +47,7 @@ async def read(base: str, token: str | None = None, method: str = "GET") -> http
         return await http.request(method, "/metrics", headers=bearer(token))
 
 
-async def test_what_calls_came_to_is_counted_and_told_to_those_who_may_know(tmp_path: Path) -> None:
+async def test_call_outcomes_are_counted_and_shown_to_authorized_callers(tmp_path: Path) -> None:
     listen = {
         "principals": {
             "alice": {"token": TOKENS["alice"]},
@@ -155,7 +155,7 @@ async def test_a_hub_in_a_program_tells_its_collectors_and_its_tracer(tmp_path: 
     assert len(exporter.get_finished_spans()) == 4
 
 
-def test_names_that_never_end_are_bounded() -> None:
+def test_the_number_of_label_values_is_bounded() -> None:
     metrics = CallMetrics()
     for number in range(MAX_SERIES * 2):
         metrics.record("up", "tools/call", f"tool{number}", "ok", None, BUCKETS[0])

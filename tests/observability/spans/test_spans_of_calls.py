@@ -22,7 +22,7 @@ CONTEXT = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=1", "
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_every_call_is_a_span_with_what_it_came_to(tmp_path: Path, modern: bool) -> None:
+async def test_every_call_is_a_span_with_its_outcome(tmp_path: Path, modern: bool) -> None:
     """Check 50: one execute_tool span per call, with its result or its error."""
     with collecting() as collector:
         tracing = {"endpoint": collector.url, "service_name": "mine", "headers": {"x-token": SECRET}}
@@ -142,7 +142,7 @@ async def test_the_same_holds_over_http_on_both_sides(tmp_path: Path) -> None:
                         assert spans[-1].parent == (PARENT if era == "handshake" else "")
 
 
-async def test_what_is_off_touches_nothing(tmp_path: Path) -> None:
+async def test_with_tracing_off_nothing_changes(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake("--era", "dual")}) as client:
         seen = await seen_meta(client, {**CONTEXT, "traceparent": "00-whatever"})
         assert seen == {**CONTEXT, "traceparent": "00-whatever"} | {
@@ -151,7 +151,7 @@ async def test_what_is_off_touches_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("on", [False, True])
-def test_nothing_is_imported_unless_it_is_wanted(tmp_path: Path, on: bool) -> None:
+def test_opentelemetry_is_imported_only_if_tracing_is_on(tmp_path: Path, on: bool) -> None:
     with collecting() as collector:
         tracing = {"endpoint": collector.url} if on else "off"
         config = write_config(tmp_path, {"up": fake()}, tracing=tracing)
@@ -182,7 +182,7 @@ def rewrite(directory: Path, tracing: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["refuses", "hangs", "gone"])
-async def test_a_bad_collector_costs_no_call_and_no_end(tmp_path: Path, how: str) -> None:
+async def test_an_unreachable_collector_delays_neither_calls_nor_shutdown(tmp_path: Path, how: str) -> None:
     with collecting() as collector:
         url = collector.url if how != "gone" else "http://127.0.0.1:9"
         collector.status = 503 if how == "refuses" else 200
@@ -220,7 +220,7 @@ def test_without_the_packages_the_finding_says_what_to_install_and_all_works(tmp
 
 
 @pytest.mark.parametrize("bad", [{"endpoint": "localhost:4318"}, {"endpoint": 5}, {"headers": {"a\nb": "c"}}, 7])
-def test_settings_that_do_not_fit_are_refused(tmp_path: Path, bad: Any) -> None:
+def test_invalid_tracing_settings_are_refused(tmp_path: Path, bad: Any) -> None:
     config = write_config(tmp_path, {"up": fake()}, tracing=bad)
     done = subprocess.run(
         [*HUB, "tools", "--config", str(config)], capture_output=True, text=True, timeout=PATIENCE, check=False

@@ -30,7 +30,7 @@ def test_an_example_loads_as_a_configuration(
 
 
 @pytest.mark.anyio
-async def test_the_rules_about_resources_do_what_the_page_says(tmp_path: Path) -> None:
+async def test_rules_about_resources_behave_as_documented(tmp_path: Path) -> None:
     shown = EXAMPLES[0]
     reader = {"command": sys.executable, "args": [READER, "file"]}
     search = {key: value for key, value in shown["servers"]["search"].items() if key != "command"}

@@ -64,9 +64,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
     name=st.sampled_from(NAMES).flatmap(spelled),
 )
 @settings(max_examples=400, deadline=None, derandomize=True)
-def test_no_spelling_by_any_method_of_any_era_reaches_what_is_held_back(
-    peers: Peers, era: str, method: str, name: str
-) -> None:
+def test_no_spelling_method_or_era_reaches_a_held_back_item(peers: Peers, era: str, method: str, name: str) -> None:
     peers.answer(era, method, request_of(method, name))
     assert [(m, n) for m, n in peers.reached() if n in HELD or "secret" in n.lower()] == []
 
@@ -82,7 +80,7 @@ def test_no_spelling_by_any_method_of_any_era_reaches_what_is_held_back(
         ("completion/complete", RESOURCE, "fake://nobody/xyz"),
     ],
 )
-def test_what_is_held_back_answers_byte_for_byte_as_an_unknown_name(
+def test_a_held_back_name_answers_byte_for_byte_as_an_unknown_one(
     peers: Peers, era: str, method: str, held: str, unknown: str
 ) -> None:
     first = peers.answer(era, method, request_of(method, held))
@@ -92,7 +90,7 @@ def test_what_is_held_back_answers_byte_for_byte_as_an_unknown_name(
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-def test_its_neighbours_are_served(peers: Peers, era: str) -> None:
+def test_items_beside_a_held_back_one_are_served(peers: Peers, era: str) -> None:
     assert "result" in peers.answer(era, "tools/call", {"name": "shut__echo", "arguments": {}})
     assert "result" in peers.answer(era, "prompts/get", {"name": "shut__fine"})
     assert "result" in peers.answer(era, "resources/read", {"uri": "fake://shut/item/other"})

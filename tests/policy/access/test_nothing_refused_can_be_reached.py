@@ -139,9 +139,7 @@ def request_of(method: str, name: str) -> dict[str, Any]:
     name=st.sampled_from(NAMES).flatmap(spelled),
 )
 @settings(max_examples=400, deadline=None, derandomize=True)
-def test_no_spelling_by_any_method_of_any_era_reaches_what_is_refused(
-    peers: Peers, era: str, method: str, name: str
-) -> None:
+def test_no_spelling_method_or_era_reaches_a_refused_item(peers: Peers, era: str, method: str, name: str) -> None:
     peers.answer(era, method, request_of(method, name))
     forbidden = [(m, n) for m, n in peers.reached() if n in REFUSED or "secret" in n.lower()]
     assert forbidden == []
@@ -172,7 +170,7 @@ def test_a_refused_name_answers_byte_for_byte_as_an_unknown_one(
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-def test_what_is_not_refused_is_served_beside_it(peers: Peers, era: str) -> None:
+def test_items_beside_a_refused_one_are_served(peers: Peers, era: str) -> None:
     assert "result" in peers.answer(era, "tools/call", {"name": "shut__count", "arguments": {"steps": 0}})
     assert "result" in peers.answer(era, "resources/read", {"uri": "fake://shut/item/other"})
     assert "result" in peers.answer(era, "prompts/get", {"name": "open__greet"})
@@ -180,7 +178,7 @@ def test_what_is_not_refused_is_served_beside_it(peers: Peers, era: str) -> None
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-def test_what_is_refused_is_not_listed(peers: Peers, era: str) -> None:
+def test_a_refused_item_is_not_listed(peers: Peers, era: str) -> None:
     tools = peers.answer(era, "tools/list", {})["result"]["tools"]
     names = {tool["name"] for tool in tools}
     assert not names & {f"shut__{name}" for name in (*TOOLS, "fail", "say")}

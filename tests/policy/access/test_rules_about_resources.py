@@ -103,7 +103,7 @@ REFUSING = ("{scheme}:///private*", "{scheme}:///private/*", "{scheme}:///privat
 
 @settings(derandomize=True, deadline=None, max_examples=800)
 @given(scheme=st.sampled_from(SCHEMES), rule=st.sampled_from(REFUSING), how=st.sampled_from([*EVERYWHERE, *FILES]))
-def test_a_rule_that_refuses_covers_every_spelling_and_nothing_beside(scheme: str, rule: str, how: str) -> None:
+def test_a_refusing_rule_covers_every_spelling_of_its_uri_and_no_other_uri(scheme: str, rule: str, how: str) -> None:
     scheme = "file" if how in FILES else scheme
     refused = rules(rule.format(scheme=scheme, upper=scheme.upper()))
     assert refused.covers(spelled(how, scheme, "private/s.txt"))
@@ -117,7 +117,7 @@ def test_a_rule_that_refuses_covers_every_spelling_and_nothing_beside(scheme: st
     how=st.sampled_from([*EVERYWHERE, *FILES]),
     rule=st.sampled_from(("*", "/*", "/p.txt")),
 )
-def test_a_rule_that_allows_admits_no_spelling_of_anything_else(scheme: str, how: str, rule: str) -> None:
+def test_an_allowing_rule_admits_no_spelling_of_another_uri(scheme: str, how: str, rule: str) -> None:
     scheme = "file" if how in FILES else scheme
     allowed = rules(f"{scheme}:///public{rule}")
     assert not allowed.admits(spelled(how, scheme, "private/s.txt"))
@@ -148,7 +148,7 @@ TOKENS = [
 
 @settings(derandomize=True, deadline=None, max_examples=600)
 @given(st.lists(st.sampled_from(TOKENS), max_size=9).map("".join), st.sampled_from(["file:///", "file:", "docs://"]))
-def test_no_way_to_the_secret_escapes_a_rule(middle: str, start: str) -> None:
+def test_no_spelling_of_a_secret_uri_escapes_its_rule(middle: str, start: str) -> None:
     """The reader tries every way of reading a URI, and the right one is among them."""
     uri = f"{start}{middle}private/s.txt"
     scheme = uri.partition(":")[0]
@@ -178,7 +178,7 @@ def test_no_way_to_the_secret_escapes_a_rule(middle: str, start: str) -> None:
         ("https://example.org/public*", "https://EXAMPLE.org:443/public/p", "https://example.org:444/public/p"),
     ],
 )
-def test_a_rule_that_allows_is_as_narrow_as_it_is_written(rule: str, admitted: str, refused: str) -> None:
+def test_an_allowing_rule_is_as_narrow_as_it_is_written(rule: str, admitted: str, refused: str) -> None:
     assert rules(rule).admits(admitted)
     assert not rules(rule).admits(refused)
 
@@ -198,7 +198,7 @@ def test_a_rule_that_allows_is_as_narrow_as_it_is_written(rule: str, admitted: s
         ("mcp-hub://b/file:///private*", "mcp-hub://b/file:///./private/s", "mcp-hub://b/file:///public"),
     ],
 )
-def test_a_rule_that_refuses_covers_other_names_of_the_same(rule: str, refused: str, other: str) -> None:
+def test_a_refusing_rule_covers_other_names_of_the_same_resource(rule: str, refused: str, other: str) -> None:
     assert rules(rule).covers(refused)
     assert not rules(rule).covers(other)
 
@@ -261,7 +261,7 @@ def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         runner.run(stack.aclose())
 
 
-def test_no_spelling_is_read_past_a_rule_and_without_one_each_is(peer: tuple[str, Peer]) -> None:
+def test_no_spelling_is_read_past_a_rule_and_each_is_read_without_one(peer: tuple[str, Peer]) -> None:
     scheme, one = peer
     for how in [*EVERYWHERE, *(FILES if scheme == "file" else ())]:
         secret, public = spelled(how, scheme, "private/s.txt"), spelled(how, scheme, "public/p.txt")
@@ -277,7 +277,7 @@ def test_no_spelling_is_read_past_a_rule_and_without_one_each_is(peer: tuple[str
 
 
 @pytest.mark.parametrize("method", ["resources/read", "resources/subscribe", "completion/complete"])
-def test_what_a_rule_refuses_answers_byte_for_byte_as_what_is_unknown(peer: tuple[str, Peer], method: str) -> None:
+def test_a_refused_uri_answers_byte_for_byte_as_an_unknown_one(peer: tuple[str, Peer], method: str) -> None:
     scheme, one = peer
     if method == "resources/subscribe" and one.client.modern:
         return
@@ -291,7 +291,7 @@ def test_what_a_rule_refuses_answers_byte_for_byte_as_what_is_unknown(peer: tupl
     assert len(errors) == 1, errors
 
 
-def test_lists_have_what_the_rules_leave(peer: tuple[str, Peer]) -> None:
+def test_lists_contain_exactly_what_the_rules_allow(peer: tuple[str, Peer]) -> None:
     scheme, one = peer
     listed = [item["uri"] for item in one.answer("resources/list", {})["result"]["resources"]]
     of = {name: {uri.split("/", 3)[3] for uri in listed if uri.startswith(f"mcp-hub://{name}/")} for name in RULES}
@@ -301,7 +301,7 @@ def test_lists_have_what_the_rules_leave(peer: tuple[str, Peer]) -> None:
     assert of["denied"] == of["listed"] == of["exact"] == of["allowed"] == public
 
 
-def test_completions_do_not_tell_what_the_rules_refuse(peer: tuple[str, Peer]) -> None:
+def test_completions_never_contain_refused_uris(peer: tuple[str, Peer]) -> None:
     scheme, one = peer
     told = {}
     for server in RULES:

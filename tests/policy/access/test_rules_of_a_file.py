@@ -125,7 +125,7 @@ async def test_tags_of_the_configuration_filter_tools(tmp_path: Path) -> None:
         assert await client.tool_names() == ["a__echo"]
 
 
-async def test_tags_of_a_servers_own_filter_tools_whichever_name_its_library_gives_them(tmp_path: Path) -> None:
+async def test_tags_listed_by_a_server_filter_tools_under_every_key_libraries_use(tmp_path: Path) -> None:
     schema = {"type": "object"}
     tools = [
         {"name": key, "inputSchema": schema, "_meta": {key: {"tags": ["safe"]}}} for key in ("fastmcp", "_fastmcp")

@@ -58,7 +58,7 @@ async def test_exactly_the_chosen_tools_are_listed_and_callable(
             assert refused.value.error == {"code": -32602, "message": f"Unknown tool: {name}"}
 
 
-async def test_resources_and_prompts_are_those_of_servers_of_which_something_was_chosen(tmp_path: Path) -> None:
+async def test_resources_and_prompts_are_served_only_from_servers_with_a_selected_tool(tmp_path: Path) -> None:
     async with serving(tmp_path, "--tag", "who") as client:
         prompts = (await client.request("prompts/list"))["prompts"]
         assert [prompt["name"] for prompt in prompts] == ["b__greet"]
@@ -84,7 +84,7 @@ async def test_an_unknown_profile_or_set_is_an_error_that_lists_the_known_ones(
         assert b"data_analysis_set" in client.stderr or b"analyst" in client.stderr
 
 
-async def test_tools_lists_what_would_be_served(tmp_path: Path) -> None:
+async def test_the_tools_command_lists_what_would_be_served(tmp_path: Path) -> None:
     config = write_config(tmp_path, SERVERS, **ROOT)
     async with spawned([*HUB, "tools", "--json", "--tag", "who", "--config", str(config)]) as client:
         assert await client.exited() == 0
@@ -93,7 +93,7 @@ async def test_tools_lists_what_would_be_served(tmp_path: Path) -> None:
     assert [tool["name"] for tool in listed] == ["b__pid"]
 
 
-async def test_a_member_that_no_server_has_fails_check_and_is_a_warning_of_serve(tmp_path: Path) -> None:
+async def test_a_member_that_no_server_lists_fails_check_and_is_a_warning_in_serve(tmp_path: Path) -> None:
     root = {"tool_sets": {"some": ["a/echo", "a/ehco", "nowhere/*"]}, "profiles": {"p": {"tools": ["b/nothing"]}}}
     config = write_config(tmp_path, SERVERS, **root)
     async with spawned([*HUB, "check", "--config", str(config)]) as client:

@@ -29,7 +29,7 @@ async def outcome(client: Any, name: str, arguments: dict[str, Any]) -> str:
 ECHO, ADD = {"text": "x"}, {"a": 1, "b": 2}
 
 
-async def test_the_third_of_the_three_is_refused_whatever_their_order(tmp_path: Path) -> None:
+async def test_the_call_that_completes_the_three_labels_is_refused_in_any_order(tmp_path: Path) -> None:
     calls = {"notes__echo": ECHO, "web__echo": ECHO, "mail__add": ADD}
     for last in calls:
         async with hub(tmp_path, SERVERS, flows="refuse") as client:
@@ -73,7 +73,7 @@ async def test_labels_survive_a_reload(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_sessions_are_told_apart(tmp_path: Path, era: str) -> None:
+async def test_labels_are_counted_for_each_session(tmp_path: Path, era: str) -> None:
     async with network_hub(tmp_path / "hub", SERVERS, flows="refuse") as (_, base):
         async with sdk(f"{base}/mcp", era) as first:
             await text(first, "notes__echo", ECHO)

@@ -44,7 +44,7 @@ def test_a_result_without_guarded_members_is_the_same_object(result: dict[str, A
     assert dropped == 0
 
 
-def test_both_halves_of_a_result_lose_the_same_and_the_given_one_stays_as_it_was() -> None:
+def test_text_and_structured_content_lose_the_same_members() -> None:
     found = {"a": [{"b": [{"link": DATASET}, {"link": "https://example.org"}]}, {"link": "hf.co/spaces/x"}]}
     result = {**said(found), "structuredContent": found, "_meta": {"x": 1}}
     before = json.dumps(result)

@@ -78,7 +78,7 @@ async def test_guarded_tools_describe_the_rule_and_guarded_resources_are_hidden(
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_no_method_tells_a_guarded_resource_from_one_there_is_not(tmp_path: Path, modern: bool) -> None:
+async def test_a_guarded_resource_answers_like_a_missing_one_to_every_method(tmp_path: Path, modern: bool) -> None:
     """Check 7."""
     guarded, template = "https://huggingface.co/models/../datasets/x", "https://hf.co/datasets{/name}"
     record = tmp_path / "record"
@@ -113,7 +113,7 @@ async def test_a_guarded_uri_is_not_readable_through_a_template_either(tmp_path:
     assert "x/../datasets" not in (tmp_path / "record").read_text()
 
 
-async def test_message_tools_and_urls_of_the_guard_are_settings(tmp_path: Path) -> None:
+async def test_the_guards_message_tools_and_urls_are_configurable(tmp_path: Path) -> None:
     guard = {"tools": ["s/re*"], "message": MESSAGE, "deny_urls": ["example.org/private"], "allow_urls": ["hf.co"]}
     async with hub(tmp_path, {"s": entry(tmp_path, TOOLS)}, guard=guard) as client:
         for url in (DATASET, "http://example.org/private/x"):
@@ -158,7 +158,7 @@ async def test_guarded_links_are_dropped_from_search_results(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_a_browser_is_asked_to_open_nothing_but_pages_of_the_web(tmp_path: Path, modern: bool) -> None:
+async def test_browser_tools_accept_only_http_and_https_urls(tmp_path: Path, modern: bool) -> None:
     text = {"type": "object", "properties": {"text": {"type": "string"}}}
     browser = entry(tmp_path, {"browser_navigate": ANY, "browser_type": text})
     async with hub(tmp_path, {"playwright": browser}, modern=modern) as client:
@@ -179,7 +179,7 @@ async def test_a_browser_is_asked_to_open_nothing_but_pages_of_the_web(tmp_path:
         assert json.loads(await client.text("playwright__browser_type", typed)) == typed
 
 
-async def test_a_scrape_tool_is_asked_for_pages_of_the_web_and_other_tools_for_anything(tmp_path: Path) -> None:
+async def test_scraping_tools_accept_only_http_urls_and_other_tools_any(tmp_path: Path) -> None:
     guard = {"allow_urls": ["file:"]}
     async with hub(tmp_path, {"s": entry(tmp_path, TOOLS)}, guard=guard) as client:
         refused = await client.call("s__scrape", {"url": "data:text/html,hello"})

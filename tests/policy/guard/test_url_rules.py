@@ -190,7 +190,7 @@ def test_a_text_of_megabytes_takes_time_in_proportion(text: str) -> None:
 
 
 @pytest.mark.parametrize("padding", ["x" * 9000, "x" * 200_000])
-def test_a_long_word_hides_nothing(padding: str) -> None:
+def test_a_long_text_does_not_hide_a_guarded_url(padding: str) -> None:
     assert RULES.refuses(padding + "https://huggingface.co/datasets/x") == "huggingface"
     assert RULES.refuses(f"https://{padding[:9000]}@huggingface.co/datasets") == "huggingface"
 
@@ -215,7 +215,7 @@ def test_a_url_is_read_as_a_client_would(written: str, host: str, path: str) -> 
 @pytest.mark.parametrize(
     "text", ["", "word", "mailto:a@b.example", "javascript:alert(1)", "/path", "?q", "file:///etc"]
 )
-def test_texts_that_no_client_fetches_are_no_urls(text: str) -> None:
+def test_texts_that_no_client_would_fetch_are_not_urls(text: str) -> None:
     assert parse(text) is None
 
 
@@ -229,7 +229,7 @@ def test_texts_that_no_client_fetches_are_no_urls(text: str) -> None:
     ],
     ids=["commas", "lines", "prose", "base64"],
 )
-def test_a_long_innocent_text_is_not_too_much(text: str) -> None:
+def test_a_long_text_without_urls_stays_within_the_budget(text: str) -> None:
     assert RULES.refuses(text) is None
 
 
@@ -248,7 +248,7 @@ def test_a_long_innocent_text_is_not_too_much(text: str) -> None:
         ("B\u00fccher.example/*/x", "http://xn--bcher-kva.example/y/X", "http://xn--bcher-kva.example/x"),
     ],
 )
-def test_a_pattern_is_read_as_urls_are(pattern: str, covered: str, not_covered: str) -> None:
+def test_a_pattern_is_normalised_like_a_url(pattern: str, covered: str, not_covered: str) -> None:
     rules = UrlRules(huggingface=False, deny=(pattern,))
     assert rules.refuses(covered) == pattern
     assert rules.refuses(not_covered) is None
@@ -323,7 +323,7 @@ def test_a_page_that_is_not_of_the_web_is_found_in_any_argument(text: str, place
 
 
 @pytest.mark.parametrize("key", ["url", "URL", "pageUrl", "start_urls", "href", "uri"])
-def test_under_a_key_for_urls_no_scheme_passes_that_is_not_known_to_be_harmless(key: str) -> None:
+def test_url_arguments_accept_only_schemes_known_to_be_harmless(key: str) -> None:
     for text in (*OTHER_SCHEMES, *ONLY_AS_A_URL):
         assert UrlRules().refused_scheme({key: [text]}) is not None, text
     for text in WEB:
@@ -332,7 +332,7 @@ def test_under_a_key_for_urls_no_scheme_passes_that_is_not_known_to_be_harmless(
 
 @pytest.mark.parametrize("text", [*WORDS, *WEB])
 @pytest.mark.parametrize("key", ["text", "element", "function", "curly"])
-def test_words_before_a_colon_are_no_schemes(key: str, text: str) -> None:
+def test_words_before_a_colon_are_not_schemes(key: str, text: str) -> None:
     assert UrlRules().refused_scheme({key: text}) is None
 
 

@@ -173,7 +173,7 @@ async def test_a_server_without_pins_lists_nothing(tmp_path: Path) -> None:
         await client.until(lambda: b"is not pinned, nothing of its server is" in client.stderr)
 
 
-async def test_warn_lists_and_calls_and_says_so(tmp_path: Path) -> None:
+async def test_in_warn_mode_a_changed_tool_is_served_with_a_warning(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     changing.say(changing.changed(description="Sends a mail. And more."))

@@ -135,7 +135,7 @@ def test_explain_names_the_rule_and_the_way_out(tmp_path: Path) -> None:
              '{"format": 1, "servers": {"a": {"tools": {"x": {"name": "y"}}}}}',
              '{"format": 1, "servers": {"a": {"tools": [1]}}}']
 )  # fmt: skip
-def test_a_file_that_is_no_file_of_pins_is_an_error_of_one_line(tmp_path: Path, text: str) -> None:
+def test_an_invalid_pins_file_is_an_error_of_one_line(tmp_path: Path, text: str) -> None:
     changing = Changing(tmp_path)
     changing.pins.write_text(text)
     for command in ("serve", "check", "pin"):

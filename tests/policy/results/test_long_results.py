@@ -73,21 +73,21 @@ def test_a_page_belongs_to_its_caller_and_to_its_time() -> None:
     assert store.read(uri, "one") is None
 
 
-def test_the_oldest_goes_when_there_are_too_many() -> None:
+def test_the_oldest_result_is_dropped_when_there_are_too_many() -> None:
     store = LongResults(Clock())
     uris = [store.keep({"content": []}, None, 1024)[0] for _ in range(MAX_RESULTS + 1)]
     assert store.read(uris[0], None) is None
     assert store.read(uris[1], None) is not None
 
 
-def test_the_oldest_goes_when_they_are_too_large() -> None:
+def test_the_oldest_result_is_dropped_when_all_are_too_large() -> None:
     store = LongResults(Clock())
     blob = {"content": [{"type": "image", "mimeType": "image/png", "data": "A" * (MAX_BYTES // 3)}]}
     uris = [store.keep(blob, None, 1024)[0] for _ in range(4)]
     assert [store.read(uri, None) is not None for uri in uris] == [False, False, True, True]
 
 
-def test_what_is_too_old_leaves_when_something_new_is_kept() -> None:
+def test_expired_results_are_dropped_when_a_new_one_is_stored() -> None:
     clock = Clock()
     store = LongResults(clock)
     blob = {"content": [{"type": "image", "mimeType": "image/png", "data": "A" * (MAX_BYTES * 2 // 3)}]}

@@ -130,7 +130,7 @@ async def test_clients_that_check_output_schemas_take_shortened_and_changed_resu
         assert [block.text for block in word.content] == ["word"]  # type: ignore[union-attr]
 
 
-async def test_nobody_else_can_read_the_pages(tmp_path: Path) -> None:
+async def test_only_its_caller_can_read_the_pages_of_a_result(tmp_path: Path) -> None:
     async with (
         network_hub(tmp_path / "hub", {"a": fake(max_result_bytes=1024)}) as (_, base),
         sdk(base + "/mcp", "handshake") as one,
@@ -231,7 +231,7 @@ async def test_a_function_that_hangs_ends_with_its_call_and_delays_no_other(tmp_
 
 
 @pytest.mark.usefixtures("functions")
-async def test_a_module_that_does_not_import_is_told_as_what_it_is(tmp_path: Path) -> None:
+async def test_a_module_that_does_not_import_is_reported_as_such(tmp_path: Path) -> None:
     async with hub(tmp_path, steps(echo="broken:any", pid="shaping:missing")) as client:
         assert "no_such_thing" in (await client.call("a__echo"))["content"][0]["text"]
         assert "no function 'missing'" in (await client.call("a__pid"))["content"][0]["text"]
@@ -269,7 +269,7 @@ async def test_after_a_function_has_ended_its_process_the_next_one_runs_in_anoth
 
 @pytest.mark.usefixtures("functions")
 @pytest.mark.parametrize("modern", [False, True])
-async def test_what_a_function_returns_is_in_the_words_of_the_clients_era(tmp_path: Path, modern: bool) -> None:
+async def test_a_functions_result_is_translated_to_the_clients_era(tmp_path: Path, modern: bool) -> None:
     async with hub(tmp_path, steps(echo="shaping:structure"), modern=modern) as client:
         result = await client.call("a__echo")
     assert result.get("structuredContent") == ([1] if modern else None)
@@ -284,7 +284,7 @@ async def test_what_a_function_returns_is_in_the_words_of_the_clients_era(tmp_pa
         ({"step": "json", "arguments": {"path": "rows[1].n"}}, "2"),
     ],
 )
-async def test_steps_of_the_hub(tmp_path: Path, step: Any, text: str) -> None:
+async def test_the_hubs_own_post_processing_steps(tmp_path: Path, step: Any, text: str) -> None:
     answer = {
         "content": [
             {"type": "text", "text": "abcdefghijklmnopqrstuvwxyz"},

@@ -199,7 +199,7 @@ async def test_a_long_meta_is_read_in_pages_too() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_question_of_the_server_is_no_result_and_stays_as_it_is() -> None:
+async def test_an_input_request_of_the_server_is_not_shortened() -> None:
     question = {"resultType": "input_required", "inputRequests": {"x": {"params": {"message": "y" * 5000}}}}
     steps = (PostProcessStep(step="json"), PostProcessStep(step="shaping:any"))
     assert await shaped(question, max_result_bytes=100, postprocess=steps) is question

@@ -36,7 +36,7 @@ def test_a_poisoned_tool_is_flagged_by_the_rule_that_is_about_it(name: str) -> N
     assert rule in [flag.rule for flag in flags_of_item(TOOLS, poisoned)]
 
 
-def test_the_corpus_has_every_rule() -> None:
+def test_the_poisoned_corpus_has_an_example_of_every_rule() -> None:
     assert {rule for rule, _ in POISONED.values()} | {"names-other-tools"} == set(RULE_DESCRIPTIONS)
     assert len(POISONED) >= 20
 
@@ -79,7 +79,7 @@ def test_the_title_of_a_resource_may_be_in_any_script_but_has_one_line() -> None
         assert [flag.where for flag in flags_of_names(RESOURCES, {"uri": "x://y", "name": name})] == ["name"]
 
 
-def test_lines_are_layout_in_a_description_and_never_in_a_name() -> None:
+def test_line_breaks_are_allowed_in_a_description_and_never_in_a_name() -> None:
     assert find_hidden_characters("a\nb\tc\r\n") == []
     assert [kind for kind, _ in find_hidden_characters("a\nb", name=True)] == ["control-characters"]
 
@@ -90,7 +90,7 @@ def test_marks_of_right_to_left_scripts_count_only_where_there_is_none_of_their_
     assert [kind for kind, _ in find_hidden_characters("עברית\u202e!")] == ["bidi-characters"]
 
 
-def test_a_text_is_matched_as_it_looks() -> None:
+def test_lookalike_characters_are_matched_as_they_look() -> None:
     assert fold_text("Ｉｇｎоｒｅ\u200b  ALL\n\tthat\U000e0041") == "ignore all that"
 
 

@@ -59,7 +59,7 @@ LOST = ServerUnavailable("gone", server="a")
 NO = UpstreamAnswered({"code": -32050, "message": "no"})
 
 
-async def test_it_opens_after_failures_in_a_row_and_closes_after_a_probe() -> None:
+async def test_a_breaker_opens_after_failures_in_a_row_and_closes_after_a_probe() -> None:
     clock = Clock()
     policy = breaker(clock)
     assert [await outcome(policy, error) for error in (LOST, None, LOST, NO, LOST)] == [
@@ -84,7 +84,7 @@ async def test_it_opens_after_failures_in_a_row_and_closes_after_a_probe() -> No
 
 
 @pytest.mark.parametrize("error", [Overloaded("full", server="a"), asyncio.CancelledError()])
-async def test_a_probe_that_says_nothing_of_the_server_leaves_its_place_to_the_next(error: BaseException) -> None:
+async def test_an_inconclusive_probe_lets_the_next_call_probe(error: BaseException) -> None:
     clock = Clock()
     policy = breaker(clock, 1)
     await outcome(policy, LOST)
@@ -95,7 +95,7 @@ async def test_a_probe_that_says_nothing_of_the_server_leaves_its_place_to_the_n
     assert policy.state("a") is CircuitState.CLOSED
 
 
-async def test_of_many_calls_at_once_one_is_the_probe() -> None:
+async def test_of_many_concurrent_calls_one_is_the_probe() -> None:
     clock = Clock()
     policy = breaker(clock, 1)
     await outcome(policy, LOST)
@@ -121,7 +121,7 @@ async def test_of_many_calls_at_once_one_is_the_probe() -> None:
         assert error.retry_after is not None
 
 
-async def test_failures_of_the_transport_open_it_and_it_recovers_after_the_cool_down(tmp_path: Path) -> None:
+async def test_transport_failures_open_the_breaker_and_it_recovers_after_the_cool_down(tmp_path: Path) -> None:
     """Check 25."""
     port = free_port()
     rules = {"breaker": {"failures": 3, "cooldown": "500ms"}, "retry": "off"}
@@ -140,7 +140,7 @@ async def test_failures_of_the_transport_open_it_and_it_recovers_after_the_cool_
         assert written(tmp_path, "got read") == 4
 
 
-async def test_what_a_server_answers_never_opens_it(tmp_path: Path) -> None:
+async def test_errors_a_server_answers_with_never_open_the_breaker(tmp_path: Path) -> None:
     """Check 25, its second half."""
     faults = ["error"] * 6
     async with hub(tmp_path, {"c": counting(tmp_path, *faults, breaker={"failures": 2})}) as client:
@@ -149,7 +149,7 @@ async def test_what_a_server_answers_never_opens_it(tmp_path: Path) -> None:
         assert await client.text("c__read") == "read done"
 
 
-async def test_neither_do_deadlines_and_bad_arguments(tmp_path: Path) -> None:
+async def test_deadlines_and_invalid_arguments_never_open_the_breaker(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": fake(timeout="200ms", breaker={"failures": 1})}) as client:
         for _ in range(2):
             late = await client.call("a__sleep", {"seconds": 10})

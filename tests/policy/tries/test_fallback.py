@@ -54,9 +54,7 @@ ALLOWED: dict[str, Any] = {"web": {"allow_addresses": ["127.0.0.1"]}}
 
 @pytest.mark.parametrize("modern", [False, True])
 @pytest.mark.parametrize("tool", ["scrape", "scrape_website"])
-async def test_a_page_whose_server_dies_comes_from_the_hub_which_says_so(
-    tmp_path: Path, modern: bool, tool: str
-) -> None:
+async def test_the_hub_fetches_a_page_whose_server_dies_and_says_so(tmp_path: Path, modern: bool, tool: str) -> None:
     """Check 19."""
     servers = {"c": counting(tmp_path, *["die-after"] * 2)}
     async with site() as (base, _), hub(tmp_path, servers, modern=modern, **ALLOWED) as client:
@@ -93,7 +91,7 @@ async def test_other_tools_and_calls_without_a_url_have_no_fallback(
         assert asked == []
 
 
-async def test_which_failures_count_is_a_setting(tmp_path: Path) -> None:
+async def test_the_failures_that_trigger_the_fallback_are_configurable(tmp_path: Path) -> None:
     servers = {"c": counting(tmp_path, "error", "error")}
     async with site() as (base, asked):
         (tmp_path / "one").mkdir()

@@ -32,7 +32,7 @@ async def test_an_api_key_is_sent_when_listing_and_when_calling_and_stands_in_no
     assert KEY.encode() not in stderr + log.read_bytes()
 
 
-async def test_a_wrong_key_is_told_where_the_server_is_missing(tmp_path: Path) -> None:
+async def test_a_wrong_api_key_is_reported_with_the_missing_server(tmp_path: Path) -> None:
     async with counting_http(tmp_path, token=KEY) as url:
         entry = {"url": url, "transport": "http", "era": "handshake", "api_key": "another-key-0815"}
         async with hub(tmp_path, {"c": entry}, list_wait=10) as client:

@@ -69,7 +69,7 @@ class Desk:
         return error.retry_after
 
 
-async def test_who_waits_gets_the_next_place_in_order() -> None:
+async def test_waiting_calls_get_slots_in_order() -> None:
     desk = Desk(at_once=1, waiting=2)
     for name in "abcd":
         await desk.come(name)
@@ -80,7 +80,7 @@ async def test_who_waits_gets_the_next_place_in_order() -> None:
     assert desk.through == ["a", "b", "c"]
 
 
-async def test_a_caller_that_has_all_its_places_is_passed_over() -> None:
+async def test_a_caller_with_all_its_slots_taken_is_skipped() -> None:
     desk = Desk(at_once=2, per_caller=1)
     await desk.come("a1", "a")
     await desk.come("a2", "a")
@@ -92,7 +92,7 @@ async def test_a_caller_that_has_all_its_places_is_passed_over() -> None:
     assert desk.through == ["a1", "b1", "a2"]
 
 
-async def test_callers_that_wait_take_turns() -> None:
+async def test_waiting_callers_take_turns() -> None:
     desk = Desk(at_once=1, waiting=20)
     for name in ("a1", "a2", "a3", "a4"):
         await desk.come(name, "a")
@@ -104,7 +104,7 @@ async def test_callers_that_wait_take_turns() -> None:
     assert desk.through == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
 
 
-async def test_who_fills_the_queue_makes_room_for_others_from_its_end() -> None:
+async def test_the_caller_with_most_waiting_calls_loses_its_newest_to_others() -> None:
     desk = Desk(at_once=1, waiting=3)
     for name in ("a1", "a2", "a3", "a4"):
         await desk.come(name, "a")
@@ -121,7 +121,7 @@ async def test_who_fills_the_queue_makes_room_for_others_from_its_end() -> None:
     assert desk.through == ["a1", "a2", "b1", "c1"]
 
 
-async def test_whoever_comes_goes_and_gives_up_no_place_is_lost_or_given_twice() -> None:
+async def test_in_any_order_of_events_no_slot_is_lost_or_given_twice() -> None:
     numbers = random.Random(3)
     desk = Desk(at_once=3, per_caller=2, waiting=6)
     inside: list[str] = []
@@ -148,7 +148,7 @@ async def test_whoever_comes_goes_and_gives_up_no_place_is_lost_or_given_twice()
     assert not places.waiting._principals
 
 
-async def test_one_who_gives_up_waiting_leaves_his_place_to_the_next() -> None:
+async def test_a_cancelled_waiter_does_not_block_the_next() -> None:
     desk = Desk(at_once=1)
     for name in "abc":
         await desk.come(name)
@@ -161,7 +161,7 @@ async def test_one_who_gives_up_waiting_leaves_his_place_to_the_next() -> None:
     assert desk.through == ["a", "c", "d"]
 
 
-async def test_one_who_gives_up_just_when_his_turn_comes_loses_no_place() -> None:
+async def test_a_waiter_cancelled_when_it_gets_its_slot_returns_the_slot() -> None:
     desk = Desk(at_once=1)
     for name in "abc":
         await desk.come(name)
@@ -188,7 +188,7 @@ async def test_calls_a_second_are_counted_for_all_and_for_each() -> None:
     assert desk.through == ["a1", "b1", "a3"]
 
 
-async def test_too_many_at_once_are_answered_overloaded_with_a_time(tmp_path: Path) -> None:
+async def test_too_many_concurrent_calls_are_overloaded_with_a_retry_time(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": fake(limits={"at_once": 1, "waiting": 0}), "b": fake()}) as client:
         await client.tool_names()
         first = client.start("tools/call", {"name": "a__sleep", "arguments": {"seconds": 20}}, "first")
@@ -204,7 +204,7 @@ async def test_too_many_at_once_are_answered_overloaded_with_a_time(tmp_path: Pa
         first.cancel()
 
 
-async def test_one_caller_does_not_take_all_places(tmp_path: Path) -> None:
+async def test_one_caller_does_not_take_all_slots(tmp_path: Path) -> None:
     limits = {"at_once": 2, "per_caller": 1, "waiting": 0}
     record = tmp_path / "record"
     async with (

@@ -40,14 +40,14 @@ async def test_over_http_a_tool_with_effects_is_executed_at_most_once(tmp_path: 
 
 @pytest.mark.parametrize("tool", ["read", "idem"])
 @pytest.mark.parametrize("fault", ["die-before", "die-after"])
-async def test_over_stdio_what_may_be_repeated_is_and_succeeds(tmp_path: Path, tool: str, fault: str) -> None:
+async def test_over_stdio_repeatable_calls_are_retried_and_succeed(tmp_path: Path, tool: str, fault: str) -> None:
     async with hub(tmp_path, {"c": counting(tmp_path, fault)}) as client:
         assert await client.text(f"c__{tool}") == f"{tool} done"
     assert written(tmp_path, f"got {tool}") == 2
 
 
 @pytest.mark.parametrize("fault", ["429", "500", "503", "reset-before", "reset-after", "cut"])
-async def test_over_http_what_may_be_repeated_is_and_succeeds(tmp_path: Path, fault: str) -> None:
+async def test_over_http_repeatable_calls_are_retried_and_succeed(tmp_path: Path, fault: str) -> None:
     async with counting_http(tmp_path, fault) as url:
         servers = {"c": {"url": url, "transport": "http", "era": "handshake", **FAST}}
         async with hub(tmp_path, servers) as client:
@@ -55,12 +55,12 @@ async def test_over_http_what_may_be_repeated_is_and_succeeds(tmp_path: Path, fa
     assert written(tmp_path, "got read") == 2
 
 
-async def test_a_resource_is_read_again(tmp_path: Path) -> None:
+async def test_reading_a_resource_is_retried(tmp_path: Path) -> None:
     async with hub(tmp_path, {"c": counting(tmp_path, "die-after")}) as client:
         assert (await client.request("resources/read", {"uri": "count://one"}))["contents"][0]["text"] == "one"
 
 
-async def test_the_configuration_says_what_may_be_repeated_and_what_not(tmp_path: Path) -> None:
+async def test_the_configuration_decides_which_calls_may_be_retried(tmp_path: Path) -> None:
     rules = {"other": {"retry": True}, "read": {"retry": False}}
     retry = {"attempts": 3, "backoff": 0.01, "tools": ["ef*"]}
     faults = ("die-after", "die-after", "ok", "die-after")
@@ -72,7 +72,7 @@ async def test_the_configuration_says_what_may_be_repeated_and_what_not(tmp_path
     assert written(tmp_path, "got read") == 1
 
 
-async def test_a_server_that_refuses_twice_and_then_accepts_is_called_with_success(tmp_path: Path) -> None:
+async def test_a_call_succeeds_after_two_503_responses(tmp_path: Path) -> None:
     """Check 24."""
     port = free_port()
     async with counting_http(tmp_path, "503", "503", port=port) as url:

@@ -24,7 +24,7 @@ def _timers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return
 
 
-async def test_a_block_is_left_at_its_end_and_its_task_goes_on() -> None:
+async def test_a_time_limit_ends_its_block_and_not_its_task() -> None:
     async with asyncio.timeout(HANG_BOUND):
         with pytest.raises(TimeoutError), TimeLimit(0.01) as limit:
             await asyncio.Event().wait()
@@ -34,7 +34,7 @@ async def test_a_block_is_left_at_its_end_and_its_task_goes_on() -> None:
         assert task.cancelling() == 0
 
 
-async def test_limits_of_one_moment_end_all_of_their_blocks() -> None:
+async def test_time_limits_of_the_same_moment_all_fire() -> None:
     async def limited() -> None:
         with TimeLimit(0.01):
             await asyncio.Event().wait()
@@ -44,7 +44,7 @@ async def test_limits_of_one_moment_end_all_of_their_blocks() -> None:
     assert {type(one) for one in ended} == {TimeoutError}
 
 
-async def test_a_block_that_is_left_before_is_not_heard_of_again() -> None:
+async def test_a_time_limit_left_early_never_fires() -> None:
     async with asyncio.timeout(HANG_BOUND):
         with TimeLimit(0.01) as limit:
             pass
@@ -53,7 +53,7 @@ async def test_a_block_that_is_left_before_is_not_heard_of_again() -> None:
         assert not limit.expired
 
 
-async def test_a_limit_that_stands_still_ends_nothing_until_it_goes_on() -> None:
+async def test_a_suspended_time_limit_does_not_fire_until_resumed() -> None:
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(HANG_BOUND):
         with pytest.raises(TimeoutError), TimeLimit(0.01) as limit:
@@ -90,7 +90,7 @@ async def _limited(seconds: float) -> None:
         await asyncio.Event().wait()
 
 
-def test_a_loop_that_has_ended_is_not_kept_for_its_limits() -> None:
+def test_time_limits_do_not_keep_an_ended_loop_alive() -> None:
     async def limited() -> None:
         with TimeLimit(HANG_BOUND):
             pass

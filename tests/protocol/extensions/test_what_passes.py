@@ -51,7 +51,7 @@ async def test_extensions_that_pass_are_advertised_in_the_era_they_are_of(tmp_pa
     assert set(said["capabilities"]["extensions"]) == ({UI, TASKS} if modern else {UI})
 
 
-async def test_without_a_server_that_has_one_there_is_none(tmp_path: Path) -> None:
+async def test_without_a_server_that_has_an_extension_none_is_advertised(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": asking("--era", "modern")}, modern=True, list_wait=20) as client:
         await client.tool_names()
         assert "extensions" not in (await client.request("server/discover"))["capabilities"]
@@ -61,7 +61,7 @@ async def test_without_a_server_that_has_one_there_is_none(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_a_server_is_told_of_the_extensions_that_pass(tmp_path: Path, era: str) -> None:
+async def test_a_server_sees_the_extensions_of_the_client_that_pass(tmp_path: Path, era: str) -> None:
     async with hub(tmp_path, {"a": asking("--era", era)}, modern=True, list_wait=20) as client:
         await call(client, "a__echo", {"text": "x"})
         told = json.loads((await call(client, "a__declared"))["content"][0]["text"])
@@ -70,7 +70,7 @@ async def test_a_server_is_told_of_the_extensions_that_pass(tmp_path: Path, era:
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_what_a_handshake_client_declares_is_told_without_what_its_era_has_not(tmp_path: Path, era: str) -> None:
+async def test_a_handshake_clients_extensions_pass_without_those_of_the_modern_era(tmp_path: Path, era: str) -> None:
     async with client_of(tmp_path, asking("--era", era), CAPABILITIES) as client:
         assert json.loads(await client.text("a__declared")) == {"roots": {}, "extensions": {UI: DECLARED[UI]}}
 
@@ -103,7 +103,7 @@ def redact(call, result):
 """
 
 
-async def test_why_a_task_failed_goes_through_post_processing_too(tmp_path: Path) -> None:
+async def test_the_error_of_a_failed_task_is_post_processed_too(tmp_path: Path) -> None:
     (tmp_path / "redacting.py").write_text(REDACTING)
     step = {"step": "redacting:redact"}
     async with hub(tmp_path, {"a": server("a", postprocess=[step])}, modern=True, list_wait=20) as client:
@@ -114,7 +114,7 @@ async def test_why_a_task_failed_goes_through_post_processing_too(tmp_path: Path
     assert "breaks" not in json.dumps(found)
 
 
-async def test_a_task_whose_tool_is_refused_by_now_is_unknown_and_so_is_one_that_never_was(tmp_path: Path) -> None:
+async def test_a_task_of_a_now_refused_tool_is_answered_like_an_unknown_task(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
         made = (await call(client, "a__confirm_delete"))["taskId"]
     refusing = {"a": server("a", disable_tools=["confirm_delete"])}
@@ -127,7 +127,7 @@ async def test_a_task_whose_tool_is_refused_by_now_is_unknown_and_so_is_one_that
                 assert refused.value.error == {"code": -32602, "message": f"Unknown task: {sealed}"}
 
 
-async def test_an_id_outlives_the_hub_and_reaches_the_server(tmp_path: Path) -> None:
+async def test_a_task_id_stays_valid_after_a_restart_of_the_hub(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
         made = (await call(client, "a__confirm_delete"))["taskId"]
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
@@ -138,7 +138,7 @@ async def test_an_id_outlives_the_hub_and_reaches_the_server(tmp_path: Path) -> 
         assert made not in refused.value.error["message"]  # it is the server, started anew, that does not know it
 
 
-async def test_a_client_without_the_extension_is_told_that_it_is_needed(tmp_path: Path) -> None:
+async def test_a_client_without_the_task_extension_gets_an_error_naming_it(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
         made = (await call(client, "a__confirm_delete"))["taskId"]
         for attempt in (client.request("tasks/get", {"taskId": made}), client.call("a__failing_job")):
@@ -149,7 +149,7 @@ async def test_a_client_without_the_extension_is_told_that_it_is_needed(tmp_path
         assert (await client.call("a__slow_compute", {"seconds": 0}))["resultType"] == "complete"
 
 
-def test_an_id_is_good_for_the_caller_it_was_given_to() -> None:
+def test_a_task_id_is_valid_only_for_the_caller_that_received_it() -> None:
     ids, route = TaskIds(b"k" * 32), Route("a", TOOLS, "tool")
     for caller in (None, "", "token", "None"):
         sealed = ids.seal(caller, route, "7")

@@ -74,7 +74,7 @@ async def test_a_screenshot_can_be_of_one_element_or_of_the_whole_page(browser: 
     assert base64.b64decode(result["content"][1]["data"]).startswith(b"\xff\xd8\xff")
 
 
-async def test_a_picture_of_a_page_without_end_has_one(browser: Browsing, site: Site) -> None:
+async def test_a_screenshot_of_an_endless_page_is_bounded(browser: Browsing, site: Site) -> None:
     site.put("/high", "<title>High</title><div style='height:200000px'></div>", "text/html")
     await browser.call("navigate", url=site.url("/high"))
     result = await browser.call("take_screenshot", fullPage=True)
@@ -132,7 +132,7 @@ async def test_a_file_over_the_limit_is_given_up(browser: Browsing, site: Site, 
     assert "web.max_bytes" in text
 
 
-async def test_a_file_that_is_not_there_is_no_file(browser: Browsing, site: Site) -> None:
+async def test_downloading_a_missing_file_is_an_error(browser: Browsing, site: Site) -> None:
     code, text = await browser.refused("download", url=site.url("/nothing-here"))
     assert code == "tool_error"
     assert "404" in text

@@ -27,7 +27,7 @@ def program(path: Path) -> Path:
     return path
 
 
-def test_the_setting_counts_before_the_variable_and_that_before_what_is_found(
+def test_the_setting_overrides_the_variable_which_overrides_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named, variable = program(tmp_path / "named"), program(tmp_path / "variable")
@@ -56,7 +56,7 @@ def test_the_setting_counts_before_the_variable_and_that_before_what_is_found(
         chromium.find(None, environ, home)
 
 
-def test_a_named_browser_that_is_none_is_an_error_and_no_other_is_taken(tmp_path: Path) -> None:
+def test_a_named_browser_that_does_not_exist_is_an_error_without_fallback(tmp_path: Path) -> None:
     with pytest.raises(chromium.NoChromium, match=r"browser\.executable"):
         chromium.find(str(tmp_path / "missing"), dict(os.environ), tmp_path)
     with pytest.raises(chromium.NoChromium, match="MCP_HUB_CHROMIUM"):
@@ -101,7 +101,7 @@ class Everywhere(dict[str, Any]):
 
 
 @pytest.mark.anyio
-async def test_install_downloads_one_and_a_download_that_fails_is_said(tmp_path: Path) -> None:
+async def test_install_downloads_a_browser_and_reports_a_failed_download(tmp_path: Path) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name in ("chrome-linux64/chrome", "chrome-linux/chrome", "ffmpeg-linux"):
@@ -142,7 +142,7 @@ def test_a_url_without_a_scheme_is_a_web_page(written: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["http:example.org", "chrome:version", "mailto:a@b", "C:\\x", "blob:http://x/1"])
-def test_other_schemes_are_none(written: str) -> None:
+def test_urls_with_other_schemes_are_refused(written: str) -> None:
     with pytest.raises(ToolRefused) as refused:
         web_address(written)
     assert refused.value.code == "invalid_parameters"

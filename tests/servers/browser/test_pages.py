@@ -138,7 +138,7 @@ async def test_a_reference_stays_the_same_while_the_page_does(browser: Browsing,
     assert ref_of(await browser.text("snapshot"), 'link "Go on"') == ref_of(page, 'link "Go on"')
 
 
-async def test_what_is_no_reference_is_refused_as_an_argument(browser: Browsing) -> None:
+async def test_an_invalid_element_reference_is_refused_as_an_argument(browser: Browsing) -> None:
     assert (await browser.refused("click", ref="#button"))[0] == "invalid_parameters"
 
 
@@ -194,7 +194,7 @@ async def test_dialogs_are_dismissed_and_reported(browser: Browsing, site: Site)
     assert "'Done'" in clicked
 
 
-async def test_a_text_that_comes_later_and_one_that_goes_are_waited_for(browser: Browsing, site: Site) -> None:
+async def test_texts_that_appear_and_disappear_later_are_waited_for(browser: Browsing, site: Site) -> None:
     script = "setTimeout(() => { document.body.innerHTML = '<p>Ready now</p>' }, 300)"
     site.put("/later", f"<title>Later</title><p>Loading</p><script>{script}</script>", "text/html")
     await browser.call("navigate", url=site.url("/later"))
@@ -205,7 +205,7 @@ async def test_a_text_that_comes_later_and_one_that_goes_are_waited_for(browser:
     await browser.call("wait_for", time=0.01)
 
 
-async def test_functions_run_in_the_page_and_their_failures_are_told(browser: Browsing, site: Site) -> None:
+async def test_functions_run_in_the_page_and_their_errors_are_reported(browser: Browsing, site: Site) -> None:
     page = await browser.text("navigate", url=site.url("/one"))
     assert await browser.evaluate("() => ({a: [1, 'ä', null], b: document.title})") == {"a": [1, "ä", None], "b": "One"}
     assert await browser.evaluate("(e) => e.innerText", ref=ref_of(page, 'link "Go on"')) == "Go on"
@@ -217,7 +217,7 @@ async def test_functions_run_in_the_page_and_their_failures_are_told(browser: Br
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "chrome://version", "view-source:http://127.0.0.1/", "data:,x",
                                  "javascript:alert(1)", "", "about:settings", "ftp://127.0.0.1/"])  # fmt: skip
-async def test_what_is_no_web_page_is_not_opened(browser: Browsing, url: str) -> None:
+async def test_a_url_that_is_not_a_web_page_is_not_opened(browser: Browsing, url: str) -> None:
     assert (await browser.refused("navigate", url=url))[0] == "invalid_parameters"
 
 
@@ -252,7 +252,7 @@ async def test_a_cancelled_call_does_not_hold_up_the_next(browser: Browsing, sit
     answer.cancel()
 
 
-async def test_closing_forgets_and_the_next_call_opens_a_new_browser(browser: Browsing, site: Site) -> None:
+async def test_closing_drops_all_state_and_the_next_call_opens_a_new_browser(browser: Browsing, site: Site) -> None:
     await browser.call("navigate", url=site.url("/one"))
     await browser.call("cookies", action="set", name="old", value="1", url=site.url())
     await browser.call("close")

@@ -109,7 +109,7 @@ async def test_without_the_right_credential_nothing_is_done(proxy: Proxy, site: 
     assert site.requests == []
 
 
-async def test_the_credential_may_follow_on_the_same_connection_and_goes_no_further(proxy: Proxy, site: Site) -> None:
+async def test_the_credential_may_come_with_a_later_request_and_is_not_forwarded(proxy: Proxy, site: Site) -> None:
     async with connected(proxy) as peer:
         peer.send(f"POST {site.url('/echo')} HTTP/1.1", "Host: x", "Content-Length: 3", body=b"abc")
         assert (await peer.answer())[0] == 407
@@ -128,7 +128,9 @@ async def test_a_chunked_body_arrives_whole(proxy: Proxy, site: Site) -> None:
     assert (status, b'"body": "abcdefg"' in body) == (200, True)
 
 
-async def test_a_second_request_hidden_behind_the_first_goes_nowhere(proxy: Proxy, site: Site, private: Site) -> None:
+async def test_a_second_request_smuggled_behind_the_first_is_not_forwarded(
+    proxy: Proxy, site: Site, private: Site
+) -> None:
     hidden = f"GET {private.url('/')} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     for lines, body in (
         (("Content-Length: 0",), hidden),
@@ -186,7 +188,7 @@ async def test_a_tunnel_carries_bytes_both_ways_and_can_be_cut(proxy: Proxy, sit
     assert len(guard.take_notes()) == 1
 
 
-async def test_a_name_is_asked_for_once_and_what_was_checked_is_dialled(
+async def test_a_name_is_resolved_once_and_the_checked_address_is_dialled(
     proxy: Proxy, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [["10.0.0.9", "127.0.0.1"], ["10.0.0.9"]]
@@ -216,7 +218,7 @@ async def test_the_proxy_does_not_lead_to_itself(site: Site) -> None:
         await proxy.close()
 
 
-async def test_a_place_that_cannot_be_reached_is_named(proxy: Proxy, site: Site) -> None:
+async def test_an_unreachable_host_is_named(proxy: Proxy, site: Site) -> None:
     async with serving() as gone:
         port = gone.port
     running = Proxy(AddressRules(allow=("127.0.0.1",)), UrlRules())
@@ -231,7 +233,7 @@ async def test_a_place_that_cannot_be_reached_is_named(proxy: Proxy, site: Site)
         await running.close()
 
 
-async def test_a_place_that_takes_no_connection_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connecting_to_a_silent_host_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "DIAL_WAIT", 0.5)
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
         full.bind(("127.0.0.1", 0))
@@ -251,7 +253,7 @@ async def test_a_place_that_takes_no_connection_is_given_up_in_time(monkeypatch:
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET\r\n\r\n", b"x" * 100_000 + b"\r\n\r\n",
                                   b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 60_000 + b"\r\n"])  # fmt: skip
-async def test_what_is_no_request_ends_its_connection_only(proxy: Proxy, site: Site, data: bytes) -> None:
+async def test_invalid_http_ends_only_its_own_proxy_connection(proxy: Proxy, site: Site, data: bytes) -> None:
     async with connected(proxy) as peer:
         with contextlib.suppress(ConnectionError):
             peer.writer.write(data)

@@ -81,7 +81,7 @@ async def test_the_rules_hold_for_rendered_pages(warm: Settings, site: Site) -> 
     assert "/secret/page" not in site.asked
 
 
-async def test_a_page_that_never_answers_ends_at_the_deadline_and_one_that_never_rests_is_taken_as_it_is(
+async def test_a_silent_page_ends_at_the_deadline_and_a_restless_one_is_returned_as_it_is(
     warm: Settings, site: Site
 ) -> None:
     with pytest.raises(ToolRefused) as refused:

@@ -64,7 +64,7 @@ async def under_way(browser: Browsing, site: Site) -> asyncio.Future[Any]:
 
 
 @pytest.mark.parametrize("victim", [chromium, driver])
-async def test_one_that_died_between_calls_is_replaced_and_what_was_lost_is_said(site: Site, victim: object) -> None:
+async def test_a_browser_that_died_between_calls_is_replaced_and_the_loss_reported(site: Site, victim: object) -> None:
     assert callable(victim)
     async with browsing() as browser:
         await browser.call("navigate", url=site.url("/one"))
@@ -85,7 +85,7 @@ async def test_one_that_died_between_calls_is_replaced_and_what_was_lost_is_said
 
 
 @pytest.mark.parametrize("victim", [chromium, driver])
-async def test_one_that_dies_during_a_call_ends_that_call_at_once(site: Site, victim: object) -> None:
+async def test_a_browser_that_dies_during_a_call_ends_that_call_at_once(site: Site, victim: object) -> None:
     assert callable(victim)
     async with browsing() as browser:
         await browser.call("navigate", url=site.url("/one"))

@@ -128,14 +128,14 @@ async def ask_for_all(browser: Browsing, places: Places, target: Site) -> str:
     return str((await browser.call("evaluate", function=function))["content"][-1]["text"])
 
 
-async def test_a_page_asks_for_what_it_may(browser: Browsing, places: Places) -> None:
+async def test_a_page_loads_all_allowed_subresources(browser: Browsing, places: Places) -> None:
     await ask_for_all(browser, places, places.allowed)
     async with asyncio.timeout(PATIENCE):
         while {f"/{kind}" for kind in KINDS} - set(places.allowed.asked):
             await browser.text("tabs", action="list")
 
 
-async def test_nothing_a_page_asks_for_reaches_a_guarded_url(browser: Browsing, places: Places) -> None:
+async def test_no_request_of_a_page_reaches_a_guarded_url(browser: Browsing, places: Places) -> None:
     first = await ask_for_all(browser, places, places.guarded)
     at = f"127.0.0.1:{places.guarded.port}"
     wanted = {f"http://{at}/{kind}" for kind in KINDS - SOCKETS} | {at}
@@ -143,7 +143,7 @@ async def test_nothing_a_page_asks_for_reaches_a_guarded_url(browser: Browsing, 
     assert places.guarded.requests == []
 
 
-async def test_nothing_a_page_asks_for_reaches_a_private_address(browser: Browsing, places: Places) -> None:
+async def test_no_request_of_a_page_reaches_a_private_address(browser: Browsing, places: Places) -> None:
     first = await ask_for_all(browser, places, places.private)
     at = f"127.0.0.1:{places.private.port}"
     wanted = {f"http://{at}/{kind}" for kind in KINDS - SOCKETS} | {at}
@@ -162,7 +162,7 @@ def document_ways(url: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("way", ["redirect", *document_ways("")])
-async def test_a_page_that_leads_to_a_refused_one_is_refused(browser: Browsing, places: Places, way: str) -> None:
+async def test_a_page_that_redirects_to_a_refused_one_is_refused(browser: Browsing, places: Places, way: str) -> None:
     for target, text in ((places.allowed, None), (places.guarded, MESSAGE), (places.private, "web.allow_addresses")):
         if way == "redirect":
             start = places.page.url(f"/{target.port}/first")
@@ -266,7 +266,7 @@ async def test_a_service_worker_cannot_be_installed(browser: Browsing, places: P
     assert "/sw.js" not in places.page.asked
 
 
-async def test_the_browser_itself_talks_to_nobody(places: Places) -> None:
+async def test_the_browser_itself_sends_no_requests(places: Places) -> None:
     seen: list[str] = []
     with mock.patch.dict(os.environ):
         running = await open_browser(Settings(address_rules=AddressRules(allow=("127.0.0.1",))))

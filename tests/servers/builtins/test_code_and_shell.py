@@ -78,14 +78,14 @@ class Held:
         ),
     ],
 )
-async def test_the_result_is_the_listed_text(
+async def test_the_result_of_a_program_has_the_documented_format(
     client: StdioClient, name: str, arguments: dict[str, Any], text: str
 ) -> None:
     result = await client.call(name, arguments)
     assert result == {"content": [{"type": "text", "text": text}]}
 
 
-async def test_long_output_is_no_timeout_and_beyond_the_bound_says_what_is_left_out(client: StdioClient) -> None:
+async def test_long_output_is_cut_with_a_note_and_does_not_time_out(client: StdioClient) -> None:
     whole = await client.text(
         CODE, {"code": "import sys; sys.stdout.write('x' * 300_000); sys.stderr.write('y' * 300_000)"}
     )
@@ -98,7 +98,7 @@ async def test_long_output_is_no_timeout_and_beyond_the_bound_says_what_is_left_
     assert cut.count("z") + int(left_out[1].replace(",", "")) == 5_000_000
 
 
-def test_what_is_kept_of_an_output_is_bounded_while_it_is_written() -> None:
+def test_kept_output_is_bounded_while_it_is_written() -> None:
     captured = OutputCapture(10)
     for _ in range(1000):
         captured.feed(b"0123456789")
@@ -107,9 +107,7 @@ def test_what_is_kept_of_an_output_is_bounded_while_it_is_written() -> None:
     assert KEPT >= 64 * 1024
 
 
-async def test_when_the_time_is_up_grandchildren_end_too_wherever_they_have_gone(
-    client: StdioClient, tmp_path: Path
-) -> None:
+async def test_at_the_time_limit_grandchildren_end_in_any_group_or_session(client: StdioClient, tmp_path: Path) -> None:
     held = Held(tmp_path)
     left_the_group = f"setsid sh -c 'echo here > /dev/stderr; sleep 999' 2> {held.path} & sleep 999"
     call = asyncio.ensure_future(client.call(SHELL, {"command": f"trap '' TERM; {left_the_group}", "timeout": 4}))
@@ -119,7 +117,7 @@ async def test_when_the_time_is_up_grandchildren_end_too_wherever_they_have_gone
     await ended()
 
 
-async def test_what_a_command_leaves_running_ends_with_it_and_does_not_hold_its_answer_back(
+async def test_processes_a_command_leaves_running_end_with_it_without_delaying_its_answer(
     client: StdioClient, tmp_path: Path
 ) -> None:
     held = Held(tmp_path)
@@ -162,7 +160,7 @@ async def test_programs_see_a_small_environment_and_what_the_entry_declares(clie
     assert "DECLARED" not in text
 
 
-async def test_the_file_of_the_code_is_removed_with_all_that_is_beside_it(client: StdioClient) -> None:
+async def test_the_code_file_is_removed_with_its_directory(client: StdioClient) -> None:
     code = "import pathlib; here = pathlib.Path(__file__).parent; (here / 'more').mkdir(); print(here)"
     text = await client.text(CODE, {"code": code})
     found = re.search(r"<stdout>(.*)\n</stdout>", text)
@@ -180,13 +178,15 @@ async def test_the_file_of_the_code_is_removed_with_all_that_is_beside_it(client
         (SHELL, {"command": "x" * 3_000_000}, "tool_error"),
     ],
 )
-async def test_what_cannot_be_run_says_so(client: StdioClient, name: str, arguments: dict[str, Any], code: str) -> None:
+async def test_a_program_that_cannot_be_run_is_reported(
+    client: StdioClient, name: str, arguments: dict[str, Any], code: str
+) -> None:
     result = await client.call(name, arguments)
     assert result["isError"]
     assert result["_meta"]["mcp-hub/error"]["code"] == code
 
 
-async def test_calls_run_beside_each_other(client: StdioClient, tmp_path: Path) -> None:
+async def test_program_calls_run_concurrently(client: StdioClient, tmp_path: Path) -> None:
     held = Held(tmp_path)
     reads = asyncio.ensure_future(client.text(SHELL, {"command": f"cat {held.path}"}))
     await client.text(CODE, {"code": f"open({str(held.path)!r}, 'w').write('from the other')"})

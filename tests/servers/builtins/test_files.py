@@ -75,7 +75,7 @@ def test_files_are_read_written_edited_listed_and_deleted(tree: Tree) -> None:
     assert names(files.listing("/workspace/")) == ["new", "sub"]
 
 
-def test_each_mode_allows_what_it_says(tree: Tree) -> None:
+def test_each_root_mode_allows_only_its_operations(tree: Tree) -> None:
     files = tree.files
     assert names(files.listing("/")) == ["/userinput/", "/workspace/"]
     assert files.read("/userinput/given.txt", None) == "given\n"
@@ -97,7 +97,7 @@ def test_each_mode_allows_what_it_says(tree: Tree) -> None:
     assert (tree.internal / "state.txt").exists()
 
 
-def test_an_edit_is_for_one_place_unless_it_says_all(tree: Tree) -> None:
+def test_an_edit_replaces_one_occurrence_unless_all_are_requested(tree: Tree) -> None:
     files, file = tree.files, tree.work / "notes.txt"
     file.write_text("a b a\n")
     assert refusal(files.edit, "/workspace/notes.txt", "a", "x", replace_all=False) == "invalid_parameters"
@@ -108,7 +108,7 @@ def test_an_edit_is_for_one_place_unless_it_says_all(tree: Tree) -> None:
     assert file.read_text() == "x b x\n"
 
 
-def test_links_are_not_followed_wherever_they_lead(tree: Tree) -> None:
+def test_symbolic_links_are_never_followed(tree: Tree) -> None:
     files = tree.files
     (tree.work / "out").symlink_to(tree.outside)
     (tree.work / "inside").symlink_to("sub")
@@ -136,7 +136,7 @@ def test_links_are_not_followed_wherever_they_lead(tree: Tree) -> None:
     assert tree.untouched()
 
 
-def test_another_name_of_a_file_outside_is_neither_read_nor_changed(tree: Tree) -> None:
+def test_a_hard_link_to_an_outside_file_is_neither_read_nor_changed(tree: Tree) -> None:
     files, link = tree.files, tree.work / "hard.txt"
     link.hardlink_to(tree.outside / "secret.txt")
     assert refusal(files.read, "/workspace/hard.txt", None) == "permission_denied"
@@ -147,7 +147,7 @@ def test_another_name_of_a_file_outside_is_neither_read_nor_changed(tree: Tree) 
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "device", "directory"])
-def test_what_is_no_regular_file_is_refused_without_waiting(tree: Tree, kind: str) -> None:
+def test_pipes_and_devices_are_refused_without_blocking(tree: Tree, kind: str) -> None:
     files, path = tree.files, tree.work / "odd"
     if kind == "pipe":
         os.mkfifo(path)
@@ -170,9 +170,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tree: Tree, kind: st
 
 
 @pytest.mark.parametrize("becomes", ["a link", "a pipe"])
-def test_what_a_file_becomes_after_it_was_looked_at_is_noticed(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, becomes: str
-) -> None:
+def test_a_file_replaced_after_its_check_is_detected(tree: Tree, monkeypatch: pytest.MonkeyPatch, becomes: str) -> None:
     stat_regular = regular_files.stat_regular
 
     def exchanged(name: str, directory: int | None = None) -> os.stat_result | None:
@@ -271,7 +269,7 @@ LEADS = st.sampled_from(["/", "", "//", "/workspace/", "/workspace/sub/", "/user
 @example(parts=["..", "outside", "secret.txt"], lead="/workspace/")
 @example(parts=["sub", "..", "..", "outside", "secret.txt"], lead="/internal/../workspace/")
 @example(parts=["out", "secret.txt"], lead="/userinput/")
-def test_no_path_leads_out(maze: Tree, parts: list[str], lead: str) -> None:
+def test_no_path_leads_out_of_the_roots(maze: Tree, parts: list[str], lead: str) -> None:
     laid(maze)
     path = lead + "/".join(parts)
     files = maze.files
@@ -298,7 +296,7 @@ ROUNDS = 1500
 
 
 @pytest.mark.parametrize("what", ["a directory", "a file"])
-def test_exchanging_what_a_path_leads_over_while_it_is_walked_gains_nothing(tmp_path: Path, what: str) -> None:
+def test_swapping_a_directory_during_path_resolution_does_not_escape_the_root(tmp_path: Path, what: str) -> None:
     """Somebody with access to the root puts a link in the place of a directory, or of a file, and takes it back."""
     tree = Tree(tmp_path)
     at = tree.work / "here"
@@ -353,7 +351,7 @@ def test_exchanging_what_a_path_leads_over_while_it_is_walked_gains_nothing(tmp_
 
 
 @pytest.mark.anyio
-async def test_the_roots_of_the_file_hold_through_the_hub(tmp_path: Path) -> None:
+async def test_configured_roots_apply_through_the_hub(tmp_path: Path) -> None:
     tree = Tree(tmp_path / "tree")
     roots = {"/workspace/": str(tree.work), "/userinput": {"path": str(tree.user)}, "/internal/": str(tree.internal)}
     async with hub(tmp_path, {"fs": {"builtin": "files", "roots": roots}}) as client:

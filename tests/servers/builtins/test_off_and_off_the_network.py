@@ -37,7 +37,9 @@ async def exit_code(*words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("builtin", OF_THIS_MACHINE)
-async def test_each_is_refused_over_a_network_before_anything_starts(tmp_path: Path, builtin: str) -> None:
+async def test_servers_of_this_machine_are_refused_over_a_network_before_anything_starts(
+    tmp_path: Path, builtin: str
+) -> None:
     path = write_config(tmp_path, {"mine": entry(builtin, tmp_path)})
     config = load_config(path)
     with pytest.raises(ConfigError):
@@ -45,7 +47,7 @@ async def test_each_is_refused_over_a_network_before_anything_starts(tmp_path: P
 
 
 @pytest.mark.parametrize("words", [["serve", "--http"], ["serve", "--sse", "--port", "0"], ["check"]])
-async def test_the_command_line_says_why_and_ends(tmp_path: Path, words: list[str]) -> None:
+async def test_serve_over_a_network_with_such_a_server_exits_with_the_reason(tmp_path: Path, words: list[str]) -> None:
     listen = {"listen": {"port": 0}} if words == ["check"] else {}
     config = write_config(tmp_path, {"mine": entry("shell", tmp_path), "other": fake()}, **listen)
     code, said = await exit_code(*words, "--config", str(config))
@@ -54,7 +56,7 @@ async def test_the_command_line_says_why_and_ends(tmp_path: Path, words: list[st
     assert "allow_over_network" in said
 
 
-async def test_it_is_there_over_a_network_where_its_entry_says_so_and_off_entries_are_no_matter(tmp_path: Path) -> None:
+async def test_such_a_server_is_served_over_a_network_if_its_entry_allows_it(tmp_path: Path) -> None:
     servers = {
         "forced": entry("shell", tmp_path, allow_over_network=True),
         "off": entry("code", tmp_path, enabled=False),
@@ -64,7 +66,7 @@ async def test_it_is_there_over_a_network_where_its_entry_says_so_and_off_entrie
         assert list((await running.settled_catalog()).names(TOOLS)) == ["forced__execute_shell_command"]
 
 
-async def test_a_hub_on_a_network_takes_none_in_later(tmp_path: Path) -> None:
+async def test_a_reload_adds_no_server_of_this_machine_to_a_network_hub(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"other": fake()}, watch=False)
     async with spawned([*HUB, "serve", "--http", "--port", "0", "--config", str(config)]) as process:
         await process.until(lambda: b"Serving" in process.stderr)
@@ -76,7 +78,7 @@ async def test_a_hub_on_a_network_takes_none_in_later(tmp_path: Path) -> None:
         assert await process.exited() == 0
 
 
-async def test_no_way_of_changing_the_configuration_of_a_hub_on_a_network_takes_it_in(tmp_path: Path) -> None:
+async def test_no_configuration_change_adds_such_a_server_to_a_network_hub(tmp_path: Path) -> None:
     async with Engine(Config()) as running:
         App(Dispatcher(running), Listen(port=0), sse=False)
         with pytest.raises(ConfigError):
@@ -90,7 +92,7 @@ def shell(**more: Any) -> Server:
     return Server(id="mine", transport="stdio", builtin="shell", namespace="mine", **more)
 
 
-async def test_the_program_runs_for_a_hub_only() -> None:
+async def test_such_a_server_process_starts_only_from_a_hub() -> None:
     for name in OF_THIS_MACHINE:
         environ = {key: value for key, value in os.environ.items() if key != "MCP_HUB_BUILTIN"}
         process = await asyncio.create_subprocess_exec(
@@ -117,7 +119,7 @@ async def unknown(client: StdioClient, name: str) -> bool:
     return caught.value.code == -32602
 
 
-def test_the_flag_is_for_servers_of_this_machine_and_restarts_none(tmp_path: Path) -> None:
+def test_allow_over_network_is_only_for_servers_of_this_machine_and_restarts_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         load_config(write_config(tmp_path, {"up": {"command": "x", "allow_over_network": True}}))
     assert shell().connection == shell(allow_over_network=True).connection

@@ -38,7 +38,7 @@ async def test_a_call_that_is_cancelled_at_any_moment_leaves_no_program(rounds: 
 
 
 @pytest.mark.parametrize("rounds", [2, 3])
-async def test_where_there_are_no_marks_the_group_is_ended_all_the_same(
+async def test_without_environment_marks_the_process_group_is_still_ended(
     rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reaper, "marked", lambda prefix: [])

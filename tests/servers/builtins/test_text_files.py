@@ -98,7 +98,7 @@ async def test_the_environment_of_the_hub_makes_an_entry_stricter_and_never_less
             assert result["_meta"]["blocked"]
 
 
-def test_the_policy_is_asked_at_every_call(
+def test_the_raw_text_policy_is_read_at_every_call(
     tmp_path: Path, raw: dict[str, Callable[..., ToolResult]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "a.txt"
@@ -124,7 +124,7 @@ def test_the_policy_is_asked_at_every_call(
         (("Allow", "allow "), "allow"),
     ],
 )
-def test_the_stricter_word_wins(said: tuple[str | None, ...], policy: str) -> None:
+def test_the_stricter_of_configured_and_environment_policy_applies(said: tuple[str | None, ...], policy: str) -> None:
     assert strictest_policy(said) == policy
 
 
@@ -141,7 +141,7 @@ def test_lines_are_numbered_and_ranges_are_inclusive(tmp_path: Path, raw: dict[s
 
 @pytest.mark.parametrize("name", ["view_text_file", "write_text_file"])
 @pytest.mark.parametrize("ranges", [[3, 2], [-1, -3], [1], [1, 2, 3], [], [0, 1], [5, 9], [5, -1], [-9, -8], [4, -3]])
-def test_ranges_that_are_none_change_nothing_and_say_so(
+def test_invalid_ranges_change_nothing_and_are_reported(
     tmp_path: Path, raw: dict[str, Callable[..., ToolResult]], name: str, ranges: list[int]
 ) -> None:
     file = tmp_path / "a.txt"
@@ -202,7 +202,7 @@ def test_lines_are_inserted_up_to_one_after_the_last(
     assert file.read_bytes() == after.encode()
 
 
-def test_what_cannot_be_inserted_changes_nothing(tmp_path: Path, raw: dict[str, Callable[..., ToolResult]]) -> None:
+def test_an_invalid_insert_changes_nothing(tmp_path: Path, raw: dict[str, Callable[..., ToolResult]]) -> None:
     file = tmp_path / "a.txt"
     file.write_text("a\n")
     for line in (0, -1, 3):
@@ -251,7 +251,7 @@ def test_links_and_permissions_stay(tmp_path: Path, raw: dict[str, Callable[...,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "run.sh"]
 
 
-def test_what_is_no_text_file_is_refused_without_waiting_or_losing_anything(
+def test_a_file_that_is_not_text_is_refused_without_blocking_or_data_loss(
     tmp_path: Path, raw: dict[str, Callable[..., ToolResult]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkfifo(tmp_path / "pipe")

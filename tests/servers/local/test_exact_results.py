@@ -53,7 +53,7 @@ async def test_an_exact_result_is_sent_as_it_is(client: StdioClient) -> None:
     assert not [tool for tool in listed if "outputSchema" in tool]
 
 
-async def test_an_exact_result_that_is_no_json_is_an_error(client: StdioClient) -> None:
+async def test_an_exact_result_that_is_not_json_is_an_error(client: StdioClient) -> None:
     result = await client.call("not_json")
     assert result["_meta"]["mcp-hub/error"]["code"] == "tool_error"
 

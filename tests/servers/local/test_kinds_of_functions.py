@@ -220,7 +220,7 @@ async def test_every_kind_of_function_is_a_stream_whose_last_chunk_is_the_result
     assert result["content"] == [{"type": "text", "text": last}]
 
 
-async def test_what_a_chunk_has_besides_its_text_is_told_as_well(client: StdioClient) -> None:
+async def test_a_chunk_with_more_than_text_is_sent_whole_as_progress(client: StdioClient) -> None:
     told, result = await streamed(client, "counting")
     assert [one["_meta"]["mcp-hub/chunk"]["structuredContent"] for one in told] == [{"total": 1}, {"total": 2}]
     assert result["structuredContent"] == {"total": 2}
@@ -260,7 +260,7 @@ async def test_a_generator_ends_when_its_call_is_cancelled(client: StdioClient) 
     assert (await client.call("local__endings", {"count": 2}))["content"][0]["text"] == '["async","sync"]'
 
 
-async def test_what_a_partial_has_bound_is_preset(client: StdioClient) -> None:
+async def test_arguments_bound_by_a_partial_are_preset(client: StdioClient) -> None:
     tools = await listed(client)
     assert list(tools["half"]["inputSchema"]["properties"]) == ["middle", "right"]
     assert tools["half"]["inputSchema"]["properties"]["middle"]["description"] == "in between"
@@ -270,7 +270,7 @@ async def test_what_a_partial_has_bound_is_preset(client: StdioClient) -> None:
     assert await client.text("local__adding", {"a": 2}) == "3"
 
 
-async def test_presets_are_hidden_and_win(client: StdioClient) -> None:
+async def test_presets_are_hidden_and_override_sent_arguments(client: StdioClient) -> None:
     schema = (await listed(client))["with_presets"]["inputSchema"]
     assert list(schema["properties"]) == ["more"]
     assert "required" not in schema
@@ -325,7 +325,7 @@ async def test_a_post_processor_changes_every_chunk_keeps_it_or_withholds_it(cli
     assert "louder" in withheld["content"][0]["text"]
 
 
-async def test_what_a_generator_yields_is_what_its_output_schema_says(client: StdioClient) -> None:
+async def test_a_generators_output_schema_is_that_of_its_chunks(client: StdioClient) -> None:
     tools = await listed(client)
     assert tools["counting"]["outputSchema"]["properties"] == {"total": {"type": "integer"}}
     assert not [name for name in ("plain", "generator", "async_generator") if "outputSchema" in tools[name]]

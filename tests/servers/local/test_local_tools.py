@@ -200,7 +200,9 @@ async def test_wrong_arguments_are_refused_before_the_call(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("method", "params", "code"), [("no/such", {}, -32601), ("tools/call", {"name": "x"}, -32602)])
-async def test_what_is_unknown_is_answered_with_its_code(tmp_path: Path, method: str, params: Any, code: int) -> None:
+async def test_unknown_tools_and_methods_are_answered_with_their_codes(
+    tmp_path: Path, method: str, params: Any, code: int
+) -> None:
     async with child(tmp_path) as client:
         with pytest.raises(RpcError) as caught:
             await client.request(method, params)

@@ -91,7 +91,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_no_preset_is_in_anything_the_hub_says_or_writes(tmp_path: Path, modern: bool) -> None:
+async def test_no_preset_is_in_any_output_of_the_hub(tmp_path: Path, modern: bool) -> None:
     root = {"tools_dir": tools_in(tmp_path), "call_log": {"file": str(tmp_path / "calls.jsonl")}}
     meta = {"io.modelcontextprotocol/logLevel": "debug"} if modern else {}
     with collecting() as collector:

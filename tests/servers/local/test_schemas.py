@@ -53,7 +53,7 @@ def test_the_decorator_returns_the_function_itself() -> None:
     assert tool(name="other")(plain) is plain
 
 
-def test_what_the_decorator_says_stands_above_what_the_function_says() -> None:
+def test_decorator_arguments_override_the_functions_own_description() -> None:
     @tool(name="renamed", description="said", title="Title", tags="one", annotations={"readOnlyHint": True})
     def plain() -> None:
         """Documented."""
@@ -121,7 +121,7 @@ def test_texts_in_annotated_describe_a_parameter_and_stand_above_the_docstring()
     assert properties(f)["a"] == {"type": "integer", "minimum": 0, "default": 3, "description": "left;side;Default: 3"}
 
 
-def test_annotated_texts_and_the_default_are_one_text_for_those_who_have_only_that() -> None:
+def test_annotated_texts_and_the_default_are_joined_into_one_text() -> None:
     """Check 31."""
     assert annotated(Annotated[int, "left", Field(ge=0)], 3)[:2] == (int, "left;Default: 3")
     assert annotated(Annotated[int, "left", "side"])[:2] == (int, "left;side")
@@ -206,7 +206,7 @@ def test_titles_go_at_every_depth_of_a_schema_and_values_stay() -> None:
         {"type": "object", "properties": {}, "required": "a"},
     ],
 )
-def test_a_schema_by_hand_that_is_none_is_a_type_error(schema: Any) -> None:
+def test_an_invalid_handwritten_schema_is_a_type_error(schema: Any) -> None:
     """Check 41."""
 
     def f() -> None: ...

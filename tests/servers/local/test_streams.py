@@ -63,7 +63,7 @@ async def test_a_sync_function_has_a_thread_and_the_context_of_its_caller() -> N
     assert (first[1], second) == ("me", 1)
 
 
-async def test_what_a_function_raises_comes_out_whatever_it_is() -> None:
+async def test_any_exception_of_a_function_is_raised_to_the_caller() -> None:
     class Odd(BaseException):
         pass
 
@@ -90,7 +90,7 @@ async def test_what_a_function_raises_comes_out_whatever_it_is() -> None:
             await chunks_of(function)
 
 
-async def test_a_generator_is_closed_in_its_own_thread_when_nobody_listens_any_more() -> None:
+async def test_an_abandoned_generator_is_closed_in_its_own_thread() -> None:
     closed: asyncio.Queue[int] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -158,7 +158,7 @@ def test_an_interrupted_call_ends_with_its_last_chunk_and_a_note() -> None:
     assert (last.is_last, last.is_interrupted) == (True, True)
 
 
-def test_the_fields_of_a_response_have_the_defaults_they_are_known_for() -> None:
+def test_the_fields_of_a_response_have_agentscopes_defaults() -> None:
     one, other = ToolResponse([]), ToolResponse([])
     assert (one.metadata, one.stream, one.is_last, one.is_interrupted) == (None, False, True, False)
     assert one.id != other.id

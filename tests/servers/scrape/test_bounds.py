@@ -152,7 +152,7 @@ async def test_many_documents_that_take_all_memory_are_converted_two_at_a_time(s
         assert await scrape(client, fine) == "fine"
 
 
-async def test_a_call_that_is_given_up_gives_its_conversion_up(site: Site) -> None:
+async def test_a_cancelled_call_cancels_its_conversion(site: Site) -> None:
     hard, fine = site.put("/hard", HARD, "text/html"), site.put("/fine", "fine", "text/plain")
     async with scraper() as client:
         assert await scrape(client, fine) == "fine"
@@ -179,7 +179,7 @@ async def test_a_conversion_ends_with_the_process_it_is_for(site: Site) -> None:
         await until(lambda: not worker.is_running())
 
 
-async def test_at_the_end_of_stdin_everything_ends(site: Site) -> None:
+async def test_the_converter_ends_with_its_stdin(site: Site) -> None:
     hard, fine = site.put("/hard", HARD, "text/html"), site.put("/fine", "fine", "text/plain")
     async with scraper() as client:
         assert await scrape(client, fine) == "fine"

@@ -134,7 +134,7 @@ async def test_a_document_that_takes_all_memory_is_an_error_and_the_next_one_wor
         assert (await made.convert(SourceDocument(b"again", "text/plain"), PATIENCE)).markdown == "again"
 
 
-async def test_markdown_without_measure_is_cut() -> None:
+async def test_markdown_above_the_limit_is_cut() -> None:
     async with converter() as made:
         done = await made.convert(SourceDocument(b"word " * 3_000_000, "text/plain"), PATIENCE)
     assert 8_000_000 < len(done.markdown) < 9_000_000

@@ -124,7 +124,7 @@ async def test_a_broken_byte_costs_one_character_and_not_the_page(client: StdioC
         assert "before \ufffd after" in await scrape(client, site.put("/broken", b"before \xff after", kind))
 
 
-async def test_what_has_no_text_says_so(client: StdioClient, site: Site) -> None:
+async def test_a_document_without_text_is_reported(client: StdioClient, site: Site) -> None:
     assert await refused(client, site.put("/broken.pdf", pdf("Broken off")[:60], "application/pdf")) == "tool_error"
     assert await refused(client, site.put("/no.pdf", b"%PDF-1.4\nnothing more", "application/pdf")) == "tool_error"
     assert await refused(client, site.put("/broken.docx", b"PK\x03\x04 and no more", DOCX)) == "tool_error"
@@ -142,7 +142,7 @@ async def test_a_document_with_a_linked_picture_fetches_nothing(client: StdioCli
     assert "/picture.png" not in site.asked
 
 
-async def test_the_tool_says_what_it_is(client: StdioClient) -> None:
+async def test_the_scraping_tool_has_a_title_and_annotations(client: StdioClient) -> None:
     (listed,) = (await client.request("tools/list"))["tools"]
     assert listed["name"] == "scrape_website"
     assert listed["annotations"]["readOnlyHint"]

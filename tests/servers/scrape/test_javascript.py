@@ -59,7 +59,7 @@ async def test_without_a_browser_what_was_there_is_returned_and_the_lack_is_said
     assert "JavaScript" in text
 
 
-async def test_switched_off_no_browser_is_tried(site: Site) -> None:
+async def test_with_javascript_off_no_browser_is_started(site: Site) -> None:
     url = site.put("/shop", EMPTY, "text/html")
     async with scraper(javascript=False) as client:
         result = await client.call("scrape_website", {"url": url})

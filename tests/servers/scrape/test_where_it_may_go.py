@@ -116,7 +116,7 @@ async def test_the_refusal_names_the_setting_and_shows_no_secret_of_the_url(clos
     assert not {word for word in ("someone", "password", "token", "secret", "part") if word in text}
 
 
-async def test_a_number_that_means_an_allowed_address_is_that_address(client: StdioClient, site: Site) -> None:
+async def test_an_allowed_address_is_allowed_in_its_numeric_form(client: StdioClient, site: Site) -> None:
     url = site.put("/by-number", "found", "text/plain")
     assert await scrape(client, site.url("/by-number", "2130706433")) == "found"
     assert (await source(client, site.url("/by-number", "0x7f.1")))["url"] == url
@@ -155,7 +155,7 @@ async def test_cookies_last_for_one_page(site: Site) -> None:
     assert cookies == ["seen=1", None]
 
 
-async def test_a_name_is_resolved_once_and_what_was_checked_is_dialled(
+async def test_a_name_is_resolved_once_and_the_checked_address_is_dialled(
     monkeypatch: pytest.MonkeyPatch, site: Site
 ) -> None:
     """A name server that says something else at the second question, and names a private address among others."""
@@ -200,7 +200,7 @@ async def test_a_redirect_to_something_else_than_http_is_an_error(
      "http://[::1/", "http:\\\\127.0.0.1\\", "http://example.com/\nHost: x", "view-source:http://127.0.0.1/",
      "http://" + "a" * 9000, "?", "//"],
 )  # fmt: skip
-async def test_what_is_no_address_of_a_page_is_refused_as_an_argument(closed: StdioClient, text: str) -> None:
+async def test_an_invalid_page_url_is_refused_as_an_argument(closed: StdioClient, text: str) -> None:
     assert await refused(closed, text) == "invalid_parameters"
 
 

@@ -25,7 +25,7 @@ def completed(client: StdioClient) -> list[Any]:
     return [message["params"] for message in client.notifications if message["method"] == COMPLETE]
 
 
-async def test_the_id_of_a_handshake_server_carries_its_name_and_so_does_the_news_of_its_end(tmp_path: Path) -> None:
+async def test_the_elicitation_id_of_a_handshake_server_is_prefixed_and_so_is_its_completion(tmp_path: Path) -> None:
     async with client_of(tmp_path, asking()) as client:
         params = {**URL, "elicitationId": "id/1", "future": 1}
         running = client.start(
@@ -43,7 +43,7 @@ async def test_the_id_of_a_handshake_server_carries_its_name_and_so_does_the_new
         assert completed(client) == [{"elicitationId": "a/id/1", "future": 3}]
 
 
-async def test_the_error_that_wants_urls_visited_passes_with_its_ids(tmp_path: Path) -> None:
+async def test_the_url_elicitation_required_error_passes_with_its_ids(tmp_path: Path) -> None:
     async with client_of(tmp_path, asking()) as client:
         arguments = {"id": "7", "url": "https://example.com/y"}
         with pytest.raises(RpcError) as refused:
@@ -62,7 +62,7 @@ async def test_the_error_that_wants_urls_visited_passes_with_its_ids(tmp_path: P
         assert await client.text("a__visit", arguments) == ""
 
 
-async def test_a_modern_client_is_sent_to_the_urls_and_its_retry_is_carried_out(tmp_path: Path) -> None:
+async def test_a_modern_client_is_asked_to_open_the_urls_and_its_retry_is_executed(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
         arguments = {"id": "7", "url": "https://example.com/y"}
         first = await call(client, "a__visit", arguments)
@@ -85,14 +85,14 @@ async def test_a_modern_client_that_declines_gets_the_servers_error(tmp_path: Pa
         assert refused.value.code == -32042
 
 
-async def test_a_modern_client_that_cannot_be_sent_anywhere_gets_the_servers_error(tmp_path: Path) -> None:
+async def test_a_modern_client_without_url_elicitation_gets_the_servers_error(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
         with pytest.raises(RpcError) as refused:
             await client.call("a__visit", {"id": "7", "url": "https://example.com/y"})
         assert refused.value.code == -32042
 
 
-async def test_an_elicitation_of_a_modern_server_gets_an_id_and_its_end_is_told(tmp_path: Path) -> None:
+async def test_an_elicitation_of_a_modern_server_gets_an_id_and_its_completion_is_notified(tmp_path: Path) -> None:
     async with client_of(tmp_path, asking("--era", "modern")) as client:
         question = {"method": "elicitation/create", "params": URL}
         running = client.start("tools/call", {"name": "a__ask", "arguments": question})
@@ -106,7 +106,7 @@ async def test_an_elicitation_of_a_modern_server_gets_an_id_and_its_end_is_told(
         assert completed(client) == [{"elicitationId": minted}]
 
 
-async def test_the_news_is_for_the_client_that_was_sent_there_alone(tmp_path: Path) -> None:
+async def test_a_completed_elicitation_is_notified_only_to_the_client_that_was_asked(tmp_path: Path) -> None:
     heard: dict[str, list[Any]] = {"one": [], "two": []}
 
     def client(name: str, base: str) -> Any:

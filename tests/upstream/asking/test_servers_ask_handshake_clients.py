@@ -82,7 +82,7 @@ def text_of(message: dict[str, Any]) -> Any:
         ("roots/list", {}, {"roots": [{"uri": "file:///x", "future": True}]}),
     ],
 )
-async def test_a_question_reaches_the_client_and_its_answer_the_server_as_they_are(
+async def test_a_servers_request_reaches_the_client_and_the_response_the_server_unchanged(
     tmp_path: Path, era: str, method: str, params: dict[str, Any], result: dict[str, Any]
 ) -> None:
     async with client_of(tmp_path, asking("--era", era)) as client:
@@ -95,7 +95,7 @@ async def test_a_question_reaches_the_client_and_its_answer_the_server_as_they_a
     assert answer == ({"result": result} if era == "handshake" else {"key0": result})
 
 
-async def test_an_error_of_the_client_reaches_a_handshake_server_as_it_is(tmp_path: Path) -> None:
+async def test_an_error_of_the_client_reaches_a_handshake_server_unchanged(tmp_path: Path) -> None:
     error = {"code": -1, "message": "the user said no", "data": {"x": 1}, "future": 2}
     async with client_of(tmp_path, asking()) as client:
         call = client.start("tools/call", {"name": "a__ask", "arguments": {"method": "roots/list"}})
@@ -115,7 +115,7 @@ async def test_an_error_of_the_client_ends_a_call_of_a_modern_server(tmp_path: P
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_server_is_told_what_the_client_declared_and_no_more(tmp_path: Path, era: str) -> None:
+async def test_a_server_sees_exactly_the_capabilities_the_client_declared(tmp_path: Path, era: str) -> None:
     declared = {"roots": {"listChanged": True}, "experimental": {"x": {}}}
     async with client_of(tmp_path, asking("--era", era), declared) as client:
         assert json.loads(await client.text("a__declared")) == {"roots": {"listChanged": True}}
@@ -131,7 +131,7 @@ async def test_a_server_is_told_what_the_client_declared_and_no_more(tmp_path: P
         ({"roots": {}}, "tasks/list", {}),
     ],
 )
-async def test_what_the_client_has_not_declared_it_is_not_asked(
+async def test_a_client_is_not_asked_for_capabilities_it_has_not_declared(
     tmp_path: Path, declared: Any, method: str, params: dict[str, Any]
 ) -> None:
     async with client_of(tmp_path, asking(), declared) as client:
@@ -151,7 +151,7 @@ async def test_the_only_client_is_asked_outside_of_a_call_too(tmp_path: Path) ->
                 await client.text("a__echo", {"text": "x"})
 
 
-async def test_a_server_hears_that_the_roots_of_its_only_client_have_changed(tmp_path: Path) -> None:
+async def test_a_server_is_notified_when_the_roots_of_its_only_client_change(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with client_of(tmp_path, asking("--log", str(log))) as client:
         await client.text("a__echo", {"text": "x"})
@@ -161,7 +161,7 @@ async def test_a_server_hears_that_the_roots_of_its_only_client_have_changed(tmp
                 await client.text("a__echo", {"text": "x"})
 
 
-async def test_a_question_is_given_up_with_the_call_that_caused_it(tmp_path: Path) -> None:
+async def test_a_servers_request_is_cancelled_with_the_call_that_caused_it(tmp_path: Path) -> None:
     async with client_of(tmp_path, asking("--era", "modern")) as client:
         client.start("tools/call", {"name": "a__ask", "arguments": {}}, "mine")
         (question,) = await asked(client)
@@ -171,7 +171,7 @@ async def test_a_question_is_given_up_with_the_call_that_caused_it(tmp_path: Pat
         assert await client.text("a__echo", {"text": "x"}) == "x"
 
 
-async def test_a_modern_server_may_ask_several_questions_and_wait_in_between(tmp_path: Path) -> None:
+async def test_a_modern_server_may_request_input_several_times_in_one_call(tmp_path: Path) -> None:
     async with client_of(tmp_path, asking("--era", "modern")) as client:
         call = client.start("tools/call", {"name": "a__together", "arguments": {"count": 3}})
         for number, question in reversed(list(enumerate(await asked(client, 3)))):
@@ -182,7 +182,7 @@ async def test_a_modern_server_may_ask_several_questions_and_wait_in_between(tmp
         assert await client.text("a__patience") == "after 3 rounds"
 
 
-async def test_a_server_that_never_has_enough_is_stopped(tmp_path: Path) -> None:
+async def test_a_server_that_requests_input_without_end_is_stopped(tmp_path: Path) -> None:
     async with client_of(tmp_path, asking("--era", "modern")) as client:
         call = client.start("tools/call", {"name": "a__greedy", "arguments": {}})
         answered = 0
@@ -253,7 +253,7 @@ async def test_over_a_network_a_shared_server_may_ask_nothing_unless_allowed(tmp
     assert heard == []
 
 
-async def test_a_question_that_several_clients_may_have_caused_is_refused(tmp_path: Path) -> None:
+async def test_a_servers_request_that_several_clients_may_have_caused_is_refused(tmp_path: Path) -> None:
     release = asyncio.Event()
     asked_first = asyncio.Event()
     others: list[str] = []

@@ -30,7 +30,7 @@ def modern(directory: Path, *options: str, **entry: Any) -> Any:
     return spawned([*HUB, "serve", "--config", str(config)], modern=True)
 
 
-async def test_the_question_comes_as_a_result_and_the_answer_with_the_retry(tmp_path: Path) -> None:
+async def test_the_servers_request_comes_as_a_result_and_the_answer_with_the_retry(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
         arguments = {"method": "roots/list", "params": {"future": 1}}
         first = await call(client, "a__ask", arguments)
@@ -69,7 +69,7 @@ async def test_results_of_parked_calls_wait_for_the_client_within_the_same_bound
         assert codes == [None, "overloaded"]
 
 
-async def test_a_state_is_used_once_and_belongs_to_this_run_of_the_hub(tmp_path: Path) -> None:
+async def test_a_request_state_works_once_and_only_in_this_run_of_the_hub(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
         first = await call(client, "a__ask", {"method": "roots/list"})
         (key,) = first["inputRequests"]
@@ -91,13 +91,13 @@ async def test_a_call_that_is_parked_does_not_use_up_its_deadline(tmp_path: Path
         assert (await call(client, "a__ask", **retry))["resultType"] == "complete"
 
 
-async def test_what_a_modern_client_has_not_declared_it_is_not_asked(tmp_path: Path) -> None:
+async def test_a_modern_client_is_not_asked_for_capabilities_it_has_not_declared(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
         result = await client.request("tools/call", {"name": "a__ask", "arguments": {"method": "roots/list"}})
         assert json.loads(result["content"][0]["text"])["error"]["code"] == -32601
 
 
-async def test_questions_outside_of_a_call_are_refused(tmp_path: Path) -> None:
+async def test_server_requests_outside_of_a_call_are_refused(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with modern(tmp_path, "--log", str(log)) as client:
         assert (await call(client, "a__late"))["content"][0]["text"] == "soon"
@@ -152,7 +152,7 @@ async def test_a_modern_server_and_a_modern_client_understand_each_other_without
     assert heard == ["who?"]
 
 
-async def test_clients_behind_the_anonymous_caller_are_served_while_one_of_them_thinks(tmp_path: Path) -> None:
+async def test_anonymous_clients_are_served_while_one_of_them_answers_a_servers_request(tmp_path: Path) -> None:
     asked, release = asyncio.Event(), asyncio.Event()
     heard: list[str] = []
 
@@ -187,7 +187,7 @@ async def test_calls_of_the_anonymous_caller_at_the_same_time_are_each_asked(tmp
     assert [len(said) for said in heard.values()] == [1] * 6
 
 
-async def test_a_server_is_told_what_each_request_declares(tmp_path: Path) -> None:
+async def test_a_server_sees_the_capabilities_that_each_request_declares(tmp_path: Path) -> None:
     async with network_hub(tmp_path / "hub", {"a": asking(session="client")}) as (_, base):
         for options, told in (({}, {}), (respondent("x", []), {"elicitation"}), ({}, {})):
             async with sdk(base + "/mcp", "modern", **options) as client, asyncio.timeout(PATIENCE):
@@ -196,7 +196,7 @@ async def test_a_server_is_told_what_each_request_declares(tmp_path: Path) -> No
             assert set(json.loads(result.content[0].text)) == set(told)
 
 
-async def test_questions_of_two_calls_at_once_are_carried_by_the_calls_that_are_open(tmp_path: Path) -> None:
+async def test_server_requests_of_two_concurrent_calls_are_answered_through_the_open_calls(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
         first = await call(client, "a__ask", {"method": "roots/list"})
         second = await call(client, "a__ask", {"method": "roots/list"})

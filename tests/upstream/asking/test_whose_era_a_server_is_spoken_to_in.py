@@ -27,7 +27,7 @@ ROOTS = {"roots": [{"uri": "file:///x"}]}
 BOTH = ("--era", "both")
 
 
-async def test_the_only_client_has_shaken_hands_and_so_does_the_hub(tmp_path: Path) -> None:
+async def test_the_hub_uses_the_handshake_era_of_its_only_client(tmp_path: Path) -> None:
     async with client_of(tmp_path, asking(*BOTH)) as client:
         call = client.start("tools/call", {"name": "a__ask", "arguments": {"method": "roots/list"}})
         (question,) = await asked(client)
@@ -36,13 +36,13 @@ async def test_the_only_client_has_shaken_hands_and_so_does_the_hub(tmp_path: Pa
             assert text_of(await call) == {"result": ROOTS}
 
 
-async def test_the_only_client_is_modern_and_so_is_the_hub(tmp_path: Path) -> None:
+async def test_the_hub_uses_the_modern_era_of_its_only_client(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": asking(*BOTH)})
     async with spawned([*HUB, "serve", "--config", str(config)], modern=True) as client:
         assert await client.text("a__ask", {}) == "this is asked of clients of the handshake alone"
 
 
-async def test_what_was_kept_of_a_server_does_not_say_how_the_next_client_is_served(tmp_path: Path) -> None:
+async def test_a_cached_catalog_does_not_decide_the_era_for_the_next_client(tmp_path: Path) -> None:
     async def spoken(modern: bool) -> bool:
         async with hub(tmp_path, {"up": fake("--era", "dual")}, modern=modern) as client:
             seen = json.loads(await client.text("up__meta"))
@@ -52,7 +52,7 @@ async def test_what_was_kept_of_a_server_does_not_say_how_the_next_client_is_ser
     assert [await spoken(modern) for modern in eras] == list(eras)
 
 
-async def test_a_modern_server_whose_first_request_settles_its_era_is_started_anew_for_a_client_that_shakes_hands(
+async def test_a_modern_server_bound_to_its_first_era_is_restarted_for_a_handshake_client(
     tmp_path: Path,
 ) -> None:
     for modern in (True, False):  # the second client is served from what was kept for the first
@@ -61,7 +61,7 @@ async def test_a_modern_server_whose_first_request_settles_its_era_is_started_an
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
-async def test_a_session_of_its_own_is_in_the_era_of_its_caller(tmp_path: Path, path: str) -> None:
+async def test_a_session_for_one_caller_uses_the_era_of_that_caller(tmp_path: Path, path: str) -> None:
     heard: list[str] = []
     async with network_hub(tmp_path, {"a": asking(*BOTH, session="client")}) as (_, base):
         async with sdk(base + path, "handshake", **respondent("old", heard)) as client:

@@ -86,7 +86,7 @@ async def test_tools_of_an_upstream_that_is_soon_back_stay_listed(tmp_path: Path
         assert not [n for n in client.notifications if n["method"] == CHANGED]
 
 
-async def test_lists_are_asked_for_again_where_nobody_tells_of_changes(tmp_path: Path) -> None:
+async def test_lists_of_servers_without_change_notifications_are_polled(tmp_path: Path) -> None:
     more = tmp_path / "more"
     async with hub(tmp_path, {"up": fake("--more-if", str(more), health={"relist": "200ms"})}) as client:
         assert "up__late" not in await client.tool_names()
@@ -94,7 +94,7 @@ async def test_lists_are_asked_for_again_where_nobody_tells_of_changes(tmp_path:
         await listed(client, "up__late", True)
 
 
-async def test_a_stream_of_unreadable_messages_is_begun_anew(tmp_path: Path) -> None:
+async def test_a_session_with_unreadable_messages_is_replaced(tmp_path: Path) -> None:
     async with hub(tmp_path, {"up": fake("--gibberish")}) as client:
         pid = await client.text("up__pid")
         await client.call("up__gibberish", {"lines": 5})
@@ -127,7 +127,7 @@ async def test_health_can_be_switched_off_for_a_server(tmp_path: Path) -> None:
         assert '"ping"' not in record.read_text()
 
 
-async def test_other_settings_of_health_count_without_a_new_process(tmp_path: Path) -> None:
+async def test_changed_health_settings_apply_without_a_new_process(tmp_path: Path) -> None:
     record = tmp_path / "record"
 
     def servers(health: object) -> dict[str, object]:

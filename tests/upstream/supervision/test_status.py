@@ -110,7 +110,7 @@ async def test_a_refused_file_is_shown_and_hubs_are_told_apart_by_their_files(tm
         assert shown.stdout.count("hub ") == 1
 
 
-async def test_the_socket_is_for_its_user_alone_and_takes_nothing(tmp_path: Path, run_dir: Path) -> None:
+async def test_the_status_socket_is_private_and_ignores_input(tmp_path: Path, run_dir: Path) -> None:
     async with network_hub(tmp_path / "hub", {"a": fake()}):
         (path,) = run_dir.iterdir()
         assert stat.S_IMODE(run_dir.stat().st_mode) == 0o700
