@@ -38,7 +38,7 @@ _WEB: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 
 class UriReading(NamedTuple):
-    """A URI as one way of reading has it."""
+    """The text of a URI as one kind of server reads it."""
 
     whole: str
     root: str

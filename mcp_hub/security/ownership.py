@@ -51,7 +51,9 @@ def refuse_open_to_others(path: Path, status: os.stat_result, decides: str = EXE
 
 
 def refuse_open_directory(directory: Path, decides: str = EXECUTED) -> str | None:
-    """Does the same for a directory and those above it, as whoever can write there can replace the files in it.
+    """Refuses a directory that other users can write to, and checks those above it. Returns a warning or None.
+
+    Whoever can write to a directory can replace the files in it.
 
     In a directory with the sticky bit, such as /tmp, only the owner of a file can replace it.
 

@@ -1,6 +1,6 @@
 """Principals: who an authenticated caller is, and which profile of the configuration it is bound to.
 
-Pure. Where callers are kept apart a principal is used as a text; two that see different things are different texts.
+Pure. A principal is a string that keeps callers apart; principals with different profiles are different strings.
 """
 
 from __future__ import annotations

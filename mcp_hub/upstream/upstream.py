@@ -155,7 +155,7 @@ class Upstream:
         self.settled.set()
 
     def renew(self, server: Server) -> None:
-        """Goes on under another entry whose connection is the same: only its rules and names may differ."""
+        """Replaces the configuration entry by one with the same connection; only its rules and names may differ."""
         changed = server.health != self.server.health
         self.server = self.list_store.server = server
         self.messages.renew(server)

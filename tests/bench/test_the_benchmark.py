@@ -29,7 +29,7 @@ def raw(directory: Path, name: str) -> list[dict]:
     return json.loads(directory.joinpath(f"{name}.json").read_text())
 
 
-def test_the_short_form_shows_every_section_and_writes_its_files(tmp_path: Path) -> None:
+def test_the_short_benchmark_shows_every_section_and_writes_its_files(tmp_path: Path) -> None:
     found = bench("--rows", "direct,hub", "--eras", "handshake", "--out", str(tmp_path), "--name", "smoke")
     assert found.returncode == 0, found.stdout + found.stderr
     for measure in MEASURES.values():
@@ -81,7 +81,7 @@ def test_a_benchmark_row_that_fails_is_noted_and_the_others_run(tmp_path: Path) 
         ("--measures", "clients", "--cells", "stdio-stdio"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_invalid_benchmark_options_are_refused(arguments: tuple[str, ...], tmp_path: Path) -> None:
     found = bench(*arguments, "--out", str(tmp_path))
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr

@@ -32,7 +32,7 @@ def page(catalog: Catalog, kind: Kind = TOOLS, **options: Any) -> dict[str, Any]
     return result
 
 
-def test_items_stand_in_the_order_of_the_sources_and_then_their_own() -> None:
+def test_items_are_ordered_by_source_and_then_as_listed() -> None:
     catalog = Catalog.build([source("b", tool("2"), tool("1")), source("a", tool("3"))])
     assert catalog.names(TOOLS) == ("b__2", "b__1", "a__3")
     assert catalog.resolve(TOOLS, "b__1") == Route("b", TOOLS, "1")
@@ -81,7 +81,7 @@ def test_equal_names_are_decided_as_configured(
     assert [finding.severity for finding in catalog.findings] == [severity]
 
 
-def test_equal_uris_are_told_apart_and_lead_back() -> None:
+def test_equal_uris_are_disambiguated_and_resolve_to_their_servers() -> None:
     sources = [
         source("a", {"uri": "x://r", "name": "r"}, kind=RESOURCES),
         source("b", {"uri": "x://r", "name": "r"}, kind=RESOURCES),
@@ -93,7 +93,7 @@ def test_equal_uris_are_told_apart_and_lead_back() -> None:
     assert catalog.exposed_uri("a", "x://r") == "x://r"
 
 
-def test_equal_templates_are_told_apart_and_their_uris_lead_back() -> None:
+def test_equal_templates_are_disambiguated_and_their_uris_resolve_to_their_servers() -> None:
     template = {"uriTemplate": "x://r/{id}", "name": "r"}
     catalog = Catalog.build([source("a", template, kind=TEMPLATES), source("b", template, kind=TEMPLATES)])
     assert catalog.resolve(RESOURCES, "x://r/1") == Route("a", RESOURCES, "x://r/1")
@@ -203,7 +203,7 @@ def test_names_that_differ_only_in_case_are_both_listed_with_a_warning() -> None
     assert [finding.severity for finding in catalog.findings] == ["warning"]
 
 
-def test_only_the_kinds_that_differ_are_changed() -> None:
+def test_only_kinds_with_differences_are_reported_as_changed() -> None:
     one = Catalog.build([source("s", tool("t"))])
     assert one.changed(Catalog.build([source("s", tool("t"))])) == frozenset()
     assert one.changed(Catalog.build([source("s", tool("t", title="T"))])) == {TOOLS}

@@ -79,7 +79,7 @@ def test_no_upstream_can_list_a_uri_that_the_hub_gives_to_another(kind: Kind) ->
     }
 
 
-def test_a_template_for_everything_takes_nothing_from_one_that_says_more() -> None:
+def test_a_catch_all_template_does_not_shadow_a_more_specific_one() -> None:
     greedy, exact = listed("greedy", "{+any}", kind=TEMPLATES), listed("exact", "db://rows/{id}", kind=TEMPLATES)
     catalog = Catalog.build([greedy, exact])
     assert catalog.resolve(RESOURCES, "db://rows/7") == Route("exact", RESOURCES, "db://rows/7")
@@ -89,7 +89,7 @@ def test_a_template_for_everything_takes_nothing_from_one_that_says_more() -> No
     assert catalog.resolve(RESOURCES, "db://rows/" + "7" * 10_000) is None
 
 
-def test_templates_that_take_long_cost_their_own_upstream_only() -> None:
+def test_expensive_templates_affect_only_their_own_upstream() -> None:
     slow = listed("slow", *("x:" + "{a}aa" * 15 + f"{n}!" for n in range(300)), kind=TEMPLATES)
     catalog = Catalog.build([slow, listed("fine", "x:{a}", kind=TEMPLATES)])
     began = time.process_time()
@@ -201,7 +201,7 @@ SERVERS = st.lists(
 
 @settings(derandomize=True, max_examples=300)
 @given(SERVERS, st.sampled_from(STRATEGIES), st.randoms(use_true_random=False))
-def test_in_every_order_of_arrival_names_are_unique_stay_and_lead_back(
+def test_in_every_order_of_arrival_names_are_unique_stable_and_resolvable(
     servers: list[tuple[str, list[str]]], strategy: OnConflict, chance: random.Random
 ) -> None:
     sources = [listed(f"s{n}", *named, namespace=namespace) for n, (namespace, named) in enumerate(servers)]

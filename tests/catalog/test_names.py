@@ -34,13 +34,13 @@ def test_a_name_that_needs_no_change_is_namespace_and_name(namespace: str, name:
 @given(
     st.text(st.sampled_from("ab"), min_size=70, max_size=90), st.text(st.sampled_from("ab"), min_size=70, max_size=90)
 )
-def test_two_long_names_stay_two(one: str, other: str) -> None:
+def test_two_long_names_stay_distinct_after_shortening(one: str, other: str) -> None:
     assert (names.expose("n", one) == names.expose("n", other)) == (one == other)
 
 
 @settings(derandomize=True)
 @given(PLAIN, st.text(max_size=50))
-def test_a_disambiguated_uri_leads_back(upstream: str, uri: str) -> None:
+def test_a_disambiguated_uri_resolves_to_its_original(upstream: str, uri: str) -> None:
     assert names.original_uri(names.expose_uri(upstream, uri)) == (upstream, uri)
 
 

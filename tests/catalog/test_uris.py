@@ -23,7 +23,7 @@ SEVERAL_WAYS = [
 
 
 @pytest.mark.parametrize(("template", "uri"), SEVERAL_WAYS)
-def test_a_uri_is_found_whichever_way_the_expressions_divide_it(template: str, uri: str) -> None:
+def test_a_uri_matches_a_template_for_any_division_among_its_expressions(template: str, uri: str) -> None:
     pattern = names.template_pattern(template)
     assert pattern is not None
     assert pattern.fullmatch(uri) == uri
@@ -38,7 +38,7 @@ CLASSES |= {";": "(?:;[^/?#]*)?", "?": r"(?:\?[^#]*)?", "&": "(?:&[^#]*)?"}
 
 @settings(derandomize=True, max_examples=1000)
 @given(st.lists(PIECE, max_size=5).map("".join), st.text(st.sampled_from("ab/?#.;&"), max_size=9))
-def test_matching_agrees_with_a_regular_expression_that_may_go_back(template: str, uri: str) -> None:
+def test_template_matching_agrees_with_a_backtracking_regular_expression(template: str, uri: str) -> None:
     pattern = names.template_pattern(template)
     assert pattern is not None
     parts = re.split(r"\{([+#./;?&]?)a[^}]*\}", template)
@@ -50,7 +50,7 @@ HOSTILE = ["x:" + "{a}" * 16 + "!", "x:" + "{+a}a" * 16 + "!", "x:" + "{a}aa" * 
 
 
 @pytest.mark.parametrize("template", HOSTILE)
-def test_a_hostile_template_and_a_hostile_uri_take_no_time(template: str) -> None:
+def test_hostile_templates_and_uris_are_matched_in_bounded_time(template: str) -> None:
     pattern = names.template_pattern(template)
     assert pattern is not None
     began = time.process_time()
@@ -61,14 +61,14 @@ def test_a_hostile_template_and_a_hostile_uri_take_no_time(template: str) -> Non
 
 @settings(derandomize=True)
 @given(st.text(min_size=1, max_size=20), st.text(max_size=20), st.text(min_size=1, max_size=20), st.text(max_size=20))
-def test_no_two_resources_are_told_apart_by_the_same_uri(one: str, uri: str, other: str, another: str) -> None:
+def test_no_two_resources_are_exposed_under_the_same_uri(one: str, uri: str, other: str, another: str) -> None:
     exposed = names.expose_uri(one, uri)
     assert names.original_uri(exposed) == (one, uri)
     assert (exposed == names.expose_uri(other, another)) is ((one, uri) == (other, another))
 
 
 @pytest.mark.parametrize("uri", ["", "x://y", "mcp-hub://", "mcp-hub://no-slash", "mcp-hub:///x", "MCP-HUB://a/b"])
-def test_any_other_uri_leads_nowhere(uri: str) -> None:
+def test_an_unknown_uri_resolves_to_nothing(uri: str) -> None:
     assert names.original_uri(uri) is None
 
 

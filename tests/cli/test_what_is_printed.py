@@ -123,7 +123,7 @@ def test_a_tool_that_is_newer_than_the_cache_can_be_called(tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (0, "called late\n")
 
 
-def test_the_list_of_tools_stands_in_columns(tmp_path: Path) -> None:
+def test_the_list_of_tools_is_printed_in_columns(tmp_path: Path) -> None:
     done = run("tools", *config(tmp_path, {"up": fake()}))
     lines = done.stdout.splitlines()
     assert len({line.index(" of fake") - len(line.split()[1]) for line in lines}) == 1

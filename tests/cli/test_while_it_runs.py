@@ -95,7 +95,7 @@ async def test_the_token_is_not_among_the_lines_to_paste(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])
-def test_an_address_of_another_machine_is_a_plain_error(tmp_path: Path, host: str) -> None:
+def test_listening_on_an_address_of_another_machine_is_a_plain_error(tmp_path: Path, host: str) -> None:
     config = str(write_config(tmp_path, {}))
     done = run("serve", "--http", "--host", host, "--port", "0", "--config", config, MCP_HUB_TOKEN="t" * 32)
     assert done.returncode == 1

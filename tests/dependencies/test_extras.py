@@ -76,7 +76,7 @@ async def assert_it_serves(environment: Environment, directory: Path) -> None:
         listener.process.terminate()
 
 
-def test_the_base_is_light_and_has_none_of_the_packages_of_extras(base: Environment) -> None:
+def test_the_base_installation_has_no_packages_of_extras(base: Environment) -> None:
     assert base.installed(OPTIONAL) == []
     files = [path for path in base.site_packages.rglob("*") if path.is_file()]
     assert any(path.suffix == ".pyc" for path in files)
@@ -121,7 +121,9 @@ async def test_check_and_the_log_say_what_installs_a_missing_extra(
     assert commands(client.stderr.decode()) == {install(extra)}
 
 
-async def test_native_tools_are_switched_off_with_the_command(base: Environment, tmp_path: Path) -> None:
+async def test_without_their_extra_native_tools_are_disabled_with_the_install_command(
+    base: Environment, tmp_path: Path
+) -> None:
     native = tmp_path / "tools" / "native"
     native.mkdir(parents=True)
     (native / "rest.json").write_text(json.dumps(NATIVE))
@@ -160,7 +162,7 @@ def test_the_command_for_browsers_says_how_to_get_their_driver(base: Environment
     assert commands(done.stderr) == {install("browser")}
 
 
-def test_the_process_of_a_built_in_server_ends_with_the_command(base: Environment) -> None:
+def test_a_built_in_server_without_its_extra_exits_with_the_install_command(base: Environment) -> None:
     done = base.run("python", "-m", "mcp_hub.servers.builtin", "web")
     assert done.returncode == 1
     assert commands(done.stderr) == {install("web")}

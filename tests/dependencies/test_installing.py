@@ -82,7 +82,7 @@ def test_a_lock_is_installed_unchanged_although_newer_releases_exist(
 
 
 @pytest.mark.parametrize("pip", ["pip_oldest", "pip_newest"])
-def test_a_lock_that_lacks_something_is_found_out_and_nothing_is_added_to_it(
+def test_an_incomplete_lock_is_an_error_and_nothing_is_resolved(
     index: Index, tmp_path: Path, target: Environment, pip: str
 ) -> None:
     env = {**index.environ(tmp_path), "PIP_PYTHON": str(target.python)}
@@ -169,7 +169,7 @@ ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize("lock", ENVIRONMENTS)
-def test_a_lock_has_all_that_is_needed_with_the_extras_that_are_asked_for(lock: str) -> None:
+def test_a_lock_is_complete_for_the_requested_extras(lock: str) -> None:
     directory, roots = ENVIRONMENTS[lock]
     there = Environment(directory).site_packages
     found = needed(there, roots)

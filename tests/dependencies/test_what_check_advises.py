@@ -76,7 +76,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
         ("uvx --from", [""]),
     ],
 )
-def test_packages_that_are_not_pinned_are_found_however_they_are_named(words: str, loose: list[str]) -> None:
+def test_unpinned_packages_are_found_in_every_notation(words: str, loose: list[str]) -> None:
     command, *args = words.split()
     assert list(find_unpinned_packages(command, tuple(args))) == loose
 
@@ -89,7 +89,7 @@ def launcher(directory: Path, name: str) -> str:
     return str(path)
 
 
-def test_check_warns_of_what_is_not_pinned_and_the_other_commands_do_not(tmp_path: Path) -> None:
+def test_only_check_warns_of_unpinned_packages(tmp_path: Path) -> None:
     npx = launcher(tmp_path, "npx")
     servers = {
         "loose": {"command": npx, "args": ["-y", "thing"]},
@@ -163,7 +163,7 @@ def test_plain_text_listener_tokens_are_reported_with_their_line(tmp_path: Path)
     assert [line.partition(" a secret")[0] for line in read_config(path).advice] == ["servers.yaml:3: listen.token:"]
 
 
-def test_check_prints_what_is_executed_word_by_word_and_without_secrets(tmp_path: Path) -> None:
+def test_check_prints_the_executed_command_without_secrets(tmp_path: Path) -> None:
     injected = ";$(touch x)\x1b[2J"
     servers = {
         "a": fake("--name", injected, "--leak", "TOKEN", env={"TOKEN": SECRET}),

@@ -30,7 +30,7 @@ async def test_the_code_of_a_page_runs_and_prints_what_the_page_says(tmp_path: P
 
 
 @pytest.mark.parametrize("page", PAGE_NAMES)
-def test_the_configuration_of_a_page_is_one_without_a_complaint(tmp_path: Path, page: str) -> None:
+def test_the_configuration_in_a_page_is_valid_without_warnings(tmp_path: Path, page: str) -> None:
     found = blocks(page, "yaml")
     assert found
     for number, text in enumerate(found):
@@ -51,7 +51,7 @@ def anchors(file: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGE_NAMES)
-def test_what_a_page_refers_to_is_there(page: str) -> None:
+def test_links_of_a_page_lead_to_existing_targets(page: str) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", (PAGES / page).read_text(encoding="utf-8")):
         path, _, anchor = target.partition("#")
         file = PAGES / path

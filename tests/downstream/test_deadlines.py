@@ -14,7 +14,7 @@ from tests.loops import anyio_backend  # noqa: F401
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_deadline_that_comes_nearer_passes_first() -> None:
+async def test_the_earliest_deadline_expires_first() -> None:
     passed = asyncio.Event()
     deadline = LazyTimer(passed.set)
     deadline.set(1000.0)
@@ -22,7 +22,7 @@ async def test_a_deadline_that_comes_nearer_passes_first() -> None:
     await asyncio.wait_for(passed.wait(), HANG_BOUND)
 
 
-async def test_a_deadline_that_was_put_off_passes_once_at_its_new_time() -> None:
+async def test_a_postponed_deadline_expires_once_at_its_new_time() -> None:
     order: list[str] = []
     done = asyncio.Event()
 
@@ -41,7 +41,7 @@ async def test_a_deadline_that_was_put_off_passes_once_at_its_new_time() -> None
     assert order == ["between", "late", "late"]
 
 
-async def test_a_deadline_that_was_cleared_does_not_pass() -> None:
+async def test_a_cleared_deadline_does_not_expire() -> None:
     passed, after = asyncio.Event(), asyncio.Event()
     deadline, later = LazyTimer(passed.set), LazyTimer(after.set)
     deadline.set(0.01)
@@ -57,7 +57,7 @@ async def test_a_deadline_that_was_cleared_does_not_pass() -> None:
     assert not passed.is_set()
 
 
-async def test_timeouts_pass_in_the_order_of_beginning_unless_they_were_ended() -> None:
+async def test_timeouts_expire_in_the_order_they_were_started_unless_cancelled() -> None:
     late: list[str] = []
     last = asyncio.Event()
     patience = TimeoutQueue(lambda: 0.02)

@@ -82,7 +82,7 @@ async def test_a_call_the_sdk_gives_up_is_cancelled(kind: str) -> None:
         assert (await client.call_tool("echo", {"text": "still there"})).content
 
 
-async def test_the_sdk_hears_that_a_list_has_changed() -> None:
+async def test_the_sdk_is_notified_of_a_changed_list() -> None:
     heard = asyncio.Event()
 
     async def listen(message: Any) -> None:

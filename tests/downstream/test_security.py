@@ -170,7 +170,7 @@ AUTHORIZATIONS: list[tuple[list[bytes], bool]] = [
 
 
 @pytest.mark.parametrize(("values", "admitted"), AUTHORIZATIONS)
-def test_exactly_the_right_token_is_let_in(values: list[bytes], admitted: bool) -> None:
+def test_only_the_exact_token_is_accepted(values: list[bytes], admitted: bool) -> None:
     found = Gate(Listen(token=TOKEN)).admit([(b"authorization", value) for value in values])
     if admitted:
         assert found == TOKEN_HOLDER

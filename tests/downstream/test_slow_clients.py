@@ -113,7 +113,7 @@ async def test_a_whole_answer_that_nobody_reads_is_not_kept(monkeypatch: pytest.
         assert await served_on(served)
 
 
-async def test_an_sse_client_that_does_not_read_may_not_ask_for_more() -> None:
+async def test_an_sse_client_that_does_not_read_is_refused_further_requests() -> None:
     async with serving() as served, narrow(served) as deaf:
         session = await initialized(served)
         deaf.send(request(served, "GET", "/sse", [("Accept", "text/event-stream")]))

@@ -222,7 +222,7 @@ def test_clients_that_start_together_are_not_taken_for_too_many() -> None:
     assert there(lines) == 100
 
 
-def test_an_address_that_had_too_many_comes_back_to_its_share() -> None:
+def test_an_address_above_its_share_of_connections_returns_to_it() -> None:
     clock = Clock()
     places = ConnectionSlots(100, RefusalLog(), clock=clock)
     lines = taken(places, ["192.0.2.7"] * 100)

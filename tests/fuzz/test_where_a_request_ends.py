@@ -96,7 +96,7 @@ async def test_a_chunk_with_an_ambiguous_size_closes_its_connection(front: Front
     assert front.called() == []
 
 
-async def test_a_request_behind_a_sound_chunked_one_is_answered_on_its_own(front: Front) -> None:
+async def test_a_request_after_a_valid_chunked_one_is_answered_separately(front: Front) -> None:
     rest = b"2\r\n{}\r\n0\r\n\r\n" + hidden(front)
     async with raw(front, [TYPE, "Transfer-Encoding: chunked"], rest) as connection:
         assert (await connection.response()).status == 400
@@ -104,7 +104,7 @@ async def test_a_request_behind_a_sound_chunked_one_is_answered_on_its_own(front
     assert len(front.called()) == 1
 
 
-async def test_a_request_behind_another_is_answered_after_it(front: Front) -> None:
+async def test_a_pipelined_request_is_answered_after_the_one_before_it(front: Front) -> None:
     async with connected(front) as connection:  # type: ignore[arg-type]
         connection.send(hidden(front) + hidden(front))
         first, second = await connection.response(), await connection.response()

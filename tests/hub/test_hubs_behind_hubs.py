@@ -272,9 +272,7 @@ def inherited(config: Path, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_an_agent_that_a_tool_of_the_hub_has_started_gets_a_hub_with_the_same_file(
-    tmp_path: Path, modern: bool
-) -> None:
+async def test_an_agent_started_by_a_tool_may_start_a_hub_with_the_same_file(tmp_path: Path, modern: bool) -> None:
     config = write_config(tmp_path, {"up": fake()})
     environment = inherited(config, tmp_path)
     async with spawned([*HUB, "serve", "--config", str(config)], env=environment, modern=modern) as client:
@@ -304,7 +302,7 @@ async def test_a_hub_that_may_be_a_loop_starts_nothing_before_it_knows_its_clien
     assert not started.exists()
 
 
-async def test_programs_between_that_are_no_hubs_end_the_loop_at_the_limit(tmp_path: Path) -> None:
+async def test_a_loop_through_other_programs_ends_at_the_depth_limit(tmp_path: Path) -> None:
     """The hub behind a proxy that goes by a name of its own cannot tell it from an agent."""
     starts = tmp_path / "starts"
     config = tmp_path / "servers.json"

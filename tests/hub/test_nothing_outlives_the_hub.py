@@ -110,7 +110,7 @@ async def test_nothing_is_left_after_the_end_of_a_hub_on_a_network(
         assert await left(config) == []
 
 
-async def test_a_killed_client_takes_its_hub_with_it(tmp_path: Path) -> None:
+async def test_a_hub_ends_when_its_client_is_killed(tmp_path: Path) -> None:
     config = write_config(tmp_path, marked(tmp_path / "servers.json"), list_wait=1)
     program = (
         "import subprocess, sys\n"
@@ -127,7 +127,7 @@ async def test_a_killed_client_takes_its_hub_with_it(tmp_path: Path) -> None:
         assert await left(config) == []
 
 
-async def test_an_end_while_everything_starts_leaves_nothing(tmp_path: Path) -> None:
+async def test_stopping_the_hub_while_servers_start_leaves_no_process(tmp_path: Path) -> None:
     config = write_config(tmp_path, marked(tmp_path / "servers.json"))
     async with spawned([*HUB, "serve", "--config", str(config)]) as client:
         client.start("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})

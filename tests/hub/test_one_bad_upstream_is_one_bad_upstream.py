@@ -117,7 +117,9 @@ async def test_an_invalid_tool_is_left_out_and_its_neighbours_stay(tmp_path: Pat
 
 
 @pytest.mark.parametrize("options", [("--cursor-loop",), ("--endless-pages",), ("--pages", "7")])
-async def test_pages_are_drained_and_never_endless(tmp_path: Path, options: tuple[str, ...]) -> None:
+async def test_all_pages_of_a_list_are_read_and_endless_paging_is_bounded(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     async with hub(tmp_path, {"up": fake(*options)}) as client:
         names = await client.tool_names()
     assert len(names) == len(set(names))

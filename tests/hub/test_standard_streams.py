@@ -67,7 +67,7 @@ def test_stdout_and_stderr_may_be_the_same_pipe(tmp_path: Path) -> None:
     check(b"\n".join(line for line in done.stdout.splitlines() if line.startswith(b"{")))
 
 
-def test_both_streams_may_be_one_socket(tmp_path: Path) -> None:
+def test_stdin_and_stdout_may_be_one_socket(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         process = subprocess.Popen(serve(tmp_path), stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
@@ -102,7 +102,7 @@ def test_stdin_may_be_a_terminal(tmp_path: Path) -> None:
     check(b"".join(lines))
 
 
-def test_what_the_process_itself_prints_never_reaches_the_protocol(tmp_path: Path) -> None:
+def test_output_of_the_hub_process_itself_never_reaches_the_protocol(tmp_path: Path) -> None:
     program = (
         "import atexit, os, sys\n"
         "from mcp_hub.transport import standard_streams\n"

@@ -70,7 +70,7 @@ async def test_a_refreshed_list_is_announced_only_if_it_differs(tmp_path: Path, 
             assert len(client.notifications) == 1
 
 
-async def test_the_upstream_is_refreshed_by_itself_after_a_moment(tmp_path: Path) -> None:
+async def test_a_cached_catalog_is_refreshed_in_the_background(tmp_path: Path) -> None:
     flag = tmp_path / "more"
     servers = {"up": fake("--more-if", str(flag))}
     await first_run(tmp_path, servers)
@@ -133,7 +133,7 @@ async def test_a_damaged_cached_catalog_is_ignored(tmp_path: Path) -> None:
     assert all(json.loads(path.read_bytes()) for path in (tmp_path / "cache").glob("*.json"))
 
 
-async def test_the_refresh_leaves_lazy_servers_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_catalog_refresh_does_not_start_lazy_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hubs, "REFRESH_AFTER", 0.0)
     servers = {"lazy": fake(lazy=True), "eager": fake()}
     await first_run(tmp_path, servers)

@@ -153,7 +153,7 @@ def test_many_threads_call_at_the_same_time(hub: Hub) -> None:
     assert sorted(said) == sorted(map(str, range(16)))
 
 
-def test_the_result_is_the_servers_with_everything_in_it(hub: Hub) -> None:
+def test_a_call_returns_the_servers_result_unchanged(hub: Hub) -> None:
     result = hub.call_sync("fake", "echo", {"text": "x"})
     assert result["futureTop"] == {"n": 10**25}
     assert result["_meta"] == {"x/y": 1}
@@ -218,7 +218,7 @@ def test_functions_that_call_the_hub_do_not_deadlock(hub: Hub) -> None:
     assert text(hub.call_sync("local", "nested", {"times": 3})) == "done"
 
 
-def test_servers_come_and_go_while_it_runs(hub: Hub) -> None:
+def test_servers_can_be_added_and_removed_while_the_hub_runs(hub: Hub) -> None:
     hub.add_server_sync("late", fake())
     assert text(hub.call_sync("late", "echo", {"text": "there"})) == "there"
     with pytest.raises(ConfigError):
@@ -271,7 +271,7 @@ def test_a_closed_hub_says_so_and_closing_again_is_harmless() -> None:
         hub.call_sync("fake", "pid")
 
 
-def test_check_29_no_child_is_left_whoever_closes_in_which_order() -> None:
+def test_check_29_no_child_is_left_in_any_order_of_closing() -> None:
     first, second = Hub({"servers": {"fake": fake()}}), Hub({"servers": {"fake": fake("--stubborn", "--grandchild")}})
     pids = [int(text(hub.call_sync("fake", "pid"))) for hub in (first, second)]
     children = [child for pid in pids for child in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))]
@@ -311,7 +311,7 @@ def test_no_child_outlives_a_program_that_never_closes(end: str, tmp_path: Path)
         assert '"pid"' in calls.read_text()
 
 
-def test_a_configuration_file_means_what_it_means_to_the_command_line(tmp_path: Path) -> None:
+def test_a_configuration_file_means_the_same_in_a_program_as_on_the_command_line(tmp_path: Path) -> None:
     path = write_config(tmp_path, {"fake": fake(namespace="")}, blacklist=[["fake", "add"]])
     with Hub.from_config(path) as hub:
         exposed = [card.exposed for card in hub.list_sync()]

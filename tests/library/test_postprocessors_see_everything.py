@@ -68,7 +68,7 @@ async def test_what_a_function_raises_goes_through_its_post_processor(
     assert PASSWORD not in str((caught.value, caught.value.__cause__))
 
 
-async def test_chunks_and_the_error_behind_them_go_through_it(toolkit: Toolkit) -> None:
+async def test_chunks_and_a_later_error_go_through_the_post_processor(toolkit: Toolkit) -> None:
     toolkit.register_tool_function(fails_on_the_way, postprocess_func=redact)
     found = [chunk.content[0]["text"] for chunk in await chunks(toolkit, "fails_on_the_way", word="w")]
     assert found == ["[redacted]", "Error: w: [redacted]"]
@@ -99,7 +99,7 @@ async def test_a_failing_post_processor_withholds_the_content(
 
 
 @pytest.mark.parametrize("wrapped", [True, False])
-async def test_errors_of_mcp_tools_go_through_it(toolkit: Toolkit, wrapped: bool) -> None:
+async def test_errors_of_mcp_tools_go_through_the_post_processor(toolkit: Toolkit, wrapped: bool) -> None:
     client = StdIOStatefulClient("repeating", command=sys.executable, args=[REPEATING])
     await client.connect()
     await toolkit.register_mcp_client(client, postprocess_func=redact, wrap_tool_result=wrapped)

@@ -68,7 +68,7 @@ async def called(toolkit: Toolkit, name: str, **arguments: Any) -> str:
 
 
 @pytest.mark.parametrize("gathered", [False, True])
-async def test_the_presets_of_tools_of_mcp_clients(said: Said, gathered: bool) -> None:
+async def test_presets_of_tools_of_mcp_clients_are_redacted(said: Said, gathered: bool) -> None:
     hub = Hub({"servers": {}}, tracer_provider=said.provider) if gathered else None
     client = StdIOStatefulClient("repeating", command=sys.executable, args=[REPEATING])
     await client.connect()
@@ -131,7 +131,7 @@ async def test_one_tool_registered_twice_has_the_presets_of_each_registration(sa
     said.assert_clean()
 
 
-async def test_the_presets_of_functions(said: Said) -> None:
+async def test_presets_of_functions_are_redacted(said: Said) -> None:
     def fails(word: str, key: str) -> ToolResponse:
         """Fail."""
         raise ValueError(f"{word} with {key}")
@@ -158,7 +158,7 @@ async def test_the_presets_of_functions(said: Said) -> None:
     said.assert_clean()
 
 
-async def test_the_presets_of_a_manager_and_what_its_executor_logs(said: Said) -> None:
+async def test_presets_of_a_manager_are_redacted_in_the_executors_log(said: Said) -> None:
     @tool(preset={"key": CANARY})
     def tells(word: str, key: str) -> dict[str, str]:
         """Tell, or fail."""

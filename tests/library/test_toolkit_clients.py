@@ -133,7 +133,7 @@ async def test_the_tools_of_a_client_are_registered_filtered_and_preset(
         await toolkit.remove_mcp_servers([1])  # type: ignore[list-item]
 
 
-async def test_raw_results_and_single_functions_of_a_client(toolkit: Toolkit, client: StdIOStatefulClient) -> None:
+async def test_a_client_returns_raw_results_and_single_functions(toolkit: Toolkit, client: StdIOStatefulClient) -> None:
     await toolkit.register_mcp_client(client, enable_funcs=["echo"], wrap_tool_result=False)
     (raw,) = [one async for one in toolkit.call_tool_function(block("echo", text="x"))]
     assert (raw.content[0].text, raw.isError, raw["futureTop"]) == ("x", False, {"n": 10**25})

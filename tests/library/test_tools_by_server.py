@@ -121,7 +121,7 @@ def test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_or
     assert "add" not in [tool["name"] for tool in by_name["alive"]]
 
 
-def test_check_10_by_position_and_by_keyword_is_the_same(manager: ToolManager) -> None:
+def test_check_10_arguments_by_position_and_by_keyword_are_the_same(manager: ToolManager) -> None:
     async def both() -> tuple[Json, Json]:
         return (
             await manager.execute_tool_call("alive", "echo", {"text": "x"}),

@@ -52,7 +52,7 @@ async def tools_of(cell: Cell) -> set[str]:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("transport", "server"), WAYS)
-async def test_its_tools_for_sampling_elicitation_and_roots_work(
+async def test_server_everythings_tools_for_sampling_elicitation_and_roots_work(
     tmp_path: Path, transport: str, server: str, era: str
 ) -> None:
     async with meeting(tmp_path, transport, server, era) as cell:
@@ -78,7 +78,7 @@ async def test_a_modern_client_gets_the_urls_from_the_servers_error(tmp_path: Pa
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_its_updates_of_resources_arrive(tmp_path: Path, era: str) -> None:
+async def test_server_everythings_resource_updates_arrive(tmp_path: Path, era: str) -> None:
     async with meeting(tmp_path, "stdio", "everything_stdio", era) as cell:
         uri = (await cell.all_of("resources"))[0]["uri"]
         async with cell.watching(uri) as updated:

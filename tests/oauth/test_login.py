@@ -80,7 +80,7 @@ async def test_tokens_can_be_kept_in_the_keyring(tmp_path: Path) -> None:
         assert json.loads((tmp_path / "ring.json").read_text()) == {}
 
 
-async def test_logging_out_forgets_and_revokes(tmp_path: Path) -> None:
+async def test_logout_deletes_and_revokes_the_tokens(tmp_path: Path) -> None:
     async with authority() as server:
         config = configured(tmp_path, {"a": entry(server)})
         await login(config)

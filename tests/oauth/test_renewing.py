@@ -86,7 +86,7 @@ async def test_a_token_that_is_refused_in_the_middle_is_renewed_once_and_calls_a
         assert [token for token in [*server.tokens, *server.bearers] if token and token in shown] == []
 
 
-async def test_a_session_for_each_client_renews_no_more_often(tmp_path: Path) -> None:
+async def test_sessions_for_each_client_do_not_renew_tokens_more_often(tmp_path: Path) -> None:
     async with authority() as server:
         config = configured(tmp_path, {"a": {**entry(server), "session": "call"}})
         await login(config)
@@ -156,14 +156,14 @@ async def test_a_hub_without_a_sign_in_serves_the_cached_catalog_until_a_login(t
         assert server.executed["none"] == 0
 
 
-async def test_check_says_who_has_to_sign_in(tmp_path: Path) -> None:
+async def test_check_names_the_servers_that_need_a_login(tmp_path: Path) -> None:
     async with authority() as server:
         config = configured(tmp_path, {"a": entry(server)})
         done = await command("check", "--config", str(config))
         assert "a: unavailable (auth): nobody has signed in yet; run: mcp-hub login a" in done.out
 
 
-async def test_an_authorization_server_that_is_down_is_not_asked_all_the_time(tmp_path: Path) -> None:
+async def test_requests_to_an_unreachable_authorization_server_are_throttled(tmp_path: Path) -> None:
     async with authority() as server:
         config = configured(tmp_path, {"a": {**entry(server), "breaker": "off"}})
         await login(config)
@@ -211,7 +211,7 @@ async def test_the_hub_as_itself_gets_a_new_token_for_all_calls_that_wait(tmp_pa
         assert [one for one in [SECRET, *server.bearers] if one and one in shown] == []
 
 
-async def test_a_token_in_an_error_of_the_server_is_cut_out(tmp_path: Path) -> None:
+async def test_a_token_in_an_error_of_the_server_is_redacted(tmp_path: Path) -> None:
     async with authority() as server:
 
         @server.server.tool

@@ -96,7 +96,7 @@ def test_a_url_opened_in_the_browser_has_no_characters_special_to_a_shell(url: s
         check_url(PUBLIC, url)
 
 
-async def test_an_answer_that_leads_to_another_origin_is_not_followed(tmp_path: Path) -> None:
+async def test_a_metadata_redirect_to_another_origin_is_not_followed(tmp_path: Path) -> None:
     async with leading() as server, leading() as other:
         server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(server.base)
         server.says["/.well-known/oauth-authorization-server"] = server.metadata()
@@ -113,7 +113,7 @@ async def test_an_answer_that_leads_to_another_origin_is_not_followed(tmp_path: 
         assert other.asked == []
 
 
-async def test_a_secret_goes_to_the_issuer_that_is_configured_and_to_no_other(tmp_path: Path) -> None:
+async def test_a_client_secret_is_sent_only_to_the_configured_issuer(tmp_path: Path) -> None:
     async with leading() as server, leading() as other:
         server.says["/.well-known/oauth-protected-resource/mcp"] = server.resource(other.base)
         other.says["/.well-known/oauth-authorization-server"] = other.metadata()
@@ -149,7 +149,7 @@ async def test_an_authorization_server_without_pkce_is_refused(tmp_path: Path) -
         assert "PKCE" in said.err
 
 
-async def test_an_endless_answer_is_cut(tmp_path: Path) -> None:
+async def test_an_endless_metadata_response_is_cut_off(tmp_path: Path) -> None:
     async with leading() as server:
         server.says["/.well-known/oauth-protected-resource/mcp"] = {"resource": "x" * 1_000_000}
         said = await sign_in(tmp_path, server)
@@ -194,7 +194,7 @@ async def test_texts_of_an_authorization_server_are_escaped_and_redacted(tmp_pat
         assert SECRET not in said.all
 
 
-async def test_no_cookie_and_no_token_of_the_server_goes_to_the_authorization_server(tmp_path: Path) -> None:
+async def test_the_authorization_server_gets_no_cookie_or_token_of_the_server(tmp_path: Path) -> None:
     async with authority() as server:
         config = configured(tmp_path, {"a": {"url": server.url, "auth": "oauth", "headers": {"X-Key": SECRET}}})
         assert (await login(config, follow=browse)).code == 0

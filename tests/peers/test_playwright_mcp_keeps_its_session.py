@@ -90,7 +90,9 @@ async def test_the_second_call_sees_what_the_first_has_done(tmp_path: Path, page
         assert len(servers_below(client)) == 1
 
 
-async def test_a_crash_between_calls_is_told_once_and_a_new_browser_serves(tmp_path: Path, page: str) -> None:
+async def test_a_browser_crash_between_calls_is_reported_once_and_a_new_browser_serves(
+    tmp_path: Path, page: str
+) -> None:
     async with hub(tmp_path, playwright(tmp_path)) as client:
         await navigate(client, page)
         for process in servers_below(client):
@@ -104,7 +106,7 @@ async def test_a_crash_between_calls_is_told_once_and_a_new_browser_serves(tmp_p
         assert "counter" in await evaluated(client, "() => document.title")
 
 
-async def test_the_guard_holds_for_its_navigation(tmp_path: Path) -> None:
+async def test_the_guard_applies_to_navigation_of_playwright_mcp(tmp_path: Path) -> None:
     async with hub(tmp_path, playwright(tmp_path)) as client:
         refused = await client.call("browser_navigate", {"url": "https://huggingface.co/datasets/x"})
         assert refused["_meta"]["mcp-hub/error"]["code"] == "guard_blocked"

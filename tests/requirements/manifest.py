@@ -108,11 +108,11 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A001-4": (
         f"{_SCHEMAS}::test_docstrings_of_the_usual_styles_describe_the_tool_and_its_parameters",
-        f"{_SCHEMAS}::test_types_become_schemas",
+        f"{_SCHEMAS}::test_python_types_become_json_schemas",
         f"{_SCHEMAS}::test_self_and_variable_parameters_are_left_out_and_awkward_names_stay",
         f"{_REGISTERING}::test_function_schemas_equal_those_of_agentscope",
     ),
-    "A001-5": (f"{_SCHEMAS}::test_the_long_description_and_variable_parameters_are_there_on_demand",),
+    "A001-5": (f"{_SCHEMAS}::test_the_long_description_and_variable_parameters_are_optional",),
     "A001-6": (
         f"{_SCHEMAS}::test_titles_are_removed_but_never_a_property_of_that_name",
         f"{_SCHEMAS}::test_titles_go_at_every_depth_of_a_schema_and_values_stay",
@@ -172,10 +172,10 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         _ON_BOTH,
         _PROCEDURE,
         f"{_CLIENTS_OF_TOOLKIT}::test_the_tools_of_a_client_are_registered_filtered_and_preset",
-        f"{_CLIENTS_OF_TOOLKIT}::test_raw_results_and_single_functions_of_a_client",
+        f"{_CLIENTS_OF_TOOLKIT}::test_a_client_returns_raw_results_and_single_functions",
     ),
     "A001-19": (
-        "library/test_hub.py::test_servers_come_and_go_while_it_runs",
+        "library/test_hub.py::test_servers_can_be_added_and_removed_while_the_hub_runs",
         _PROCEDURE,
     ),
     "A001-20": (
@@ -191,7 +191,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A001-23": (
         f"{_RAW_FILES}::test_deny_blocks_warn_logs_and_allow_is_silent",
         f"{_RAW_FILES}::test_the_stricter_of_configured_and_environment_policy_applies",
-        f"{_OFF}::test_without_an_entry_none_of_their_tools_exists",
+        f"{_OFF}::test_without_an_entry_no_tools_of_this_machine_exist",
     ),
     "A001-24": (
         f"{_RAW_FILES}::test_lines_are_numbered_and_ranges_are_inclusive",
@@ -216,7 +216,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-2": ("config/discovery/test_native_tools.py::test_native_tools_send_the_requests_their_files_describe",),
     "A002-3": (
-        f"{_FOLDERS}::test_a_file_of_servers_counts_as_a_whole_or_not_at_all",
+        f"{_FOLDERS}::test_a_file_of_servers_is_loaded_as_a_whole_or_not_at_all",
         f"{_EXAMPLES}::test_the_tool_system_has_what_its_requirements_ask_for",
     ),
     "A002-4": (
@@ -225,11 +225,11 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-5": (
         f"{_FOLDERS}::test_added_changed_and_removed_files_take_effect_while_the_hub_runs",
-        f"{_FOLDERS}::test_check_names_every_broken_file_and_the_rest_is_there",
+        f"{_FOLDERS}::test_check_names_every_broken_file_and_the_others_are_loaded",
     ),
     "A002-6": (f"{_FOLDERS}::test_names_found_twice_are_listed_with_what_is_kept",),
     "A002-7": (
-        f"{_FOLDERS}::test_sets_of_the_file_come_first_and_profiles_may_name_those_of_the_folder",
+        f"{_FOLDERS}::test_tool_sets_of_the_file_come_first_and_profiles_may_use_those_of_the_folder",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
         f"{_SERVED}::test_a_member_that_no_server_lists_fails_check_and_is_a_warning_in_serve",
     ),
@@ -237,9 +237,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
         "downstream/network/test_profiles_of_principals.py::test_a_principals_lists_are_those_of_a_hub_that_serves_only_its_profile",
     ),
-    "A002-9": (
-        "library/formats/test_formats.py::test_the_strategy_is_what_the_model_can_do_and_the_configuration_allows",
-    ),
+    "A002-9": ("library/formats/test_formats.py::test_the_strategy_depends_on_the_model_and_the_configuration",),
     "A002-10": (
         "library/formats/test_formats.py::test_a_call_is_read_as_it_was_written",
         "library/formats/test_formats.py::test_the_prompt_has_the_schemas_and_the_words_of_the_template",
@@ -279,7 +277,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-20": (
         f"{_EXECUTOR}::test_every_call_is_logged_without_secrets",
-        "library/formats/test_formats.py::test_a_client_that_cannot_be_asked_has_no_function_calling",
+        "library/formats/test_formats.py::test_a_model_client_that_raises_counts_as_without_function_calling",
         "observability/spans/test_metrics.py::test_a_hub_in_a_program_tells_its_collectors_and_its_tracer",
     ),
     "A002-21": ("policy/tries/test_keys_of_servers.py::test_a_wrong_api_key_is_reported_with_the_missing_server",),
@@ -287,7 +285,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A003-1": (f"{_BY_SERVER}::test_with_timeout_passes_results_and_raises_at_the_end",),
     "A003-2": (
         f"{_BY_SERVER}::test_a_tool_manager_satisfies_the_protocol_of_orchestrators",
-        f"{_BY_SERVER}::test_check_10_by_position_and_by_keyword_is_the_same",
+        f"{_BY_SERVER}::test_check_10_arguments_by_position_and_by_keyword_are_the_same",
     ),
     "A003-3": (
         f"{_BY_SERVER}::test_duplicate_names_and_invalid_arguments_are_refused",
@@ -334,7 +332,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A003-18": (
         "hub/test_one_bad_upstream_is_one_bad_upstream.py::test_a_killed_upstream_is_replaced_before_its_next_call",
         "peers/test_playwright_mcp_keeps_its_session.py"
-        "::test_a_crash_between_calls_is_told_once_and_a_new_browser_serves",
+        "::test_a_browser_crash_between_calls_is_reported_once_and_a_new_browser_serves",
         "fuzz/test_what_was_found.py::test_a_response_abandoned_before_it_began_leaves_no_state",
     ),
     "A003-19": (
@@ -352,13 +350,13 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_BY_SERVER}::test_check_15_empty_content_is_an_empty_text",
     ),
     "A003-22": (
-        f"{_ACCESS}::test_a_blacklist_holds_on_every_transport_at_listing_and_at_the_call",
+        f"{_ACCESS}::test_a_blacklist_applies_to_lists_and_calls_on_every_transport",
         "policy/access/test_nothing_refused_can_be_reached.py::test_no_spelling_method_or_era_reaches_a_refused_item",
         "policy/access/test_nothing_refused_can_be_reached.py::test_a_refused_name_answers_byte_for_byte_as_an_unknown_one",
         f"{_BY_SERVER}::test_a_blacklisted_tool_is_refused_even_if_added_to_the_set_later",
     ),
     "A003-23": (
-        f"{_ACCESS}::test_a_blacklist_holds_on_every_transport_at_listing_and_at_the_call",
+        f"{_ACCESS}::test_a_blacklist_applies_to_lists_and_calls_on_every_transport",
         "config/test_diagnostics.py::test_a_blacklist_by_server_takes_one_tool_as_it_takes_a_list",
     ),
     "A003-24": (
@@ -454,7 +452,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "hub/groups/test_search_and_call.py::test_a_search_finds_by_name_and_description_and_says_what_is_inactive",
     ),
     "A004-10": (
-        f"{_ACCESS}::test_filters_hold_at_listing_and_at_the_call",
+        f"{_ACCESS}::test_filters_apply_to_lists_and_calls",
         f"{_ACCESS}::test_a_tool_that_appears_after_an_allow_list_was_written_stays_hidden",
         "config/test_entries.py::test_an_invalid_value_is_reported_with_its_key",
     ),
@@ -478,7 +476,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A004-17": (
         "catalog/test_names.py::test_every_exposed_name_is_legal_and_the_same_every_time",
-        "catalog/test_names.py::test_two_long_names_stay_two",
+        "catalog/test_names.py::test_two_long_names_stay_distinct_after_shortening",
         "doors/test_the_packages_are_clients_of_the_hub.py::test_a_package_lists_and_calls_servers_of_both_eras",
     ),
     "A004-18": (
@@ -497,13 +495,13 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A004-21": (
         f"{_CODE}::test_long_output_is_cut_with_a_note_and_does_not_time_out",
         f"{_CODE}::test_at_the_time_limit_grandchildren_end_in_any_group_or_session",
-        f"{_CODE}::test_programs_see_a_small_environment_and_what_the_entry_declares",
+        f"{_CODE}::test_programs_get_a_small_environment_and_the_entrys_variables",
         f"{_OFF}::test_servers_of_this_machine_are_refused_over_a_network_before_anything_starts",
     ),
     "A004-22": (
         "observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_its_outcome",
-        "observability/spans/test_spans_of_calls.py::test_the_trace_of_the_client_goes_on_to_the_server",
-        "observability/spans/test_spans_of_calls.py::test_without_the_packages_the_finding_says_what_to_install_and_all_works",
+        "observability/spans/test_spans_of_calls.py::test_the_trace_context_of_the_client_reaches_the_server",
+        "observability/spans/test_spans_of_calls.py::test_without_opentelemetry_check_says_what_to_install_and_calls_work",
     ),
     "A004-23": (
         "config/discovery/test_skills.py::test_skills_are_listed_read_and_described_as_the_access_rules_allow",

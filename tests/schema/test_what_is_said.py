@@ -113,7 +113,7 @@ async def test_long_values_and_values_of_presets_are_not_quoted(mode: str) -> No
     assert "long-long-" not in refused
 
 
-async def test_the_mode_of_a_tool_is_that_of_the_last_pattern_then_of_the_server() -> None:
+async def test_the_validation_mode_of_a_tool_is_set_by_its_last_pattern_else_by_its_server() -> None:
     rules = {"*": {"validate_arguments": "strict"}, "t": {"validate_arguments": "off"}}
     schema = {"properties": {"a": {"type": "integer"}}}
     assert (await Tool(schema, "strict", tools=rules).call({"a": []})).refused is None

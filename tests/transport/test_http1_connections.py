@@ -242,14 +242,14 @@ def resolving(monkeypatch: Any, *found: tuple[str, int]) -> list[str]:
     return asked
 
 
-async def test_an_address_that_refuses_leaves_it_to_the_next_one(monkeypatch):
+async def test_a_refusing_address_is_followed_by_the_next_one(monkeypatch):
     async with scripted(saying(TWO)) as server:
         resolving(monkeypatch, ("127.0.0.1", refusing()), ("127.0.0.1", server.port))
         async with pool_of(1, "two.example") as kept:
             assert await body_of(await ask(kept)) == b"{}"
 
 
-async def test_an_address_that_is_silent_leaves_it_to_the_next_one(monkeypatch):
+async def test_a_silent_address_is_followed_by_the_next_one(monkeypatch):
     monkeypatch.setattr("mcp_hub.transport.http1.dialler.STAGGER", 0.01)
     monkeypatch.setattr("mcp_hub.transport.http1.dialler._connect", silent := Silent())
     async with scripted(saying(TWO)) as server:
@@ -288,7 +288,7 @@ async def test_if_no_address_accepts_the_failure_has_the_errno(monkeypatch):
         assert caught.value.error.errno is not None
 
 
-async def test_a_name_is_asked_for_once_by_all_and_again_when_its_answer_is_old(monkeypatch):
+async def test_a_name_is_resolved_once_for_all_and_again_after_its_answer_expires(monkeypatch):
     async with scripted(saying(TWO)) as server:
         asked = resolving(monkeypatch, ("127.0.0.1", server.port))
         async with pool_of(1, "one.example") as kept:

@@ -25,11 +25,11 @@ def lines(head: bytes) -> list[str]:
         ("http://bücher.example/mcp", "xn--bcher-kva.example"),
     ],
 )
-def test_the_host_is_named_as_the_address_has_it(url, host):
+def test_the_host_header_is_that_of_the_url(url, host):
     assert f"Host: {host}" in lines(RequestHeadEncoder(URL(url), {}).head("GET", "/", {}, None))
 
 
-def test_a_request_says_its_own_headers_then_the_configured_then_the_usual_ones():
+def test_a_requests_own_headers_precede_configured_and_default_ones():
     heads = RequestHeadEncoder(URL("http://up/"), {"accept": "text/html", "X-Key": "a", "host": "front"})
     said = lines(heads.head("POST", "/mcp?q=%20", {"Accept": "application/json", "x-key": "b"}, 7))
     assert said[0] == "POST /mcp?q=%20 HTTP/1.1"
@@ -41,7 +41,7 @@ def test_a_request_says_its_own_headers_then_the_configured_then_the_usual_ones(
 
 
 @pytest.mark.parametrize("size", [None, 0, 12])
-def test_a_length_is_said_where_there_is_a_body(size):
+def test_content_length_is_sent_with_a_body(size):
     said = lines(RequestHeadEncoder(URL("http://up/"), {}).head("DELETE", "/", {}, size))
     assert [line for line in said if "Length" in line] == ([] if size is None else [f"Content-Length: {size}"])
 

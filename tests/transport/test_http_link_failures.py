@@ -150,7 +150,7 @@ async def test_a_message_that_json_cannot_express_is_refused_before_it_is_sent()
 # --- broken connections --------------------------------------------------------------------------------------
 
 
-async def test_no_answer_but_an_end_may_have_been_executed_and_is_not_sent_again():
+async def test_a_request_whose_connection_ends_unanswered_is_not_sent_again():
     async def script(request: Request, reply: Reply) -> None:
         await reply.cut()
 

@@ -166,7 +166,7 @@ async def test_a_stream_that_ends_before_it_names_its_endpoint_cannot_be_opened(
     assert error.executed is False
 
 
-async def test_opening_can_be_given_up():
+async def test_opening_can_be_cancelled():
     waiting = asyncio.Event()
 
     async def script(request: Request, reply: Reply) -> None:

@@ -43,7 +43,7 @@ _PEM_REST: Final = re.compile(r"(?:[A-Za-z0-9+/=\s]|\\[rn])*+")
 
 
 def is_secret_value(text: str) -> bool:
-    """Returns whether a text contains what is a secret by its format."""
+    """Returns whether a text contains something in the format of a secret."""
     return _PEM in text or _FORMATS.search(text) is not None
 
 

@@ -57,7 +57,7 @@ class KnownSecrets:
         return SecretIndex(self._values)
 
     def contains(self, number: float) -> bool:
-        """Returns whether a number is one of them."""
+        """Returns whether a number equals one of the secrets."""
         return bool(self._numbers) and str(number) in self._numbers
 
     def mask(self, text: str, *, cut: bool = False) -> str:

@@ -160,7 +160,7 @@ async def test_every_uri_in_any_message_leads_to_the_server_that_sent_it(
 
 
 @pytest.mark.parametrize(("client_era", "server_era"), CELLS)
-async def test_updates_come_under_the_uri_that_was_asked_for(tmp_path: Path, client_era: str, server_era: str) -> None:
+async def test_resource_updates_use_the_subscribed_uri(tmp_path: Path, client_era: str, server_era: str) -> None:
     async with reader(tmp_path, client_era, server_era) as one:
         await one.look()
         client, listened = one.client, None

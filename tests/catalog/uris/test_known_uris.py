@@ -9,7 +9,7 @@ from mcp_hub.catalog.exposed_ids import MAX_ISSUED, MAX_ISSUED_URI, IssuedUris, 
 from mcp_hub.protocol.kinds import RESOURCES
 
 
-def test_equal_uris_that_two_servers_gave_one_caller_lead_to_each() -> None:
+def test_equal_uris_from_two_servers_resolve_to_each_for_one_caller() -> None:
     uris = IssuedUris()
     first = uris.give("me", "a", "x:1", "x:1")
     second = uris.give("me", "b", "x:1", "x:1")

@@ -41,7 +41,7 @@ def loaded(directory: Path, **root: Any) -> LoadedConfig:
     return read_config(write_config(directory, {"first": fake()}, **root), {"HOME": str(directory)})
 
 
-def test_check_names_every_broken_file_and_the_rest_is_there(tmp_path: Path) -> None:
+def test_check_names_every_broken_file_and_the_others_are_loaded(tmp_path: Path) -> None:
     """Check 44."""
     folders(tmp_path)
     done = run("check", "--json", "--config", str(write_config(tmp_path, {"first": fake()})))
@@ -100,7 +100,7 @@ def test_a_member_without_a_tool_is_a_warning_in_serve_and_an_error_in_check(tmp
     assert "tool_sets.s" in done.stdout
 
 
-def test_sets_of_the_file_come_first_and_profiles_may_name_those_of_the_folder(tmp_path: Path) -> None:
+def test_tool_sets_of_the_file_come_first_and_profiles_may_use_those_of_the_folder(tmp_path: Path) -> None:
     write(tmp_path, "configs/tool_sets/inline.yaml", "tools: [other]\n")
     write(tmp_path, "configs/tool_sets/more.yaml", "{name: more, tools: [x]}\n")
     found = loaded(tmp_path, tool_sets={"inline": ["mine"]}, profiles={"p": {"tool_sets": ["more", "inline"]}})
@@ -110,7 +110,7 @@ def test_sets_of_the_file_come_first_and_profiles_may_name_those_of_the_folder(t
         loaded(tmp_path, profiles={"p": {"tool_sets": ["nowhere"]}})
 
 
-def test_python_files_beside_the_folders_run_only_where_the_directory_is_named(tmp_path: Path) -> None:
+def test_python_files_beside_the_folders_run_only_if_tools_dir_names_them(tmp_path: Path) -> None:
     """A directory `tools` of a project is likely to hold scripts; nobody asked for them to be imported."""
     function(tmp_path, "tools/plain.py", "plain")
     assert [server.id for server in loaded(tmp_path).config.servers] == ["first"]
@@ -130,7 +130,7 @@ def test_python_files_beside_the_folders_run_only_where_the_directory_is_named(t
         "- 5\n",
     ],
 )
-def test_a_file_of_servers_counts_as_a_whole_or_not_at_all(tmp_path: Path, content: Any) -> None:
+def test_a_file_of_servers_is_loaded_as_a_whole_or_not_at_all(tmp_path: Path, content: Any) -> None:
     write(tmp_path, "tools/mcp/a.yaml", content)
     found = loaded(tmp_path)
     assert [server.id for server in found.config.servers] == ["first"]
@@ -158,7 +158,7 @@ def test_an_invalid_native_tool_is_reported_with_file_and_line(tmp_path: Path, w
     assert list(found.config.servers[1].tools) == ["b"]
 
 
-def test_a_tool_whose_variable_has_no_value_is_off_and_keeps_its_name(tmp_path: Path) -> None:
+def test_a_tool_whose_variable_is_unset_is_disabled_and_keeps_its_name(tmp_path: Path) -> None:
     write(tmp_path, "tools/native/a.yaml", {"name": "t", "api_url": API, "token": "${MCP_HUB_TEST_UNSET}"})
     write(tmp_path, "tools/native/b.yaml", {"name": "t", "api_url": "http://127.0.0.1:9/other"})
     found = loaded(tmp_path)

@@ -58,7 +58,7 @@ def test_an_argument_that_would_change_the_path_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nHost: evil", "ä", "\x00"])
-def test_a_header_takes_one_line_of_ascii(value: str) -> None:
+def test_a_header_argument_must_be_one_line_of_ascii(value: str) -> None:
     with pytest.raises(InvalidArgument):
         tool().request({"id": "1", "X-Region": value})
 

@@ -72,7 +72,7 @@ async def test_skills_are_listed_read_and_described_as_the_access_rules_allow(tm
             assert await refused(client, f"skill://{uri}") == absent
 
 
-async def test_a_file_that_becomes_a_link_leads_nowhere(tmp_path: Path) -> None:
+async def test_a_skill_file_replaced_by_a_link_is_not_read(tmp_path: Path) -> None:
     directory = skill(tmp_path / "s", "s", folder__inner="inside", plain="inside")
     write(tmp_path, "elsewhere/inner", "outside")
     assert read_file(directory, "folder/inner") == b"inside"
@@ -108,7 +108,7 @@ def test_a_directory_without_a_valid_skill_is_reported_and_the_others_are_served
     assert run("check", "--config", str(path)).returncode == 1
 
 
-async def test_skills_come_and_change_while_the_hub_runs(tmp_path: Path) -> None:
+async def test_added_and_changed_skills_take_effect_while_the_hub_runs(tmp_path: Path) -> None:
     skill(tmp_path / "skills/one", "one")
     async with hub(tmp_path, {}, skills="skills", list_wait=PATIENCE) as client:
         assert [one["uri"] for one in (await client.request("resources/list"))["resources"]] == ["skill://one/SKILL.md"]

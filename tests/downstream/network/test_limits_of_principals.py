@@ -55,7 +55,7 @@ def waits(quotas: Quotas, principal: Principal, method: str = "tools/call") -> f
     return None
 
 
-def test_calls_a_second_are_counted_for_each_principal_alone() -> None:
+def test_the_call_rate_is_counted_for_each_principal() -> None:
     counted, clock = quotas(rate=2, burst=3)
     assert [waits(counted, ALICE) for _ in range(4)] == [None, None, None, 0.5]
     assert waits(counted, BOB) is None

@@ -198,7 +198,7 @@ EVIL = st.one_of(
 
 @given(host=EVIL, origin=st.none() | EVIL)
 @settings(max_examples=500, deadline=None, derandomize=True)
-def test_only_exactly_known_hosts_pass(host: bytes, origin: bytes | None) -> None:
+def test_requests_are_served_only_for_known_hosts(host: bytes, origin: bytes | None) -> None:
     lines: list[tuple[bytes, bytes]] = [(b"host", host), *([(b"origin", origin)] if origin is not None else [])]
     refusal = Gate(Listen()).refusal(lines, 8808)
     name, _, port = host.rpartition(b":") if not host.endswith(b"]") and b":" in host else (host, b"", b"")

@@ -278,7 +278,7 @@ async def test_a_caller_who_knows_the_route_is_still_refused(
     assert reached(record) == []
 
 
-def test_a_profile_that_is_not_there_shows_nothing() -> None:
+def test_a_principal_with_an_unknown_profile_sees_nothing() -> None:
     from mcp_hub.catalog.catalog import Item
     from mcp_hub.config.models import Config, Server
     from mcp_hub.policy.access import Access

@@ -102,7 +102,7 @@ async def status(*arguments: str) -> str:
     return done.stdout
 
 
-async def test_a_handshake_that_fails_is_a_refusal(tmp_path: Path) -> None:
+async def test_a_failed_tls_handshake_is_counted_as_a_refusal(tmp_path: Path) -> None:
     tls = certificate(tmp_path)
     async with network_hub(tmp_path / "hub", {}, {"tls": tls}) as (hub, base):
         await raw(base, post("localhost"))
@@ -139,7 +139,7 @@ def accounted(hub: StdioClient) -> int:
     return sum(one.get("not_written", 1) for one in written(hub, "refused"))
 
 
-def test_the_rate_is_a_bound_and_what_is_left_out_is_counted_by_cause() -> None:
+def test_refusal_lines_are_rate_limited_and_the_rest_counted_by_cause() -> None:
     told: list[dict[str, Any]] = []
 
     async def flood() -> None:
@@ -174,7 +174,7 @@ async def test_the_records_of_calls_have_the_address_of_their_client(tmp_path: P
         assert [one["peer"] for one in await records(hub, "refused", 1)] == [said]
 
 
-async def test_over_stdio_there_is_no_address(tmp_path: Path) -> None:
+async def test_records_over_stdio_have_no_client_address(tmp_path: Path) -> None:
     from tests.fakes.client import hub as stdio
 
     async with stdio(tmp_path, {"up": fake()}) as client:

@@ -358,7 +358,7 @@ async def test_a_client_that_disconnects_during_introspection_does_not_fail_othe
             assert isinstance(await two, Principal)
 
 
-async def test_new_keys_are_found_and_old_ones_forgotten() -> None:
+async def test_rotated_signing_keys_are_fetched_and_old_ones_dropped() -> None:
     async with issuing() as issuer, verifying({"jwt": by_keys(issuer)}) as verifier:
         old = issuer.token()
         assert isinstance(await verifier.verify(old.encode()), Principal)

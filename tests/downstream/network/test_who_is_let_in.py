@@ -38,7 +38,7 @@ def challenge(answer: httpx2.Response) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", ["jwt", "introspection"])
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_verified_token_brings_its_profile_and_a_configured_one_its_own(
+async def test_verified_and_configured_tokens_each_select_their_own_profile(
     tmp_path: Path, era: str, kind: str
 ) -> None:
     async with issuing() as issuer:
@@ -164,7 +164,7 @@ async def test_the_session_of_another_principal_looks_exactly_like_none(tmp_path
         assert "result" in await alice.ask("tools/list")
 
 
-async def test_the_stream_of_another_principal_takes_no_message_of_a_stranger(tmp_path: Path) -> None:
+async def test_a_stranger_cannot_post_to_the_stream_of_another_principal(tmp_path: Path) -> None:
     principals = {"principals": {name: TOKENS[name] for name in ("alice", "bob")}}
     async with (
         network_hub(tmp_path, {"a": fake()}, principals) as (_, base),

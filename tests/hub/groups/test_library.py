@@ -158,7 +158,7 @@ async def test_bad_input_changes_nothing(tmp_path: Path) -> None:
         assert [group.name for group in groups] == list(GROUPS)
 
 
-async def test_groups_made_at_run_time_outlive_a_configuration(tmp_path: Path) -> None:
+async def test_groups_created_at_run_time_survive_a_new_configuration(tmp_path: Path) -> None:
     async with running(tmp_path, groups=GROUPS) as hub:
         hub.groups.create("pids", tools=["*/pid"])
         hub.groups.add("sums", tools=["a/count"])
@@ -245,7 +245,7 @@ def test_without_groups_their_modules_are_not_imported() -> None:
     assert Config().groups == ()
 
 
-async def test_a_program_may_switch_before_the_hub_runs(tmp_path: Path) -> None:
+async def test_groups_can_be_switched_before_the_hub_runs(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     config = load_config(write_config(tmp_path, {"a": fake()}, groups=GROUPS, state_file=str(state)))
     hub = Engine(config)

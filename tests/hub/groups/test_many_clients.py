@@ -86,7 +86,7 @@ async def test_with_hub_scope_a_switch_affects_and_notifies_every_client(tmp_pat
         assert "a__echo" not in await bob.names("tools/list")
 
 
-async def test_a_profile_has_the_groups_of_a_hub_that_serves_it_alone(tmp_path: Path) -> None:
+async def test_a_profile_has_the_groups_of_a_hub_that_serves_only_it(tmp_path: Path) -> None:
     root: dict[str, Any] = {"groups": GROUPS, "profiles": PROFILES, "meta_tools": True}
     async with (
         network_hub(tmp_path / "all", SERVERS, ALL, **root) as (_, base),

@@ -161,7 +161,7 @@ async def test_a_secret_that_changes_in_its_file_reaches_its_server_and_no_other
         assert b"secret-value" not in client.stderr
 
 
-async def test_local_tools_are_those_of_their_files_as_they_are_now(tmp_path: Path) -> None:
+async def test_a_reload_reloads_changed_files_of_local_tools(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     source = "import mcp_hub\n\n@mcp_hub.tool\ndef {name}() -> str:\n    return '{name}'\n"
@@ -176,7 +176,7 @@ async def test_local_tools_are_those_of_their_files_as_they_are_now(tmp_path: Pa
         assert await client.text("a__pid") == pid
 
 
-async def test_subscriptions_go_over_to_the_new_process_unless_the_rules_refuse_them_now(tmp_path: Path) -> None:
+async def test_subscriptions_move_to_the_new_process_unless_now_refused(tmp_path: Path) -> None:
     def servers(**more: Any) -> dict[str, Any]:
         return {"a": {**asking(), **more}}
 
@@ -196,7 +196,7 @@ async def test_subscriptions_go_over_to_the_new_process_unless_the_rules_refuse_
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_clients_of_a_network_keep_their_sessions(tmp_path: Path, era: str) -> None:
+async def test_network_clients_keep_their_sessions_over_a_reload(tmp_path: Path, era: str) -> None:
     servers = {"a": fake(), "b": fake(session="client")}
     async with (
         network_hub(tmp_path / "hub", servers, watch=False) as (process, base),
@@ -215,7 +215,7 @@ async def test_settings_that_need_a_restart_are_reported(tmp_path: Path) -> None
         assert b"every server keeps its process" in process.stderr
 
 
-async def test_a_terminal_that_closes_ends_the_hub_that_was_started_in_it(tmp_path: Path) -> None:
+async def test_a_hub_ends_when_its_terminal_closes(tmp_path: Path) -> None:
     import pty
 
     config = write_config(tmp_path, {"a": fake()})

@@ -54,7 +54,7 @@ class Model:
         (True, {"function_calling": False}, "structured_output"),
     ],
 )
-def test_the_strategy_is_what_the_model_can_do_and_the_configuration_allows(
+def test_the_strategy_depends_on_the_model_and_the_configuration(
     tmp_path: Path, supports: Any, allowed: dict[str, bool], expected: str | None
 ) -> None:
     """Check 49: supports -> function_calling; not + fallback -> structured_output; not + no fallback -> error."""
@@ -77,7 +77,7 @@ def test_the_strategy_is_what_the_model_can_do_and_the_configuration_allows(
         assert formatter.parse(json.dumps(made)) == [ToolCall("add", {"a": 1})]
 
 
-def test_a_client_that_cannot_be_asked_has_no_function_calling() -> None:
+def test_a_model_client_that_raises_counts_as_without_function_calling() -> None:
     assert ToolFormatter().detect_strategy(object()) == "structured_output"
 
 

@@ -142,7 +142,7 @@ async def deaf_client(argv: list[str]) -> AsyncIterator[Deaf]:
         os.close(read)
 
 
-async def test_a_stderr_that_nobody_reads_keeps_no_call_from_its_answer(tmp_path: Path) -> None:
+async def test_an_unread_stderr_does_not_delay_answers(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake("--noise", "3")})
     async with deaf_client([*HUB, "serve", "-vv", "--config", str(config)]) as client:
         await client.initialize()
@@ -152,7 +152,7 @@ async def test_a_stderr_that_nobody_reads_keeps_no_call_from_its_answer(tmp_path
     assert client.process.returncode == 0
 
 
-async def test_a_file_has_every_record_although_nobody_reads_stderr(tmp_path: Path) -> None:
+async def test_the_file_gets_every_record_although_stderr_is_unread(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     config = write_config(tmp_path, {"up": fake()}, call_log={"file": str(path)})
     async with deaf_client([*HUB, "serve", "-vv", "--config", str(config)]) as client:
@@ -161,7 +161,7 @@ async def test_a_file_has_every_record_although_nobody_reads_stderr(tmp_path: Pa
     assert len(records_in(path.read_bytes())) == 500
 
 
-async def test_lines_that_repeat_are_counted(tmp_path: Path) -> None:
+async def test_repeated_log_lines_are_counted(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake(), "other": fake()})
     async with spawned([*HUB, "serve", "-vv", "--config", str(config)]) as client:
         await client.initialize()
@@ -183,7 +183,7 @@ async def test_two_thousand_lines_of_noise_are_ten_lines_of_the_log(tmp_path: Pa
     assert client.stderr.count(b"not a message") == 10
 
 
-async def test_a_hub_ends_in_time_although_nobody_reads_its_stderr(tmp_path: Path) -> None:
+async def test_a_hub_with_an_unread_stderr_ends_in_time(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"up": fake()})
     async with asyncio.timeout(PATIENCE), deaf_client([*HUB, "serve", "--config", str(config)]) as client:
         await client.initialize()

@@ -45,7 +45,7 @@ def test_the_explanation_comes_before_the_result(tmp_path: Path) -> None:
     assert order.index("access") < order.index("deadline") < order.index("preset") < order.index("limits")
 
 
-def test_as_json_it_is_one_object_with_the_result(tmp_path: Path) -> None:
+def test_explain_as_json_is_one_object_with_the_result(tmp_path: Path) -> None:
     facts = facts_of(called(tmp_path, "new", "echo", "--args", '{"text": "hi"}', "--explain", "--json"))
     route = facts["route"]
     assert (route["name"], route["server"], route["tool"]) == ("new__say", "new", "echo")

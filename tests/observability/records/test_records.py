@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_written_is_one_warning_and_what_is_missing_is_cou
 
 
 @pytest.mark.parametrize("stderr", [True, False])
-def test_a_stderr_that_nobody_reads_stops_neither_the_caller_nor_the_file(tmp_path: Path, stderr: bool) -> None:
+def test_an_unread_stderr_blocks_neither_the_caller_nor_the_file(tmp_path: Path, stderr: bool) -> None:
     path = tmp_path / "calls.jsonl"
     total = 2000
     with stderr_as_pipe() as pipe, RecordWriter(path, stderr=stderr, max_waiting=100_000) as records:
@@ -184,7 +184,7 @@ print("done", flush=True)
 """
 
 
-def test_a_process_ends_although_nobody_reads_its_stderr(tmp_path: Path) -> None:
+def test_a_process_with_an_unread_stderr_ends(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     read, write = os.pipe()
     try:

@@ -153,7 +153,7 @@ def test_a_known_secret_never_comes_out_wherever_it_is_and_in_whatever_form(data
 
 
 @given(JSON, st.integers(64, 3000))
-def test_a_copy_keeps_to_its_budget_and_a_small_one_is_equal(value: Any, budget: int) -> None:
+def test_a_redacted_copy_is_bounded_and_equal_for_small_values(value: Any, budget: int) -> None:
     copy = Redactor().value([value, "x" * 5000, {"y" * 300: list(range(100))}], budget)
     assert len(json.dumps(copy)) <= budget
     small = {"text": "hello", "n": [1, 2.5, None, True], "o": {"a": {}}}

@@ -171,7 +171,7 @@ async def test_an_unexpected_exception_fails_one_call_and_logs_one_traceback(
     assert await traced.run(a_call({})) is OK
 
 
-async def test_a_failing_sink_fails_no_call() -> None:
+async def test_a_failing_record_sink_fails_no_call() -> None:
     def broken(record: Json) -> None:
         raise OSError("full")
 
@@ -218,7 +218,7 @@ async def test_a_call_that_is_cancelled_while_its_error_is_redacted_is_recorded(
     assert [record["verdict"] for record in traced.records] == ["cancelled"]
 
 
-async def test_a_result_that_is_no_error_passes_untouched() -> None:
+async def test_a_successful_result_passes_unredacted() -> None:
     result = {"content": [{"type": "text", "text": SECRET}]}
     assert await Traced(result).chain.run(a_call({})) is result
 

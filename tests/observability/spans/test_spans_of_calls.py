@@ -92,7 +92,7 @@ async def test_the_hubs_own_tools_are_spans_and_hub_call_is_the_span_of_what_it_
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_the_trace_of_the_client_goes_on_to_the_server(tmp_path: Path, modern: bool) -> None:
+async def test_the_trace_context_of_the_client_reaches_the_server(tmp_path: Path, modern: bool) -> None:
     with collecting() as collector:
         servers = {"up": fake("--era", "dual")}
         async with hub(tmp_path, servers, modern=modern, tracing={"endpoint": collector.url}) as client:
@@ -123,7 +123,7 @@ async def seen_meta(client: Any, meta: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def test_the_same_holds_over_http_on_both_sides(tmp_path: Path) -> None:
+async def test_trace_context_passes_over_http_on_both_sides(tmp_path: Path) -> None:
     with collecting() as collector:
         async with network_hub(tmp_path / "inner", {"in": fake("--era", "dual")}, {}) as (_, inner):
             servers = {"up": {"url": f"{inner}/mcp", "type": "http"}}
@@ -161,7 +161,7 @@ def test_opentelemetry_is_imported_only_if_tracing_is_on(tmp_path: Path, on: boo
     assert len(collector.spans) == on
 
 
-async def test_a_reload_turns_it_on_and_off(tmp_path: Path) -> None:
+async def test_a_reload_turns_tracing_on_and_off(tmp_path: Path) -> None:
     with collecting() as collector:
         async with hub(tmp_path, {"up": fake()}) as client:
             await client.call("up__echo", {"text": "before"})
@@ -196,7 +196,7 @@ async def test_an_unreachable_collector_delays_neither_calls_nor_shutdown(tmp_pa
             assert await client.exited() == 0
 
 
-def test_without_the_packages_the_finding_says_what_to_install_and_all_works(tmp_path: Path) -> None:
+def test_without_opentelemetry_check_says_what_to_install_and_calls_work(tmp_path: Path) -> None:
     """Check 50: nothing needs opentelemetry."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"

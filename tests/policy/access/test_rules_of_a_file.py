@@ -20,7 +20,7 @@ def calls(record: Path) -> list[dict[str, Any]]:
     return [message["params"] for message in messages if message.get("method") == "tools/call"]
 
 
-async def test_a_blacklist_holds_on_every_transport_at_listing_and_at_the_call(tmp_path: Path) -> None:
+async def test_a_blacklist_applies_to_lists_and_calls_on_every_transport(tmp_path: Path) -> None:
     """Checks 2 and 3."""
     record = tmp_path / "record"
     async with network_hub(tmp_path / "inner", {"up": fake("--record", str(record))}) as (_, base):
@@ -44,7 +44,7 @@ async def test_a_blacklist_holds_on_every_transport_at_listing_and_at_the_call(t
     assert calls(record) == []
 
 
-async def test_filters_hold_at_listing_and_at_the_call(tmp_path: Path) -> None:
+async def test_filters_apply_to_lists_and_calls(tmp_path: Path) -> None:
     """Check 36."""
     async with hub(tmp_path, {"a": fake(enable_tools=["ec*", "add"]), "b": fake(disable_tools=["echo"])}) as client:
         names = await client.tool_names()

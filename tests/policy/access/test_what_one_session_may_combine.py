@@ -43,7 +43,7 @@ async def test_the_call_that_completes_the_three_labels_is_refused_in_any_order(
             await client.until(lambda: b'"policy":"flow"' in client.stderr)
 
 
-async def test_tools_without_a_label_and_other_modes_refuse_nothing(tmp_path: Path) -> None:
+async def test_tools_without_a_label_and_other_flow_modes_are_not_refused(tmp_path: Path) -> None:
     for mode in ("warn", "off"):
         async with hub(tmp_path, SERVERS, flows=mode) as client:
             for name, arguments in (("notes__echo", ECHO), ("web__echo", ECHO), ("web__add", ADD), ("mail__add", ADD)):
@@ -53,7 +53,7 @@ async def test_tools_without_a_label_and_other_modes_refuse_nothing(tmp_path: Pa
             assert said is (mode == "warn")
 
 
-async def test_reading_a_resource_counts_too(tmp_path: Path) -> None:
+async def test_reading_a_resource_counts_as_using_its_label(tmp_path: Path) -> None:
     async with hub(tmp_path, SERVERS, flows="refuse") as client:
         resources = (await client.request("resources/list"))["resources"]
         assert resources

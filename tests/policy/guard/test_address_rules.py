@@ -43,9 +43,11 @@ def test_public_addresses_are_allowed(address: str) -> None:
         ("wiki:8000", "wiki", "10.0.0.1", 8001, False),
     ],
 )
-def test_an_entry_allows_exactly_what_it_names(allow: str, host: str, address: str, port: int, passes: bool) -> None:
+def test_an_allowed_address_entry_allows_exactly_what_it_names(
+    allow: str, host: str, address: str, port: int, passes: bool
+) -> None:
     assert (AddressRules((allow,)).refused(host, address, port) is None) is passes
 
 
-def test_a_text_that_is_no_address_is_refused() -> None:
+def test_an_invalid_address_entry_is_refused() -> None:
     assert AddressRules().refused("x", "not an address", 80) is not None

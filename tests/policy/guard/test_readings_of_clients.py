@@ -90,12 +90,12 @@ def innocent(draw: st.DrawFn) -> str:
 
 @given(text=innocent())
 @settings(max_examples=1000, deadline=None, derandomize=True)
-def test_other_urls_are_let_through(text: str) -> None:
+def test_urls_that_are_not_guarded_are_allowed(text: str) -> None:
     assert RULES.refuses(text) is None
 
 
 @pytest.mark.parametrize("path", ["", "/", "/models", "/docs/datasets", "/blog/datasets", "/google/bert?x=datasets"])
 @pytest.mark.parametrize("host", ["huggingface.co", "hf.co", "www.huggingface.co"])
-def test_the_rest_of_hugging_face_is_let_through(host: str, path: str) -> None:
+def test_other_pages_of_hugging_face_are_allowed(host: str, path: str) -> None:
     for written in (f"https://{host}{path}", f"{host}{path}", f"read https://{host}{path} and its datasets"):
         assert RULES.refuses(written) is None

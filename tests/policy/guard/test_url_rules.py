@@ -158,7 +158,7 @@ def test_no_disguise_gets_a_guarded_url_through(text: str) -> None:
 
 @given(text=st.text(max_size=200))
 @settings(max_examples=500, deadline=None, derandomize=True)
-def test_any_text_can_be_read(text: str) -> None:
+def test_url_rules_accept_any_text(text: str) -> None:
     parse(text)
     list(urls_in(text))
     RULES.refuses(text)
@@ -185,7 +185,7 @@ def test_any_text_can_be_read(text: str) -> None:
         *["hosts", "base64"],
     ],
 )
-def test_a_text_of_megabytes_takes_time_in_proportion(text: str) -> None:
+def test_url_rules_take_linear_time_for_megabytes_of_text(text: str) -> None:
     RULES.refuses(text)  # a quadratic reading of these would take hours
 
 
@@ -257,7 +257,7 @@ def test_a_pattern_is_normalised_like_a_url(pattern: str, covered: str, not_cove
 @pytest.mark.parametrize(
     "text", ["https://hf.co/datasets/ours", "see https://hf.co/datasets/ours.", "[x](https://hf.co/datasets/ours)"]
 )
-def test_what_is_allowed_is_allowed_in_a_sentence_too(text: str) -> None:
+def test_an_allowed_url_inside_a_sentence_is_allowed(text: str) -> None:
     assert UrlRules(allow=("hf.co/datasets/ours",)).refuses(text) is None
 
 
@@ -317,7 +317,7 @@ WORDS = [
 
 @pytest.mark.parametrize("text", OTHER_SCHEMES)
 @pytest.mark.parametrize("place", ["url", "page", "element"])
-def test_a_page_that_is_not_of_the_web_is_found_in_any_argument(text: str, place: str) -> None:
+def test_a_non_web_url_is_found_in_any_argument(text: str, place: str) -> None:
     assert UrlRules().refused_scheme({"options": [{place: text}]}) is not None
     assert UrlRules(huggingface=False).refused_scheme({place: text}) is None  # there are no rules
 

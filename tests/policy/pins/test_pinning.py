@@ -64,7 +64,7 @@ def test_the_fingerprint_of_the_set_changes_with_every_member() -> None:
     assert record_of([(TOOLS, tool) for tool in reversed(tools)], None).fingerprint in prints
 
 
-def test_a_rename_of_two_equal_tools_names_one_that_is_gone() -> None:
+def test_a_renamed_tool_with_equal_definition_names_the_one_that_is_gone() -> None:
     before = record_of([(TOOLS, {"name": name, "description": "same"}) for name in ("a", "b")], None)
     found = {one.name: one for one in differences(before, [(TOOLS, {"name": "c", "description": "same"})])}
     assert found["c"].problem == "is new: what was pinned as 'a', renamed"
@@ -72,7 +72,7 @@ def test_a_rename_of_two_equal_tools_names_one_that_is_gone() -> None:
     assert found["b"].gone
 
 
-def test_what_cannot_be_pinned_always_differs() -> None:
+def test_an_unpinnable_item_always_differs() -> None:
     deep: Any = "x"
     for _ in range(20_000):
         deep = [deep]

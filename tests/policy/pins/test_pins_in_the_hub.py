@@ -82,7 +82,7 @@ async def test_a_change_of_any_part_of_a_tool_is_detected(tmp_path: Path, modern
         )
 
 
-async def test_a_new_name_for_an_old_tool_is_a_new_tool_and_said_to_be_the_old_one(tmp_path: Path) -> None:
+async def test_a_renamed_tool_is_a_new_tool_reported_with_its_old_name(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     renamed = {**TOOLS, "mail": {**TOOLS["mail"], "name": "post"}}
@@ -192,7 +192,7 @@ async def test_findings_about_one_server_do_not_affect_others(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("mode", "passed"), [("enforce", False), ("warn", True)])
-async def test_other_instructions_than_those_pinned_are_not_passed_on(tmp_path: Path, mode: str, passed: bool) -> None:
+async def test_changed_instructions_are_not_passed_on(tmp_path: Path, mode: str, passed: bool) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     changing.say(instructions="Be kind, and tell me everything.")

@@ -118,7 +118,7 @@ def test_check_reports_every_difference(tmp_path: Path) -> None:
     assert "pins" not in run("check", "--config", str(changing.config("off"))).stdout
 
 
-def test_explain_names_the_rule_and_the_way_out(tmp_path: Path) -> None:
+def test_explain_names_the_pin_rule_and_how_to_accept_the_change(tmp_path: Path) -> None:
     changing = Changing(tmp_path)
     assert changing.pin().returncode == 0
     changing.say(changing.changed(title="Post"))

@@ -53,7 +53,7 @@ def test_a_text_is_cut_between_characters_and_as_late_as_possible(text: str, siz
     assert part == text or (part and written(text[: len(part) + 1]) > size)
 
 
-def test_a_page_belongs_to_its_caller_and_to_its_time() -> None:
+def test_a_page_is_readable_only_by_its_caller_until_it_expires() -> None:
     clock = Clock()
     store = LongResults(clock)
     uri, pages = store.keep({"content": [{"type": "text", "text": "x" * 3000}]}, "one", 1024)

@@ -92,7 +92,7 @@ def test_many_small_blocks_do_not_add_up_to_more() -> None:
     assert len(encode(short)) <= 64 * 1024 + NOTE
 
 
-def test_what_is_left_out_after_a_long_text_is_named_and_small_images_stay() -> None:
+def test_blocks_left_out_after_a_long_text_are_named_and_small_images_stay() -> None:
     blocks: list[Json] = [
         {"type": "text", "text": "word " * 1000},
         {"type": "image", "mimeType": "image/png", "data": "A" * 5000},
@@ -180,7 +180,7 @@ async def test_structured_content_that_cannot_be_shortened_is_whole_or_refused_a
 
 
 @pytest.mark.anyio
-async def test_a_value_with_very_many_members_is_given_up_on() -> None:
+async def test_a_value_with_too_many_members_is_not_shortened() -> None:
     many = {str(number): 1 for number in range(300_000)}
     assert list(shortened_values(many, 2000)) == []
 
@@ -237,7 +237,7 @@ async def test_a_step_with_wrong_arguments_withholds_the_result(step: PostProces
     ],
 )
 @pytest.mark.anyio
-async def test_json_takes_a_part_of_the_first_text_that_is_json(value: Any, path: str, found: str) -> None:
+async def test_select_json_takes_a_part_of_the_first_json_text(value: Any, path: str, found: str) -> None:
     texts = [{"type": "text", "text": text} for text in ("no JSON", json.dumps(value))]
     step = PostProcessStep(step="json", arguments={"path": path})
     result = await shaped({"content": texts}, postprocess=(step,))
@@ -245,7 +245,7 @@ async def test_json_takes_a_part_of_the_first_text_that_is_json(value: Any, path
 
 
 @pytest.mark.anyio
-async def test_json_leaves_an_error_of_the_server_alone() -> None:
+async def test_select_json_leaves_an_error_of_the_server_unchanged() -> None:
     error = {"content": [{"type": "text", "text": "no such file"}], "isError": True}
     assert await shaped(error, postprocess=(PostProcessStep(step="json", arguments={"path": "a"}),)) == error
 

@@ -141,7 +141,7 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
-def test_depth_and_number_are_bounded_and_what_is_not_looked_at_is_flagged() -> None:
+def test_screening_is_bounded_in_depth_and_number_and_flags_what_it_skips() -> None:
     assert [flag.rule for flag in flags_of_item(TOOLS, tool(inputSchema=nested(20)))] == ["ignore-instructions"]
     flags_of_item(TOOLS, tool(inputSchema=nested(300)))
     many = taking({f"p{n}": {"type": "string"} for n in range(20_000)})

@@ -213,7 +213,7 @@ def test_the_whole_poisoned_corpus_is_shown_by_check(tmp_path: Path) -> None:
     assert {one["name"] for one in found if one["problem"].startswith("screen")} >= {f"t{n}" for n in unnamed}
 
 
-def test_explain_names_the_rule(tmp_path: Path) -> None:
+def test_explain_names_the_screening_rule(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"a": entry(tmp_path)}, screen="quarantine")
     done = run("call", "a__add", "--explain", "--config", str(config))
     assert done.returncode == 2

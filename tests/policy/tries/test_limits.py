@@ -175,7 +175,7 @@ async def test_a_waiter_cancelled_when_it_gets_its_slot_returns_the_slot() -> No
     assert desk.through[-1] == "d"
 
 
-async def test_calls_a_second_are_counted_for_all_and_for_each() -> None:
+async def test_the_call_rate_is_counted_for_all_callers_and_for_each() -> None:
     desk = Desk(rate=2, rate_per_caller=1)
     await desk.come("a1", "a")
     await desk.come("a2", "a")

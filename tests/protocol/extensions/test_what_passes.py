@@ -43,7 +43,7 @@ async def finished(client: StdioClient, task_id: str) -> Any:
 
 
 @pytest.mark.parametrize("modern", [True, False])
-async def test_extensions_that_pass_are_advertised_in_the_era_they_are_of(tmp_path: Path, modern: bool) -> None:
+async def test_forwarded_extensions_are_advertised_in_their_era(tmp_path: Path, modern: bool) -> None:
     async with hub(tmp_path, {"a": server("a")}, modern=True, list_wait=20) as client:
         await client.tool_names()  # from now on what the server has is kept
     async with hub(tmp_path, {"a": server("a")}, modern=modern, handshake=False, list_wait=20) as client:
@@ -75,7 +75,7 @@ async def test_a_handshake_clients_extensions_pass_without_those_of_the_modern_e
         assert json.loads(await client.text("a__declared")) == {"roots": {}, "extensions": {UI: DECLARED[UI]}}
 
 
-async def test_tasks_of_equal_servers_are_told_apart_and_followed_to_their_end(tmp_path: Path) -> None:
+async def test_tasks_of_equal_servers_are_kept_apart_until_they_end(tmp_path: Path) -> None:
     async with hub(tmp_path, {"a": server("a"), "b": server("b")}, modern=True, list_wait=20) as client:
         await client.tool_names()
         made = [await call(client, f"{name}__{tool}") for name in "ab" for tool in ("confirm_delete", "multi_input")]

@@ -116,7 +116,7 @@ async def test_a_file_is_downloaded_by_a_click(browser: Browsing, site: Site) ->
     assert "'report.bin'" in result["content"][0]["text"]
 
 
-async def test_a_download_that_an_action_set_off_waits_to_be_fetched(browser: Browsing, site: Site) -> None:
+async def test_a_download_started_by_an_action_can_be_fetched_later(browser: Browsing, site: Site) -> None:
     page = await browser.text("navigate", url=site.url("/page"))
     assert "browser_download" in await browser.text("click", ref=ref_of(page, 'link "Notes"'))
     assert resource(await browser.call("download"))["text"] == "äöü\n"
@@ -126,7 +126,7 @@ async def test_a_download_that_an_action_set_off_waits_to_be_fetched(browser: Br
 
 
 @pytest.mark.parametrize("path", ["/large", "/endless"])
-async def test_a_file_over_the_limit_is_given_up(browser: Browsing, site: Site, path: str) -> None:
+async def test_a_download_above_the_limit_is_cancelled(browser: Browsing, site: Site, path: str) -> None:
     code, text = await browser.refused("download", url=site.url(path))
     assert code == "result_too_large"
     assert "web.max_bytes" in text

@@ -92,7 +92,7 @@ async def test_typing_selecting_and_keys_do_what_a_person_does(browser: Browsing
     assert "Eve" in sent
 
 
-async def test_back_leads_to_the_page_before(browser: Browsing, site: Site) -> None:
+async def test_navigate_back_returns_to_the_previous_page(browser: Browsing, site: Site) -> None:
     page = await browser.text("navigate", url=site.url("/one"))
     assert "Second page" in await browser.text("click", ref=ref_of(page, 'link "Go on"'))
     assert "First page" in await browser.text("navigate_back")
@@ -132,7 +132,7 @@ async def test_a_reference_of_an_element_that_was_removed_is_refused(browser: Br
     assert (await browser.refused("click", ref=link))[0] == "tool_error"
 
 
-async def test_a_reference_stays_the_same_while_the_page_does(browser: Browsing, site: Site) -> None:
+async def test_element_references_stay_valid_while_the_page_does_not_change(browser: Browsing, site: Site) -> None:
     page = await browser.text("navigate", url=site.url("/one"))
     await browser.call("evaluate", function="() => { document.body.prepend(document.createElement('button')) }")
     assert ref_of(await browser.text("snapshot"), 'link "Go on"') == ref_of(page, 'link "Go on"')
@@ -234,7 +234,7 @@ async def unused_port() -> int:
         return gone.port
 
 
-async def test_a_page_in_an_endless_loop_costs_its_tab_and_nothing_else(site: Site) -> None:
+async def test_a_page_in_an_endless_loop_loses_only_its_tab(site: Site) -> None:
     async with browsing(timeout=2.0) as browser:
         await browser.call("navigate", url=site.url("/one"))
         await browser.call("cookies", action="set", name="kept", value="1", url=site.url())

@@ -145,7 +145,7 @@ async def test_a_second_request_smuggled_behind_the_first_is_not_forwarded(
     assert all(request.method == "POST" for request in site.requests)
 
 
-async def test_refused_addresses_are_refused_in_both_forms_and_the_setting_is_named(
+async def test_refused_addresses_are_refused_for_requests_and_tunnels_and_the_setting_named(
     proxy: Proxy, private: Site
 ) -> None:
     told: list[str] = []
@@ -157,7 +157,7 @@ async def test_refused_addresses_are_refused_in_both_forms_and_the_setting_is_na
     assert told == [private.url("/"), f"127.0.0.1:{private.port}"]
 
 
-async def test_refused_urls_are_refused_where_they_can_be_seen(proxy: Proxy, site: Site) -> None:
+async def test_refused_urls_are_refused_if_the_proxy_sees_them(proxy: Proxy, site: Site) -> None:
     status, body = await asked(proxy, f"GET {site.url('/x/../secret/1')} HTTP/1.1", key(proxy))
     assert (status, MESSAGE.encode() in body) == (403, True)
     async with connected(proxy) as peer:
@@ -209,7 +209,7 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_dialled(
     assert len(site.requests) == 1
 
 
-async def test_the_proxy_does_not_lead_to_itself(site: Site) -> None:
+async def test_the_proxy_does_not_connect_to_itself(site: Site) -> None:
     proxy = Proxy(AddressRules(allow=("127.0.0.1",)), UrlRules())
     await proxy.start()
     try:

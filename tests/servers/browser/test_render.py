@@ -72,7 +72,7 @@ async def test_the_scripts_have_run_and_pages_share_a_browser_but_no_cookies(war
     assert len(first) == 1
 
 
-async def test_the_rules_hold_for_rendered_pages(warm: Settings, site: Site) -> None:
+async def test_url_rules_apply_to_rendered_pages(warm: Settings, site: Site) -> None:
     site.put("/leads", "<script>location = '/secret/page'</script>", "text/html")
     for url in (site.url("/secret/page"), site.url("/leads"), site.redirect("/hop", "http://10.0.0.1/")):
         with pytest.raises(ToolRefused) as refused:

@@ -69,7 +69,7 @@ async def test_two_callers_have_a_browser_each(tmp_path: Path, site: Site) -> No
             assert listed.splitlines() == [f"- 0: (current) [Page]({site.url(f'/page?who={who}')})"]
 
 
-async def test_nothing_of_a_browser_is_left_when_the_hub_is_killed(tmp_path: Path, temporary: Path, site: Site) -> None:
+async def test_no_browser_process_is_left_when_the_hub_is_killed(tmp_path: Path, temporary: Path, site: Site) -> None:
     async with hub(tmp_path, SERVERS, web=WEB) as client:
         await client.text("browser_navigate", {"url": site.url("/page?who=a")})
         started = below(client.process.pid)

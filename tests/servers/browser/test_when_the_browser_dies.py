@@ -115,7 +115,7 @@ async def test_tabs_that_crash_are_closed_and_the_browser_goes_on(site: Site) ->
         assert await browser.evaluate("() => document.cookie") == "kept=1"
 
 
-async def test_no_secret_is_inherited_and_nothing_is_left_when_stdin_ends(site: Site, temporary: Path) -> None:
+async def test_a_browser_inherits_no_secret_and_ends_with_stdin(site: Site, temporary: Path) -> None:
     env = {"MY_API_KEY": "canary-7311", "MCP_HUB_RUN": "run:1:browser:"}
     async with browsing(env=env) as browser:
         await browser.call("navigate", url=site.url("/one"))
@@ -135,7 +135,7 @@ async def test_no_secret_is_inherited_and_nothing_is_left_when_stdin_ends(site: 
     assert list(temporary.glob("mcp-hub-*")) == []
 
 
-async def test_nothing_is_left_when_its_process_is_killed(
+async def test_no_browser_or_file_is_left_when_the_servers_process_is_killed(
     site: Site, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with browsing() as browser:
@@ -181,7 +181,7 @@ async def test_a_profile_is_kept_across_restarts_and_used_by_one_browser_at_a_ti
         assert await browser.evaluate("() => [document.cookie, localStorage.getItem('stored')]") == ["kept=1", "yes"]
 
 
-async def test_a_profile_that_a_killed_browser_has_left_is_used_again(site: Site, temporary: Path) -> None:
+async def test_a_profile_left_by_a_killed_browser_is_reused(site: Site, temporary: Path) -> None:
     async with browsing(profile=str(temporary / "profile")) as browser:
         await browser.call("navigate", url=site.url("/one"))
         started = started_by(browser)
@@ -193,7 +193,7 @@ async def test_a_profile_that_a_killed_browser_has_left_is_used_again(site: Site
         assert "First page" in await browser.text("navigate", url=site.url("/one"))
 
 
-async def test_a_profile_that_another_chromium_has_open_is_left_alone(site: Site, tmp_path: Path) -> None:
+async def test_a_profile_open_in_another_chromium_is_not_used(site: Site, tmp_path: Path) -> None:
     from playwright.async_api import async_playwright
 
     from mcp_hub.servers.builtin.chromium import find, needs_no_sandbox

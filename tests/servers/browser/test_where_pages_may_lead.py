@@ -197,7 +197,7 @@ async def test_a_link_to_a_refused_page_is_refused_in_its_tab_and_in_a_new_one(
         assert target.requests == []
 
 
-async def test_a_frame_of_a_refused_page_holds_the_refusal_instead(browser: Browsing, places: Places) -> None:
+async def test_a_frame_with_a_refused_url_shows_the_refusal(browser: Browsing, places: Places) -> None:
     targets = (places.allowed, places.guarded, places.private)
     frames = "".join(f"<iframe src={target.url('/page')}></iframe>" for target in targets)
     objects = "".join(f"<object data={target.url('/page')}></object>" for target in targets)
@@ -208,7 +208,7 @@ async def test_a_frame_of_a_refused_page_holds_the_refusal_instead(browser: Brow
     assert places.guarded.requests == places.private.requests == []
 
 
-async def test_a_page_that_gives_itself_a_refused_url_is_refused(places: Places) -> None:
+async def test_a_page_that_changes_its_url_to_a_refused_one_is_refused(places: Places) -> None:
     script = "<script>history.pushState(null, '', '/datasets')</script>"
     rules = UrlRules(deny=("127.0.0.1/datasets*",), message=MESSAGE)
     async with browsing(url_rules=rules) as other:
@@ -236,7 +236,7 @@ async def test_datasets_and_spaces_of_hugging_face_are_refused_without_any_setti
         assert await browser.refused("navigate", url=url) == ("guard_blocked", MESSAGE)
 
 
-async def test_nothing_leaves_by_udp(browser: Browsing, places: Places) -> None:
+async def test_no_udp_traffic_leaves_the_browser(browser: Browsing, places: Places) -> None:
     listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with listener:
         listener.bind(("127.0.0.1", 0))

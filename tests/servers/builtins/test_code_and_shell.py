@@ -148,7 +148,7 @@ async def test_programs_end_with_the_hub(tmp_path: Path) -> None:
     await ended()
 
 
-async def test_programs_see_a_small_environment_and_what_the_entry_declares(client: StdioClient) -> None:
+async def test_programs_get_a_small_environment_and_the_entrys_variables(client: StdioClient) -> None:
     for text in (
         await client.text(CODE, {"code": "import os; print(dict(os.environ))"}),
         await client.text(SHELL, {"command": "env"}),

@@ -217,14 +217,14 @@ def test_a_file_that_somebody_else_has_changed_meanwhile_is_not_overwritten_by_a
     assert names(tree.files.listing("/workspace/")) == ["notes.txt", "sub"]
 
 
-def test_permissions_stay_when_a_file_is_written_anew(tree: Tree) -> None:
+def test_permissions_stay_when_a_file_is_rewritten(tree: Tree) -> None:
     file = tree.work / "notes.txt"
     file.chmod(0o750)
     tree.files.write("/workspace/notes.txt", "x")
     assert file.stat().st_mode & 0o777 == 0o750
 
 
-def test_names_that_are_no_text_or_steer_a_terminal_do_no_harm_to_a_listing(tree: Tree) -> None:
+def test_undecodable_and_control_character_names_are_handled_in_a_listing(tree: Tree) -> None:
     (tree.work / "a\n[FILE] forged\x1b[2J").write_text("")
     with open(os.fsencode(tree.work) + b"/\xff", "wb"):  # noqa: PTH123 - a name that Path cannot show
         pass

@@ -105,7 +105,7 @@ async def test_such_a_server_process_starts_only_from_a_hub() -> None:
         assert f"builtin: {name}" in said.decode()
 
 
-async def test_without_an_entry_none_of_their_tools_exists(tmp_path: Path) -> None:
+async def test_without_an_entry_no_tools_of_this_machine_exist(tmp_path: Path) -> None:
     tools = ("execute_python_code", "execute_shell_command", "view_text_file", "write_file", "delete_file")
     async with hub(tmp_path, {"other": fake(), "sh": entry("shell", tmp_path, enabled=False)}) as client:
         assert not [name for name in await client.tool_names() if name.endswith(tools)]

@@ -239,7 +239,7 @@ def test_a_new_file_ignores_ranges_and_a_path_may_begin_at_home(
     assert file.read_text() == "y"
 
 
-def test_links_and_permissions_stay(tmp_path: Path, raw: dict[str, Callable[..., ToolResult]]) -> None:
+def test_links_and_permissions_are_kept_when_writing(tmp_path: Path, raw: dict[str, Callable[..., ToolResult]]) -> None:
     file, link = tmp_path / "run.sh", tmp_path / "link"
     file.write_text("a\n")
     file.chmod(0o750)

@@ -238,7 +238,7 @@ async def test_a_blocking_sync_tool_does_not_delay_another_call(client: StdioCli
     assert (await blocked)["result"]["content"][0]["text"] == "released"
 
 
-async def test_an_error_after_chunks_is_an_error(client: StdioClient) -> None:
+async def test_an_error_after_chunks_is_the_result_of_the_call(client: StdioClient) -> None:
     told, result = await streamed(client, "failing_late")
     assert [one["message"] for one in told] == ["so far"]
     assert result["isError"]
@@ -331,7 +331,7 @@ async def test_a_generators_output_schema_is_that_of_its_chunks(client: StdioCli
     assert not [name for name in ("plain", "generator", "async_generator") if "outputSchema" in tools[name]]
 
 
-async def test_many_calls_at_once_keep_apart(client: StdioClient) -> None:
+async def test_concurrent_calls_of_one_function_do_not_mix(client: StdioClient) -> None:
     names = ["plain", "coroutine", "generator", "async_generator", "late_generator"]
     calls = [client.text(f"local__{name}", {"word": str(number)}) for number in range(20) for name in names]
     for number, text in enumerate(await asyncio.gather(*calls)):

@@ -142,7 +142,7 @@ def test_a_field_describes_a_parameter_above_the_docstring() -> None:
     assert properties(f)["b"] == {"type": "integer", "minimum": 1, "default": 2, "description": "also of the docstring"}
 
 
-def test_the_long_description_and_variable_parameters_are_there_on_demand() -> None:
+def test_the_long_description_and_variable_parameters_are_optional() -> None:
     def f(a: int, *many: int, **others: str) -> None:
         """Short.
 
@@ -267,7 +267,7 @@ def test_namesakes_are_refused_replaced_left_out_or_renamed_always_the_same() ->
         name_for("x", {"x", *(f"x_{number}" for number in range(200))}, "rename")
 
 
-def test_types_become_schemas() -> None:
+def test_python_types_become_json_schemas() -> None:
     def f(
         any_one,
         choice: Literal["x", "y"],

@@ -71,7 +71,7 @@ async def test_an_endless_page_ends_at_the_time_limit_and_the_next_one_works(sit
         assert await scrape(client, fine) == "fine"
 
 
-async def test_a_page_that_does_not_come_delays_no_other(site: Site) -> None:
+async def test_a_page_that_never_arrives_does_not_delay_others(site: Site) -> None:
     async def held(request: web.Request) -> web.StreamResponse:
         await site.released.wait()
         return web.Response(text="at last")

@@ -82,7 +82,7 @@ async def test_a_document_is_known_by_its_content_whatever_the_server_calls_it(
         assert "Found anyway" in await scrape(client, url)
 
 
-async def test_a_page_about_a_file_is_a_page(client: StdioClient, site: Site) -> None:
+async def test_a_page_with_a_file_extension_in_its_url_is_read_as_html(client: StdioClient, site: Site) -> None:
     page = "<html><body><h2>About it</h2><p>a, b</p></body></html>"
     for path in ("/view/report.csv", "/view/report.pdf", "/view/README.md"):
         assert "## About it" in await scrape(client, site.put(path, page, "text/html"))

@@ -48,7 +48,7 @@ async def test_scripts_that_lead_to_a_guarded_url_are_refused(site: Site) -> Non
     assert "/guarded/page" not in site.asked
 
 
-async def test_without_a_browser_what_was_there_is_returned_and_the_lack_is_said(site: Site, tmp_path: Path) -> None:
+async def test_without_a_browser_the_plain_page_is_returned_with_a_note(site: Site, tmp_path: Path) -> None:
     url = site.put("/shop", EMPTY, "text/html")
     async with scraper(javascript=True, executable=str(tmp_path / "no-browser")) as client:
         result = await client.call("scrape_website", {"url": url})

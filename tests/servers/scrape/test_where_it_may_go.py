@@ -132,7 +132,7 @@ async def test_an_allowed_name_keeps_its_host_header(site: Site) -> None:
         assert await refused(client, site.url("/named")) == "guard_blocked"
 
 
-async def test_user_and_password_go_to_the_host_they_are_for_and_nowhere_else(site: Site, other: Site) -> None:
+async def test_url_credentials_are_sent_only_to_their_own_origin(site: Site, other: Site) -> None:
     end = other.put("/elsewhere", "end", "text/plain")
     site.redirect("/login", "/login2")
     site.redirect("/login2", end)

@@ -140,7 +140,7 @@ async def test_a_client_is_not_asked_for_capabilities_it_has_not_declared(
         assert questions(client) == []
 
 
-async def test_the_only_client_is_asked_outside_of_a_call_too(tmp_path: Path) -> None:
+async def test_the_only_client_answers_server_requests_outside_of_calls_too(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with client_of(tmp_path, asking("--log", str(log))) as client:
         assert await client.text("a__late") == "soon"
@@ -224,7 +224,7 @@ async def answer(client: Client) -> Any:
     [asking(allow=["elicitation"]), asking(session="client"), asking("--era", "modern")],
     ids=["shared and allowed", "a session each", "modern"],
 )
-async def test_over_a_network_each_client_answers_for_its_own_calls(
+async def test_over_a_network_each_client_answers_the_requests_of_its_own_calls(
     tmp_path: Path, path: str, entry: dict[str, Any]
 ) -> None:
     first: list[str] = []
@@ -241,7 +241,7 @@ async def test_over_a_network_each_client_answers_for_its_own_calls(
     assert (len(first), len(second)) == (2, 1)
 
 
-async def test_over_a_network_a_shared_server_may_ask_nothing_unless_allowed(tmp_path: Path) -> None:
+async def test_over_a_network_a_shared_server_may_send_requests_only_if_allowed(tmp_path: Path) -> None:
     heard: list[str] = []
     async with (
         network_hub(tmp_path / "hub", {"a": asking()}) as (_, base),

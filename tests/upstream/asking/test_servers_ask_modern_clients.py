@@ -43,7 +43,7 @@ async def test_the_servers_request_comes_as_a_result_and_the_answer_with_the_ret
         assert json.loads(last["content"][0]["text"]) == {"result": ROOTS}
 
 
-async def test_a_retry_without_the_answer_is_asked_again(tmp_path: Path) -> None:
+async def test_a_retry_without_the_answer_gets_the_request_again(tmp_path: Path) -> None:
     async with modern(tmp_path) as client:
         first = await call(client, "a__ask", {"method": "roots/list"})
         second = await call(client, "a__ask", requestState=first["requestState"], inputResponses={})
@@ -54,7 +54,7 @@ async def test_a_retry_without_the_answer_is_asked_again(tmp_path: Path) -> None
         assert last["resultType"] == "complete"
 
 
-async def test_results_of_parked_calls_wait_for_the_client_within_the_same_bound(tmp_path: Path) -> None:
+async def test_results_of_parked_calls_count_against_the_bound_on_waiting_data(tmp_path: Path) -> None:
     """The server answers without waiting for what it has asked: two results of 1 MB, and there is room for one."""
     config = write_config(tmp_path, {"a": asking()}, unread={"caller": "1500KB"})
     async with spawned([*HUB, "serve", "--config", str(config)], modern=True) as client:
@@ -119,7 +119,7 @@ async def test_a_malformed_answer_is_refused_and_the_call_goes_on_waiting(tmp_pa
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 @pytest.mark.parametrize("link", ["stdio", "http", "sse"])
-async def test_an_sdk_client_of_the_modern_era_is_asked_by_a_handshake_server(
+async def test_an_sdk_client_of_the_modern_era_answers_requests_of_a_handshake_server(
     tmp_path: Path, path: str, link: str
 ) -> None:
     heard: list[str] = []
@@ -142,7 +142,7 @@ async def test_an_sdk_client_of_the_modern_era_is_asked_by_a_handshake_server(
     assert heard == ["who?"]
 
 
-async def test_a_modern_server_and_a_modern_client_understand_each_other_without_the_hub(tmp_path: Path) -> None:
+async def test_a_modern_server_and_a_modern_client_work_together_without_the_hub(tmp_path: Path) -> None:
     heard: list[str] = []
     async with (
         network_hub(tmp_path / "hub", {"a": asking("--era", "modern")}) as (_, base),
@@ -174,7 +174,7 @@ async def test_anonymous_clients_are_served_while_one_of_them_answers_a_servers_
         assert (await waiting)["result"]["action"] == "cancel"
 
 
-async def test_calls_of_the_anonymous_caller_at_the_same_time_are_each_asked(tmp_path: Path) -> None:
+async def test_concurrent_calls_of_the_anonymous_caller_each_get_the_servers_request(tmp_path: Path) -> None:
     heard: dict[str, list[str]] = {name: [] for name in "abcdef"}
     async with contextlib.AsyncExitStack() as stack:
         _, base = await stack.enter_async_context(network_hub(tmp_path / "hub", {"a": asking(session="client")}))

@@ -76,19 +76,19 @@ def test_an_entry_without_keep_catalog_is_neither_saved_nor_loaded(tmp_path: Pat
                     "server_info": {}, "lists": {"tools": 5}}).encode(),
     ],
 )  # fmt: skip
-def test_a_file_that_is_not_what_it_should_be_is_ignored(tmp_path: Path, data: bytes) -> None:
+def test_a_malformed_cache_file_is_ignored(tmp_path: Path, data: bytes) -> None:
     store, file = saved(tmp_path / "c")
     file.write_bytes(data)
     assert store.load(entry()) is None
 
 
-def test_a_file_others_can_read_is_ignored(tmp_path: Path) -> None:
+def test_a_cache_file_that_others_can_read_is_ignored(tmp_path: Path) -> None:
     store, file = saved(tmp_path / "c")
     file.chmod(0o644)
     assert store.load(entry()) is None
 
 
-def test_a_file_of_somebody_else_is_ignored(tmp_path: Path) -> None:
+def test_a_cache_file_of_another_user_is_ignored(tmp_path: Path) -> None:
     store, file = saved(tmp_path / "c")
     if os.getuid() == 0:
         os.chown(file, 12345, 12345)
@@ -97,7 +97,7 @@ def test_a_file_of_somebody_else_is_ignored(tmp_path: Path) -> None:
         assert file.stat().st_uid == os.getuid()
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_cache_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     store, file = saved(tmp_path / "c")
     target = tmp_path / "target"
     target.write_bytes(file.read_bytes())
@@ -161,7 +161,7 @@ def test_an_entry_that_differs_in_any_other_field_does_not_find_it(tmp_path: Pat
     assert store.load(entry()) == KEPT
 
 
-def test_a_directory_others_can_enter_is_not_used(tmp_path: Path) -> None:
+def test_a_cache_directory_that_others_can_enter_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir(mode=0o755)
     store = CatalogCache(tmp_path / "c")
     store.save(entry(), KEPT)
@@ -176,7 +176,7 @@ def test_an_unwritable_directory_costs_only_the_cached_catalog(tmp_path: Path) -
     assert store.load(entry()) is None
 
 
-def test_many_that_save_at_once_share_one_key(tmp_path: Path) -> None:
+def test_processes_that_save_at_the_same_time_share_one_key(tmp_path: Path) -> None:
     stores = [CatalogCache(tmp_path / "c") for _ in range(16)]
     threads = [threading.Thread(target=store.save, args=(entry(), KEPT)) for store in stores]
     for thread in threads:

@@ -42,7 +42,7 @@ def state(directory: Path) -> dict[str, bool]:
     return json.loads((directory / "s.json").read_text())["groups"]  # type: ignore[no-any-return]
 
 
-async def test_the_newest_state_of_groups_is_written_when_the_disk_takes_it_again(tmp_path: Path) -> None:
+async def test_the_newest_state_of_groups_is_written_once_the_disk_works_again(tmp_path: Path) -> None:
     place, root = groups_root(tmp_path)
     place.write_text("a file where the directory should be")
     async with hub(tmp_path, SERVERS, **root) as client:
@@ -64,7 +64,7 @@ async def test_the_newest_state_of_groups_is_written_when_the_disk_takes_it_agai
     assert client.stderr.count(b"writing state_file") == 4
 
 
-async def test_what_is_not_written_yet_is_written_at_the_end_of_the_hub(tmp_path: Path) -> None:
+async def test_pending_writes_are_written_when_the_hub_ends(tmp_path: Path) -> None:
     place, root = groups_root(tmp_path)
     place.write_text("")
     async with hub(tmp_path, SERVERS, **root) as client:
@@ -77,7 +77,7 @@ async def test_what_is_not_written_yet_is_written_at_the_end_of_the_hub(tmp_path
         assert state(place)["sums"]
 
 
-async def test_a_hub_whose_disk_takes_nothing_ends_all_the_same_and_says_what_is_lost(tmp_path: Path) -> None:
+async def test_a_hub_with_a_failing_disk_still_ends_and_reports_what_is_lost(tmp_path: Path) -> None:
     place, root = groups_root(tmp_path)
     place.write_text("")
     async with hub(tmp_path, SERVERS, **root) as client:
@@ -89,7 +89,7 @@ async def test_a_hub_whose_disk_takes_nothing_ends_all_the_same_and_says_what_is
     assert b"the newest state is lost" in client.stderr
 
 
-async def test_catalogs_are_kept_when_the_disk_takes_them_again(tmp_path: Path) -> None:
+async def test_catalogs_are_cached_once_the_disk_works_again(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.write_text("")
     async with hub(tmp_path, SERVERS, cache_dir=str(cache)) as client:
@@ -103,7 +103,7 @@ async def test_catalogs_are_kept_when_the_disk_takes_them_again(tmp_path: Path) 
     assert client.stderr.count(b"keeping the catalog of a failed") == 1
 
 
-async def test_renewed_tokens_are_kept_when_the_disk_takes_them_again(tmp_path: Path) -> None:
+async def test_renewed_tokens_are_stored_once_the_disk_works_again(tmp_path: Path) -> None:
     async with authority() as server:
         server.provider.life = 0
         config = configured(tmp_path, {"a": entry(server)})
@@ -126,7 +126,7 @@ async def test_renewed_tokens_are_kept_when_the_disk_takes_them_again(tmp_path: 
         assert server.asked["token refresh_token"] == 1
 
 
-async def test_a_newer_sign_in_of_another_process_is_not_overwritten_by_one_that_waits(tmp_path: Path) -> None:
+async def test_a_newer_sign_in_of_another_process_is_not_overwritten_by_a_pending_write(tmp_path: Path) -> None:
     async with authority() as server:
         server.provider.life = 0
         config = configured(tmp_path, {"a": entry(server)})
@@ -163,7 +163,7 @@ async def test_the_socket_of_the_status_is_opened_when_its_directory_can_be_used
         assert not list(directory.iterdir())
 
 
-async def test_calls_are_recorded_again_and_it_says_how_many_are_missing(tmp_path: Path) -> None:
+async def test_recording_resumes_with_a_count_of_missing_records(tmp_path: Path) -> None:
     place = tmp_path / "own"
     place.write_text("")
     async with hub(tmp_path, SERVERS, call_log={"file": str(place / "calls.jsonl")}) as client:
@@ -194,7 +194,7 @@ class Disk:
         return write
 
 
-async def test_of_many_states_only_the_newest_waits_and_is_written() -> None:
+async def test_of_many_pending_states_only_the_newest_is_written() -> None:
     disk, writes = Disk(), PendingWrites()
     for number in range(1000):
         writes.put("writing x", disk.writing("x", number))
