@@ -67,10 +67,13 @@ class Rules(msgspec.Struct, frozen=True):
         at = 0
         while at < len(items):
             yield
-            # A URI is read in many spellings, which takes a hundred times as long as shaping a tool.
-            number = 1 if items[at].route.kind in (RESOURCES, TEMPLATES) else AT_ONCE
-            shaped += self.chain.shape(items[at : at + number])
-            at += number
+            # A URI is read in many spellings, which takes a hundred times as long as shaping a tool: each has a step.
+            end = at
+            while end < min(at + AT_ONCE, len(items)) and items[end].route.kind not in (RESOURCES, TEMPLATES):
+                end += 1
+            end = max(end, at + 1)
+            shaped += self.chain.shape(items[at:end])
+            at = end
         return shaped
 
     def instructions(self, upstream: str, text: str | None) -> str | None:

@@ -8,14 +8,20 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
 import pytest
 
+from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.cli import GARBAGE_AFTER
+from mcp_hub.config import read_config
+from mcp_hub.hub.engine import Engine
 from mcp_hub.observability.stalls import EVERY, STALL, StallMonitor, in_slices, in_thread, run_for
+from mcp_hub.policy import Call, Json, Next
 from mcp_hub.protocol.frames import LARGE, weighing, weighs_more
-from tests.fakes.client import PATIENCE, check_stalls, spawned
+from mcp_hub.protocol.kinds import RESOURCES, TOOLS
+from tests.fakes.client import PATIENCE, check_stalls, spawned, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -152,3 +158,30 @@ def test_a_large_value_is_weighed_in_steps_with_the_same_outcome() -> None:
         assert (done, outcome) == (True, weighs_more(schema, most))
     assert len(list(weighing(schema, 1024 * 1024))) > 15
     assert not list(weighing({"type": "string"}, LARGE))
+
+
+class Steps:
+    """A policy that notes how many URIs each step of a build has."""
+
+    name = "steps"
+
+    def __init__(self) -> None:
+        self.uris: list[int] = []
+
+    def shape(self, items: Sequence[Item]) -> Sequence[Item]:
+        self.uris.append(sum(item.route.kind is RESOURCES for item in items))
+        return items
+
+    def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
+        return call_next(call)
+
+
+async def test_each_uri_of_a_list_is_shaped_in_a_step_of_its_own(tmp_path: Path) -> None:
+    rules = Engine(read_config(write_config(tmp_path, {"up": {"command": "x"}})).config).rules
+    rules.chain.insert(steps := Steps(), after=rules.access)
+    tools = [Item(Route("up", TOOLS, name), name, {"name": name}) for name in ("a", "b", "c")]
+    uris = [Item(Route("up", RESOURCES, uri), uri, {"uri": uri}) for uri in ("x://1", "x://2", "x://3")]
+    items = [*tools, *uris, *tools]
+    for _ in rules.shape(items):
+        pass
+    assert steps.uris == [0, 1, 1, 1, 0]
