@@ -252,17 +252,25 @@ def _texts_of(kind: Kind, wire: Any, without: Collection[str]) -> Iterator[tuple
 
 def _texts_inside(value: Any, where: str) -> Iterator[tuple[str, str]]:
     """Yields (place, text) of all texts of a JSON value, the keys of `properties` included."""
-    waiting: list[tuple[str, Any, int]] = [(where, value, 0)]
+    # Members are looked at one by one: to queue those of a large object would take tens of milliseconds at once.
+    waiting: list[Iterator[tuple[str, Any]]] = [iter(((where, value),))]
     while waiting:
-        at, one, depth = waiting.pop()
-        if isinstance(one, str):
+        at, one = next(waiting[-1], ("", None))
+        if not at:
+            waiting.pop()
+        elif isinstance(one, str):
             yield at, one
-        elif depth >= _MAX_DEPTH:
+        elif len(waiting) > _MAX_DEPTH:
             continue
         elif isinstance(one, dict):
-            for key, inner in reversed(one.items()):
-                waiting.append((f"{at}.{key[:60]}", inner, depth + 1))
-                if at.endswith((".properties", ".patternProperties", ".$defs", ".definitions")):
-                    waiting.append((f"{at} (a name)", f"property {key}", depth + 1))
+            waiting.append(_members(one, at))
         elif isinstance(one, list):
-            waiting += [(f"{at}[{index}]", inner, depth + 1) for index, inner in reversed(list(enumerate(one)))]
+            waiting.append((f"{at}[{index}]", inner) for index, inner in enumerate(one))
+
+
+def _members(value: dict[str, Any], at: str) -> Iterator[tuple[str, Any]]:
+    named = at.endswith((".properties", ".patternProperties", ".$defs", ".definitions"))
+    for key, inner in value.items():
+        if named:
+            yield f"{at} (a name)", f"property {key}"
+        yield f"{at}.{key[:60]}", inner
