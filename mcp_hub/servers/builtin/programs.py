@@ -184,6 +184,7 @@ class ProgramRunner:
         if transport is not None:
             self._groups -= groups
             await _within(_DRAIN, program.heard)
+            await _within(_DRAIN, program.exited)  # so that nobody has to reap it later
             transport.close()
 
     async def close(self) -> None:
