@@ -122,8 +122,13 @@ def _problem(
         return "is new since the server was pinned" if recorded else "is not pinned, nothing of its server is"
     if fingerprint(known) in prints:
         return None
-    parts = [part for part in {**known, **found[0]} if known.get(part) != found[0].get(part)]
+    # By their text: to Python, `false` and `0` are equal.
+    parts = [part for part in {**known, **found[0]} if _print(known, part) != _print(found[0], part)]
     return f"has changed since it was pinned ({', '.join(parts)})"
+
+
+def _print(one: Definition, part: str) -> str | None:
+    return fingerprint({part: one.get(part)})
 
 
 def _body(one: Definition) -> str | None:
