@@ -28,8 +28,10 @@ LIMIT = 0.1
 SAMPLE = 0.02
 """Seconds between two looks at what a long callback does."""
 UNSEEN = 5
-"""Times the limit that a callback may take which was not seen at two places: time in which its host stops a virtual
+"""Times the limit that a callback may take which was hardly seen at work: time in which its host stops a virtual
 machine counts as processor time of whatever runs, and cannot be told from one long operation of the interpreter."""
+ENOUGH = 3
+"""Looks at a long callback without which it was hardly seen."""
 
 CALLED_BY_THE_LOOP = (
     "connection_made", "data_received", "buffer_updated", "eof_received", "connection_lost", "pause_writing",
@@ -45,8 +47,6 @@ class Watch:
         self._limit = limit
         self._began: float | None = None
         self._stacks: list[str] = []
-        self._positions: set[tuple[int, int]] = set()
-        """Where a long callback was seen: frames and their instructions."""
         self._longest: dict[str, float] = {}
         self._in_frame = False
         self._imports = 0.0
@@ -72,7 +72,7 @@ class Watch:
             if seconds > self._limit:
                 self._report(seconds, callback)
             if self._stacks:
-                self._stacks, self._positions = [], set()
+                self._stacks = []
 
     def frame(self, what: str, work: Callable[..., Any]) -> Callable[..., Any]:
         """`work`, decoding or encoding, measured by itself."""
@@ -107,7 +107,7 @@ class Watch:
 
     def _report(self, seconds: float, callback: Callable[..., Any]) -> None:
         frames = sum(self._longest.values()) + self._imports
-        seen = len(self._positions) >= 2
+        seen = len(self._stacks) >= max(ENOUGH, (seconds - self._limit / 2) / SAMPLE / 3)
         if seconds - frames <= self._limit * (1 if seen else UNSEEN):
             return
         facts = {
@@ -133,7 +133,6 @@ class Watch:
                 stack = "".join(traceback.format_stack(at, limit=14))
                 if at is not None and self._began == began:
                     self._stacks = [*self._stacks[-100:], stack]
-                    self._positions.add((id(at), at.f_lasti))
 
 
 def _measured(watch: Watch, made: Any) -> Any:

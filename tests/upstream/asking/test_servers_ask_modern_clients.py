@@ -103,7 +103,7 @@ async def test_server_requests_outside_of_a_call_are_refused(tmp_path: Path) -> 
         assert (await call(client, "a__late"))["content"][0]["text"] == "soon"
         async with asyncio.timeout(PATIENCE):
             while not (log.exists() and "-32600" in log.read_text()):
-                await client.request("server/discover")  # the hub's own: no call that could carry the question
+                await client.request("server/discover", {**DECLARED})  # the hub's own: no call to carry the question
 
 
 async def test_a_malformed_answer_is_refused_and_the_call_goes_on_waiting(tmp_path: Path) -> None:

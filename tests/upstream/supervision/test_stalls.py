@@ -120,7 +120,7 @@ def test_a_large_value_is_found_to_be_large_and_a_small_one_is_not(value: object
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no uvloop")
-@pytest.mark.parametrize(("seconds", "told"), [(0.3, True), (0.0, False)])
+@pytest.mark.parametrize(("seconds", "told"), [(0.7, True), (0.0, False)])
 async def test_the_hubs_of_the_tests_fail_for_a_callback_that_keeps_the_loop(
     tmp_path: Path, seconds: float, told: bool
 ) -> None:
