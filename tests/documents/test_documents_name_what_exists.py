@@ -47,6 +47,15 @@ def test_every_file_of_the_project_that_a_document_names_exists(document: Path) 
     assert not [name for name in named if not [*ROOT.glob(name), *ROOT.glob(f"{name}.py")]]
 
 
+@pytest.mark.parametrize("document", OF_THE_CODE, ids=ids)
+def test_every_module_that_a_document_of_the_code_names_in_short_exists(document: Path) -> None:
+    named = set(re.findall(r"(?<![\w./-])(?:\w+/)*\w+\.py\b", text_of(document))) - EXAMPLES
+    files = [
+        path.relative_to(ROOT).as_posix() for place in ("mcp_hub", "tests") for path in (ROOT / place).rglob("*.py")
+    ]
+    assert not [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)]
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
 def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", FENCE.sub("", text_of(document)))
