@@ -89,12 +89,6 @@ def negotiated_revision(requested: object) -> str:
     return requested if isinstance(requested, str) and requested in HANDSHAKE_REVISIONS else LATEST_HANDSHAKE
 
 
-def is_modern(params: object) -> bool:
-    """Returns whether a request's params carry a modern envelope, valid or not."""
-    meta = params.get("_meta") if isinstance(params, dict) else None
-    return isinstance(meta, dict) and VERSION_KEY in meta
-
-
 def era_of(message: Mapping[str, Any]) -> Era:
     """Returns the era of a request: modern with the modern envelope, sound or not, or a method of that era only."""
     method, params = message.get("method"), message.get("params")
