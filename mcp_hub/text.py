@@ -1,8 +1,9 @@
-"""Text of upstreams made safe to show: no control character reaches a terminal or a log."""
+"""Characters of upstreams' texts that cannot be seen or steer a terminal: found, and shown as escapes."""
 
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from typing import Final
 
@@ -30,3 +31,77 @@ def json_escaped(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else json.dumps(char)[1:-1] for char in text)
+
+
+CONTROL: Final = "control-characters"
+BIDI: Final = "bidi-characters"
+INVISIBLE: Final = "invisible-characters"
+TAGS: Final = "tag-characters"
+
+_LAYOUT: Final = frozenset("\t\n\r")
+"""Allowed in a text of several lines, but not in a name."""
+_BIDI: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_MARKS: Final = frozenset("\u061c\u200e\u200f")
+"""Marks that right-to-left scripts may need."""
+_JOINERS: Final = frozenset("\u200c\u200d")
+"""Used in Arabic, Persian and Indic scripts, and in composed emoji."""
+_EMOJI_STYLE: Final = frozenset("\ufe0e\ufe0f")
+_BLANKS: Final = frozenset("\u115f\u1160\u17b4\u17b5\u180e\u2800\u3164\uffa0\u034f")
+"""Invisible, though letters or symbols by category: fillers, the empty Braille cell, the grapheme joiner."""
+_FIRST_WITH_JOINERS: Final = 0x0600
+"""Scripts before this code point (Latin, Greek, Cyrillic) use no joiners."""
+_RTL: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_IGNORED: Final = frozenset({"Cf", "Cc", "Cn"})
+
+_LOOKALIKES: Final = str.maketrans({
+    "\u0430": "a", "\u0435": "e", "\u043e": "o", "\u0440": "p", "\u0441": "c", "\u0443": "y", "\u0445": "x",
+    "\u0455": "s", "\u0456": "i", "\u0458": "j", "\u04bb": "h", "\u0501": "d", "\u0410": "A", "\u0412": "B",
+    "\u0415": "E", "\u041a": "K", "\u041c": "M", "\u041d": "H", "\u041e": "O", "\u0420": "P", "\u0421": "C",
+    "\u0422": "T", "\u0425": "X", "\u0406": "I", "\u03b1": "a", "\u03bf": "o", "\u03bd": "v", "\u03c1": "p",
+    "\u03b9": "i", "\u0391": "A", "\u0395": "E", "\u0399": "I", "\u039f": "O", "\u03a1": "P", "\u03a4": "T",
+})  # fmt: skip
+"""Letters of other scripts that look like Latin ones."""
+
+
+def find_hidden_characters(text: str, *, name: bool = False, lines: bool = True) -> list[tuple[str, int]]:
+    """Returns (kind of character, index of the first one) for each kind that the text holds.
+
+    `name`: the text is one word, in which no invisible character has a use. `lines`: it may have several lines.
+    """
+    if text.isprintable() and text.isascii():
+        return []
+    found: dict[str, int] = {}
+    for at, char in enumerate(text):
+        if char.isascii() and char.isprintable():
+            continue
+        kind = _kind(text, at, char, name) if char not in _LAYOUT else None if lines and not name else CONTROL
+        if kind is not None:
+            found.setdefault(kind, at)
+    return list(found.items())
+
+
+def _kind(text: str, at: int, char: str, name: bool) -> str | None:
+    code = ord(char)
+    if char in _BIDI:
+        return None if char in _MARKS and not name and _RTL.search(text) is not None else BIDI
+    if 0xE0000 <= code <= 0xE007F:
+        return TAGS
+    before = text[at - 1] if at else ""
+    if char in _JOINERS:
+        return None if not name and before and ord(before) >= _FIRST_WITH_JOINERS else INVISIBLE
+    if char in _EMOJI_STYLE:
+        return None if not name and before and (before in "0123456789#*" or not before.isascii()) else INVISIBLE
+    if 0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF or char in _BLANKS:
+        return INVISIBLE
+    category = unicodedata.category(char)
+    if category in ("Cc", "Zl", "Zp"):
+        return CONTROL
+    return INVISIBLE if category in ("Cf", "Cs", "Co", "Cn") else None
+
+
+def fold_text(text: str) -> str:
+    """Returns `text` in one case, with single spaces, without invisible characters, and with lookalikes as Latin."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).translate(_LOOKALIKES)
+        text = "".join(char for char in text if char in _LAYOUT or unicodedata.category(char) not in _IGNORED)
+    return " ".join(text.casefold().split())

@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
-from mcp_hub.security.screening.hidden_characters import (
+from mcp_hub.security.screening.poisoning_rules import RULES, match_rules
+from mcp_hub.text import (
     BIDI,
     CONTROL,
     INVISIBLE,
@@ -21,7 +22,6 @@ from mcp_hub.security.screening.hidden_characters import (
     find_hidden_characters,
     fold_text,
 )
-from mcp_hub.security.screening.poisoning_rules import RULES, match_rules
 
 MAX_DESCRIPTION: Final = 4096
 """Characters of one text. Descriptions of real servers have a few hundred."""

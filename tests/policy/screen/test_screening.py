@@ -22,7 +22,7 @@ from mcp_hub.security.screening import (
     foreign_names,
     is_distinct,
 )
-from mcp_hub.security.screening.hidden_characters import find_hidden_characters, fold_text
+from mcp_hub.text import find_hidden_characters, fold_text
 from tests.fakes.client import PATIENCE
 from tests.policy.screen.clean import clean_corpus, flags
 from tests.policy.screen.corpus import HONEST, POISONED, taking, tool
