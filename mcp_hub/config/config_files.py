@@ -13,7 +13,7 @@ import msgspec
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.syntax import MAX_DEPTH, MAX_VALUES, ParsedText, UnreadableText, parse_json, parse_toml, parse_yaml
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.ownership import refuse_foreign
+from mcp_hub.security.private_files import refuse_foreign
 from mcp_hub.text import printable
 
 MAX_FILE = 1024 * 1024

@@ -18,7 +18,7 @@ from mcp_hub.config.findings import Findings, KeyPath, dotted, only_known
 from mcp_hub.config.frozen import Frozen
 from mcp_hub.config.variables import UnresolvedVariable, read_dotenv
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.ownership import refuse_foreign
+from mcp_hub.security.private_files import refuse_foreign
 from mcp_hub.text import printable
 
 Grant = Literal["authorization_code", "client_credentials"]

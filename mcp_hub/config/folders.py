@@ -26,7 +26,7 @@ from mcp_hub.config.root_rules import ToolSetSettings
 from mcp_hub.config.skill import SKILL_FILE, Skill, read_skill
 from mcp_hub.config.variables import VariableScope
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.ownership import refuse_foreign_directory
+from mcp_hub.security.private_files import refuse_foreign_directory
 from mcp_hub.text import printable
 
 TOOLS: Final = "tools"

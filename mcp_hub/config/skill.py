@@ -12,7 +12,7 @@ import msgspec
 
 from mcp_hub.config.syntax import UnreadableText
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.ownership import refuse_foreign
+from mcp_hub.security.private_files import refuse_foreign
 
 SKILL_FILE: Final = "SKILL.md"
 MAX_SKILL_FILE: Final = 1024 * 1024

@@ -20,7 +20,7 @@ import msgspec
 
 from mcp_hub.config.findings import KeyPath, dotted
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.ownership import refuse_foreign
+from mcp_hub.security.private_files import refuse_foreign
 from mcp_hub.text import printable
 
 MAX_SECRET_FILE = 64 * 1024

@@ -15,8 +15,8 @@ from mcp_hub.catalog.catalog import Item, Route
 from mcp_hub.config.config_files import stamp_of
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.ownership import refuse_foreign
 from mcp_hub.security.pinning import PARTS, Difference, PinRecord, differences_in_steps, instructions_difference
+from mcp_hub.security.private_files import refuse_foreign
 from mcp_hub.text import printable
 
 log = logging.getLogger("mcp_hub.policy")
