@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         ToolMessage,
     )
     from mcp_hub.observability.call_metrics import IMetricsCollector
-    from mcp_hub.servers.local.registry import tool
+    from mcp_hub.servers.local import tool
     from mcp_hub.servers.local.tool_results import (
         AudioBlock,
         Base64Source,
@@ -63,7 +63,7 @@ _HOMES: Final = {
     "load_config": "mcp_hub.config",
     "PlaywrightSession": "mcp_hub.library.miroflow.tools_by_server",
     "StdIOStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
-    "tool": "mcp_hub.servers.local.registry",
+    "tool": "mcp_hub.servers.local",
     "ToolExecutor": "mcp_hub.library.tool_system.executor",
     "ToolFormatter": "mcp_hub.library.tool_system.formatter",
     "Toolkit": "mcp_hub.library.agentscope.toolkit",

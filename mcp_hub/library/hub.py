@@ -30,10 +30,10 @@ from mcp_hub.library.server_entries import (
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security.redaction import Redactor, preset_texts
+from mcp_hub.servers.local import mark_of
+from mcp_hub.servers.local import tool as mark
 from mcp_hub.servers.local.in_process import DirectCall
 from mcp_hub.servers.local.local_tool import LocalTool
-from mcp_hub.servers.local.registry import mark_of
-from mcp_hub.servers.local.registry import tool as mark
 
 Json = dict[str, Any]
 T = TypeVar("T")

@@ -233,9 +233,9 @@ def test_servers_can_be_added_and_removed_while_the_hub_runs(hub: Hub) -> None:
 
 
 def test_a_function_may_be_replaced_and_removed(hub: Hub) -> None:
-    hub.put_function(LocalTool(lambda: "one", mcp_hub.servers.local.registry.Mark(name="changing")))  # type: ignore[attr-defined]
+    hub.put_function(LocalTool(lambda: "one", mcp_hub.servers.local.Mark(name="changing")))  # type: ignore[attr-defined]
     assert hub.act_sync("local", "changing").value == "one"
-    hub.put_function(LocalTool(lambda: "two", mcp_hub.servers.local.registry.Mark(name="changing")))  # type: ignore[attr-defined]
+    hub.put_function(LocalTool(lambda: "two", mcp_hub.servers.local.Mark(name="changing")))  # type: ignore[attr-defined]
     assert hub.act_sync("local", "changing").value == "two"
     hub.remove_function("changing")
     assert isinstance(hub.act_sync("local", "changing").error, UnknownName)

@@ -18,8 +18,8 @@ from mcp_hub.library.agently import kwargs_format
 from mcp_hub.library.engine_host import CallOutcome, ToolCard
 from mcp_hub.library.hub import Hub
 from mcp_hub.library.server_entries import entries_of
+from mcp_hub.servers.local import Mark, inherited_options
 from mcp_hub.servers.local.local_tool import LocalTool
-from mcp_hub.servers.local.registry import Mark, inherited_options
 
 Json = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])

@@ -17,6 +17,7 @@ from mcp_hub.library.agentscope.tool_groups import BASIC, ToolGroup
 from mcp_hub.library.hub import Hub
 from mcp_hub.schema.schema_edits import drop_titles, written_path
 from mcp_hub.security.redaction import preset_texts
+from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import (
     LocalTool,
     ResultWithheld,
@@ -24,7 +25,6 @@ from mcp_hub.servers.local.local_tool import (
     postprocess_result,
     without_properties,
 )
-from mcp_hub.servers.local.registry import Mark
 from mcp_hub.servers.local.signature import InvalidArguments, ModelExtension
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from mcp_hub.library.agentscope.tool_calls import call_tool
 from mcp_hub.library.agentscope.tool_groups import BASIC, SkillRegistry, ToolGroups
 from mcp_hub.library.agentscope.tool_stream import ToolStream, response
 from mcp_hub.library.hub import Hub
-from mcp_hub.servers.local.registry import Mark, inherited_options
+from mcp_hub.servers.local import Mark, inherited_options
 from mcp_hub.servers.local.signature import ModelExtension
 from mcp_hub.servers.local.tool_results import ToolResponse
 

@@ -37,9 +37,9 @@ def main() -> None:
         sys.exit(f"usage: python -m mcp_hub.servers.builtin {'|'.join(SERVERS)}")
     if name in OF_THIS_MACHINE and VARIABLE not in os.environ:
         sys.exit(f"'{name}' is started by the hub only: write an entry with 'builtin: {name}'")
+    from mcp_hub.servers.local import mark_of
     from mcp_hub.servers.local.local_server import LocalServer
     from mcp_hub.servers.local.local_tool import LocalTool
-    from mcp_hub.servers.local.registry import mark_of
 
     module_name, make_tools, close_all = SERVERS[name]
     try:

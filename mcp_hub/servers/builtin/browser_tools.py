@@ -22,7 +22,7 @@ from mcp_hub.servers.builtin.pages import (
     web_address,
 )
 from mcp_hub.servers.builtin.settings import Settings
-from mcp_hub.servers.local.registry import mark_of, tool
+from mcp_hub.servers.local import mark_of, tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 
 Ref = Annotated[str, "Reference of the element, from the latest snapshot, such as e12"]

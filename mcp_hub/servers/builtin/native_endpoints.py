@@ -19,8 +19,8 @@ from mcp_hub.config.native_tools import (
 )
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.servers.builtin.settings import Settings, native_from_environ
+from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import LocalTool
-from mcp_hub.servers.local.registry import Mark
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 from mcp_hub.text import printable
 from mcp_hub.version import VERSION

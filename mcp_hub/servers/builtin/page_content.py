@@ -24,7 +24,7 @@ from mcp_hub.servers.builtin.pages import (
     web_address,
 )
 from mcp_hub.servers.builtin.tabs import embedded_resource, title_of
-from mcp_hub.servers.local.registry import tool
+from mcp_hub.servers.local import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from mcp_hub.servers.builtin.regular_files import (
     text_of,
 )
 from mcp_hub.servers.builtin.settings import Settings
-from mcp_hub.servers.local.registry import tool
+from mcp_hub.servers.local import tool
 from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult, error_result
 from mcp_hub.text import printable
 

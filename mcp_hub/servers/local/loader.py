@@ -14,8 +14,8 @@ from typing import Any
 
 from mcp_hub.security.private_files import refuse_open_to_others
 from mcp_hub.security.redaction import preset_texts
+from mcp_hub.servers.local import Mark, mark_of
 from mcp_hub.servers.local.local_tool import LocalTool, name_of
-from mcp_hub.servers.local.registry import Mark, mark_of
 
 
 class OwnedImports:

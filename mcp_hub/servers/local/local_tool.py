@@ -21,8 +21,7 @@ import docstring_parser
 from pydantic import BaseModel
 
 from mcp_hub.schema.schema_edits import drop_titles
-from mcp_hub.servers.local import call_stream
-from mcp_hub.servers.local.registry import Mark
+from mcp_hub.servers.local import Mark, call_stream
 from mcp_hub.servers.local.signature import FunctionArguments, ModelExtension, hints_of, output_schema, parameters_of
 from mcp_hub.servers.local.tool_results import (
     ERROR_KEY,

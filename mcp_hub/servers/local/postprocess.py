@@ -32,10 +32,10 @@ MAX_STUCK: Final = 8
 def main() -> None:
     """Serves until stdin ends, then exits without waiting for calls that still run."""
     stdin, stdout = claim()  # before anything of the user's can print
+    from mcp_hub.servers.local import Mark
     from mcp_hub.servers.local.loader import OwnedImports
     from mcp_hub.servers.local.local_server import LocalServer
     from mcp_hub.servers.local.local_tool import LocalTool
-    from mcp_hub.servers.local.registry import Mark
 
     words = sys.argv[1:]
     places = [word.removeprefix("--path=") for word in words if word.startswith("--path=")]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mcp_hub import ToolResponse
+from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import LocalTool
-from mcp_hub.servers.local.registry import Mark
 from mcp_hub.servers.local.tool_results import INTERRUPTED, interrupted_response, response_of
 from tests.fakes.client import PATIENCE
 
