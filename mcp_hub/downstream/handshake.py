@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.downstream.callers import Caller, Send, batch_fault
 from mcp_hub.downstream.event_stream import EventLog, RetentionBudget, SessionStreams, pump
-from mcp_hub.downstream.jsonrpc import Shape, id_of, refuse, refuse_with, shape_of
 from mcp_hub.downstream.quotas import Share
-from mcp_hub.downstream.responses import Responder, Resumable, Work
+from mcp_hub.downstream.responses import Responder, Resumable, Shape, Work, id_of, refuse, refuse_with, shape_of
 from mcp_hub.errors import INVALID_REQUEST, Overloaded
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import era_of

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 from mcp_hub.downstream.dispatcher import Duplex
 from mcp_hub.downstream.event_stream import Outbox, pump
-from mcp_hub.downstream.jsonrpc import read_body, refuse, refuse_with
+from mcp_hub.downstream.responses import read_body, refuse, refuse_with
 from mcp_hub.errors import INVALID_REQUEST, Overloaded
 from mcp_hub.transport.http1.exchange import EVENTS, HttpReply, HttpRequest
 from mcp_hub.transport.sse_codec import encode_event

@@ -10,8 +10,7 @@ import msgspec
 
 from mcp_hub.downstream.callers import MAX_IN_FLIGHT, Caller
 from mcp_hub.downstream.handshake import SESSION_HEADER, HandshakeEndpoint
-from mcp_hub.downstream.jsonrpc import Shape, id_of, read_body, refuse, refuse_with, shape_of
-from mcp_hub.downstream.responses import Responder
+from mcp_hub.downstream.responses import Responder, Shape, id_of, read_body, refuse, refuse_with, shape_of
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, Overloaded
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
