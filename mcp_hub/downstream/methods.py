@@ -11,7 +11,7 @@ from mcp_hub.catalog.catalog import OWN, Route
 from mcp_hub.downstream.callers import Exchange, Respondent
 from mcp_hub.downstream.parked_calls import ParkedCalls, UnreachableRespondent
 from mcp_hub.downstream.quotas import Backlog
-from mcp_hub.downstream.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Resolver, Subscriptions
+from mcp_hub.downstream.subscriptions import Resolver, Subscriptions
 from mcp_hub.errors import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -23,7 +23,7 @@ from mcp_hub.hub.engine import Engine
 from mcp_hub.policy import Call
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import server_requests
-from mcp_hub.protocol.era import LOG_LEVELS, LOG_MESSAGE, SET_LEVEL, level_passes
+from mcp_hub.protocol.era import LOG_LEVELS, LOG_MESSAGE, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, level_passes
 from mcp_hub.protocol.frames import Raw
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TOOLS, Kind
 from mcp_hub.protocol.server_requests import requestable_capabilities

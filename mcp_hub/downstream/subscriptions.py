@@ -16,7 +16,7 @@ from mcp_hub.hub.catalogs import CallerFilter
 from mcp_hub.hub.engine import Engine
 from mcp_hub.policy import Call
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol.era import Era
+from mcp_hub.protocol.era import SUBSCRIBE, UPDATED, Era
 from mcp_hub.protocol.frames import Message
 from mcp_hub.protocol.kinds import RESOURCES, Kind
 
@@ -28,9 +28,6 @@ LISTEN_FILTERS: Final = {
 WATCHED: Final = "resourceSubscriptions"
 MAX_WATCHED: Final = 256
 """Resources in one `subscriptions/listen`."""
-SUBSCRIBE: Final = "resources/subscribe"
-UNSUBSCRIBE: Final = "resources/unsubscribe"
-UPDATED: Final = "notifications/resources/updated"
 
 Resolver = Callable[[Kind, str, Era, Hashable | None], Awaitable[Route]]
 """Returns the route of an exposed name for a caller. Raises UnknownName."""

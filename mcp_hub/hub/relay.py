@@ -15,10 +15,9 @@ from mcp_hub.observability.stalls import in_slices
 from mcp_hub.policy import Call, Json
 from mcp_hub.policy.shape_result import content_of_error, text_in
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol.era import Envelope, Era
+from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
 from mcp_hub.protocol.server_requests import forwarded_capabilities, resolve_input_requests, wants_input
-from mcp_hub.upstream.resource_watchers import SUBSCRIBE, UNSUBSCRIBE
 from mcp_hub.upstream.upstream import Upstream
 
 MAX_TOLD: Final = 1024

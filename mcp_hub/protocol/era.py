@@ -47,10 +47,11 @@ ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 CANCELLED: Final = "notifications/cancelled"
 ROOTS_CHANGED: Final = "notifications/roots/list_changed"
 PROGRESS: Final = "notifications/progress"
+SUBSCRIBE: Final = "resources/subscribe"
+UNSUBSCRIBE: Final = "resources/unsubscribe"
+UPDATED: Final = "notifications/resources/updated"
 
-HANDSHAKE_ONLY: Final = frozenset(
-    {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
-)
+HANDSHAKE_ONLY: Final = frozenset({"initialize", "ping", "logging/setLevel", SUBSCRIBE, UNSUBSCRIBE})
 MODERN_ONLY: Final = frozenset({DISCOVER, LISTEN})
 
 CACHEABLE: Final = frozenset(

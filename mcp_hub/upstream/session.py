@@ -14,13 +14,12 @@ from mcp_hub.config.ancestry import Ancestry, HubPath
 from mcp_hub.errors import METHOD_NOT_FOUND, LeftOut, ProtocolError, UpstreamAnswered
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
-from mcp_hub.protocol.era import SET_LEVEL, Envelope, Era, is_more_verbose
+from mcp_hub.protocol.era import SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Envelope, Era, is_more_verbose
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.transport.link import LinkError, LinkLost, SessionLost
 from mcp_hub.transport.peer import NO_CAUSE, Peer, Progress
 from mcp_hub.upstream.attribution import CallAttribution
 from mcp_hub.upstream.catalog_cache import CachedCatalog
-from mcp_hub.upstream.resource_watchers import SUBSCRIBE, UNSUBSCRIBE
 
 log = logging.getLogger("mcp_hub.upstream")
 

@@ -15,7 +15,7 @@ from mcp_hub.config.ancestry import HubPath, refusal_in
 from mcp_hub.config.models import EraPin, Server
 from mcp_hub.errors import HubError, UpstreamAnswered
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol.era import LOG_MESSAGE, Envelope, Era
+from mcp_hub.protocol.era import LOG_MESSAGE, UPDATED, Envelope, Era
 from mcp_hub.protocol.kinds import PRESETS
 from mcp_hub.protocol.server_requests import ELICITATION_COMPLETE, Json
 from mcp_hub.security.redaction import LEARNED
@@ -25,7 +25,6 @@ from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.lifecycle import StartLimiter
 from mcp_hub.upstream.link_dialer import LinkDialer
-from mcp_hub.upstream.resource_watchers import UPDATED
 from mcp_hub.upstream.session import VERSION_HEADER, Agreement, UpstreamSession
 
 PROBE_WAIT: Final = 3.0
