@@ -24,10 +24,9 @@ import msgspec
 from mcp_hub.config.commands import program_name
 from mcp_hub.config.models import Server
 from mcp_hub.errors import INVALID_REQUEST, ConfigError, LeftOut, ProtocolError, UpstreamAnswered
+from mcp_hub.protocol.era import is_hub
 from mcp_hub.text import printable
 
-NAME: Final = "mcp-hub"
-"""The name of a hub in its `clientInfo` and `serverInfo`."""
 VARIABLE: Final = "MCP_HUB_ABOVE"
 """`SALT:DIGEST,DIGEST`, outermost hub first, in the environment of every child of a hub."""
 HUB_KEY: Final = "mcp-hub/hub"
@@ -159,12 +158,6 @@ class Ancestry(msgspec.Struct, frozen=True):
         if texts := [text[:MAX_NOTE] for text in notes][:MAX_NOTES]:
             said["leftOut"] = texts
         return said
-
-
-def is_hub(client_info: Any) -> bool:
-    """Returns whether a client is a hub, also behind a proxy that adds its name (`mcp-hub (via mcp-remote)`)."""
-    name = client_info.get("name") if isinstance(client_info, dict) else None
-    return isinstance(name, str) and name.partition(" ")[0] == NAME
 
 
 def refusal_in(error: UpstreamAnswered) -> LeftOut | None:

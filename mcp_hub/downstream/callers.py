@@ -7,10 +7,19 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from mcp_hub.errors import INVALID_REQUEST, ClientAnswered, ProtocolError, UpstreamAnswered, to_wire
 from mcp_hub.protocol import era as eras
-from mcp_hub.protocol.era import LATEST_HANDSHAKE, LOG_MESSAGE, Envelope, Era, error_for, level_passes
+from mcp_hub.protocol.era import (
+    LATEST_HANDSHAKE,
+    LOG_MESSAGE,
+    Envelope,
+    Era,
+    error_for,
+    level_passes,
+    negotiated_revision,
+)
 from mcp_hub.protocol.frames import Message
 from mcp_hub.security.principals import Principal
 from mcp_hub.transport.link import RequestId
@@ -37,39 +46,41 @@ class Caller:
         """Whether the handshake is complete, so that unsolicited notifications may be sent."""
         self.protocol_version: str | None = None
         """The negotiated handshake revision; None before `initialize` and for callers of the modern era."""
-        self.capabilities: dict[str, Any] = {}
-        self.client_info: dict[str, Any] = {}
-        self.log_level: str | None = None
-        """The lowest level of log messages that a client of the handshake era wants; None: it has set none."""
+        self.envelope = Envelope(LATEST_HANDSHAKE, client_info={})
+        """What the client declared in its handshake, as the envelope of a modern request has it."""
         self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
         """Running requests by id; the client may cancel them."""
         self.given_up: set[RequestId] = set()
         """Ids of requests that the client has cancelled and that have not ended yet: they get no answer."""
-        self._envelope = Envelope()
         self.sole = False
         """Whether it is the only caller, as on stdio."""
 
     def __repr__(self) -> str:
-        return f"Caller({self.client_info.get('name', '?')!r}, {self.protocol_version or 'no handshake'})"
+        info = self.envelope.client_info or {}
+        return f"Caller({info.get('name', '?')!r}, {self.protocol_version or 'no handshake'})"
+
+    def declare(self, requested: object, capabilities: object, client_info: object) -> str:
+        """Takes what the client says in its handshake, invalid or not; returns the revision that it is answered with.
+
+        Args:
+            requested: `protocolVersion` of its `initialize`.
+            capabilities: `capabilities` of it, an object.
+            client_info: `clientInfo` of it, an object.
+        """
+        self.protocol_version = version = negotiated_revision(requested)
+        declared = capabilities if isinstance(capabilities, dict) else {}
+        info = client_info if isinstance(client_info, dict) else {}
+        self.envelope = Envelope(version, declared, info, self.envelope.log_level)
+        return version
+
+    def want_log_from(self, level: str) -> None:
+        """Sets the lowest level of the log messages that a client of the handshake era gets."""
+        self.envelope = replace(self.envelope, log_level=level)
 
     @property
-    def envelope(self) -> Envelope:
-        """What the client declared in its handshake, as the envelope of a modern request has it."""
-        version, known = self.protocol_version or LATEST_HANDSHAKE, self._envelope
-        if (
-            known.version != version
-            or known.capabilities is not self.capabilities
-            or known.client_info is not self.client_info
-            or known.log_level != self.log_level
-        ):
-            self._envelope = known = Envelope(version, self.capabilities, self.client_info, self.log_level)
-        return known
-
-    def key(self, era: Era) -> Hashable | None:
-        """Returns the key of this caller's own sessions: None for the sole caller, the principal in the modern era."""
-        if self.sole:
-            return None
-        return self.principal if era == "modern" else self
+    def handshake_key(self) -> Caller | None:
+        """The key of this caller's own sessions in the handshake era: itself, None for the sole caller."""
+        return None if self.sole else self
 
     def cancel(self, request_id: RequestId) -> None:
         """Cancels one running request. An unknown or finished id is ignored, as the specification says."""
@@ -103,7 +114,7 @@ class Respondent(msgspec.Struct, frozen=True):
     @property
     def capabilities(self) -> dict[str, Any]:
         """The client capabilities of its handshake."""
-        return self.caller.capabilities
+        return self.caller.envelope.capabilities
 
     @property
     def parked(self) -> None:
@@ -114,7 +125,7 @@ class Respondent(msgspec.Struct, frozen=True):
 
     def hear(self, message: dict[str, Any]) -> None:
         """Passes a log message on, on the same stream as a question."""
-        if level_passes(message.get("level"), self.caller.log_level):
+        if level_passes(message.get("level"), self.caller.envelope.log_level):
             put = self.send or self.caller.notify
             put({"jsonrpc": "2.0", "method": LOG_MESSAGE, "params": message})
 
@@ -143,7 +154,7 @@ class Exchange(msgspec.Struct, eq=False):
     envelope: Envelope
     send: Send
     key: Hashable | None
-    """`Caller.key` for this era."""
+    """The key of the caller's own sessions: `Caller.handshake_key`, in the modern era its principal or None."""
 
 
 def error_response(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any
 
@@ -136,13 +136,18 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, "params._meta must be an object.")
         if params and (fault := ambiguous_member(params)) is not None:
             raise fault
+        key: Hashable | None = None
         if era == "handshake":
             envelope = caller.envelope
+            if not caller.sole:
+                key = caller
         else:
             if caller.sole:
                 self._introduce_sole(params)
+            else:
+                key = caller.principal
             envelope = eras.read_envelope(params)
-        return Exchange(caller, request_id, method, params or {}, era, envelope, send, caller.key(era))
+        return Exchange(caller, request_id, method, params or {}, era, envelope, send, key)
 
     def notification(self, caller: Caller, message: Message) -> None:
         """Takes one notification; ignores what is unknown or malformed, as JSON-RPC demands."""
@@ -150,7 +155,7 @@ class Dispatcher:
         if method == "notifications/initialized":
             caller.initialized = True
         elif method == eras.ROOTS_CHANGED and caller.initialized:
-            self._in_background(self.hub.tell(caller.key("handshake"), method))
+            self._in_background(self.hub.tell(caller.handshake_key, method))
         elif method == eras.CANCELLED and isinstance(params, dict):
             request_id = params.get("requestId")
             if isinstance(request_id, int | str):
@@ -182,7 +187,7 @@ class Dispatcher:
         """Notifies every caller whose view has changed: `whom(key)` says if it has."""
         for method in sorted({kind.changed for kind in kinds}):
             for caller in self.callers:
-                if caller.initialized and whom(caller.key("handshake")):
+                if caller.initialized and whom(caller.handshake_key):
                     with contextlib.suppress(Exception):
                         caller.notify({"jsonrpc": "2.0", "method": method})
             self._methods.subscriptions.changed(method, whom)

@@ -48,8 +48,13 @@ class HandshakeEndpoint:
         message: Message,
         shape: Shape,
         ids: Sequence[str],
+        *,
+        streams: bool,
     ) -> None:
-        """Answers one POSTed message. `ids`: the values of Mcp-Session-Id."""
+        """Answers one POSTed message.
+
+        `ids`: the values of Mcp-Session-Id. `streams`: whether the client accepts an event stream.
+        """
         if shape == "request" and message["method"] == "initialize" and not ids:
             await self._initialize(reply, principal, message)
             return
@@ -60,7 +65,7 @@ class HandshakeEndpoint:
         session.busy += 1
         try:
             if shape == "request":
-                await self._deliver(request, reply, session, message)
+                await self._deliver(request, reply, session, message, streams)
                 return
             if shape == "notification":
                 self._dispatcher.notification(session.caller, message)
@@ -71,7 +76,7 @@ class HandshakeEndpoint:
             self.sessions.finish(session)
 
     async def post_batch(
-        self, request: HttpRequest, reply: HttpReply, principal: Principal, messages: list[Any]
+        self, request: HttpRequest, reply: HttpReply, principal: Principal, messages: list[Any], *, streams: bool
     ) -> None:
         """Answers a POSTed batch; only one revision has them."""
         session = await self._session(request, reply, principal)
@@ -98,7 +103,7 @@ class HandshakeEndpoint:
                 else:
                     owed.append(each)
             if owed:
-                await self._deliver(request, reply, session, owed)
+                await self._deliver(request, reply, session, owed, streams)
             else:
                 await reply.send(202)
         finally:
@@ -192,7 +197,12 @@ class HandshakeEndpoint:
         return session
 
     def _deliver(
-        self, request: HttpRequest, reply: HttpReply, session: HandshakeSession, what: Message | list[Any]
+        self,
+        request: HttpRequest,
+        reply: HttpReply,
+        session: HandshakeSession,
+        what: Message | list[Any],
+        streams: bool,
     ) -> Awaitable[None]:
         """Answers a request or a batch."""
         if isinstance(what, dict):
@@ -205,7 +215,7 @@ class HandshakeEndpoint:
             work,
             what,
             session.share,
-            streams=request.accepts(EVENTS),
+            streams=streams,
             request_id=what["id"] if isinstance(what, dict) else None,
             resumable=Resumable(session.streams, _primes(session.caller)),
         )

@@ -72,18 +72,15 @@ class Methods:
 
     async def _initialize(self, exchange: Exchange) -> dict[str, Any]:
         params, caller = exchange.params, exchange.caller
-        capabilities, client_info = params.get("capabilities"), params.get("clientInfo")
-        caller.protocol_version = eras.negotiated_revision(params.get("protocolVersion"))
-        caller.capabilities = capabilities if isinstance(capabilities, dict) else {}
-        caller.client_info = client_info if isinstance(client_info, dict) else {}
+        version = caller.declare(params.get("protocolVersion"), params.get("capabilities"), params.get("clientInfo"))
         self._hub.clients.introduce(exchange.key, Respondent(caller), "handshake")
         await self._hub.begun()
         return {
-            "protocolVersion": caller.protocol_version,
+            "protocolVersion": version,
             "capabilities": self._capabilities(exchange),
             "serverInfo": self._hub.info,
             **self._instructions(exchange),
-            **({"_meta": place} if (place := self._hub.place.meta(client_info, exchange.key)) else {}),
+            **({"_meta": self._hub.place.meta(exchange.key)} if caller.envelope.from_hub else {}),
         }
 
     def _capabilities(self, exchange: Exchange) -> dict[str, Any]:
@@ -101,7 +98,7 @@ class Methods:
 
     async def _discover(self, exchange: Exchange) -> dict[str, Any]:
         await self._hub.begun()
-        place = self._hub.place.meta(exchange.envelope.client_info, exchange.key)
+        place = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else {}
         return {
             "resultType": "complete",
             "supportedVersions": [*eras.MODERN_REVISIONS, *reversed(eras.HANDSHAKE_REVISIONS)],
@@ -109,14 +106,14 @@ class Methods:
             **self._instructions(exchange),
             "ttlMs": 0,
             "cacheScope": "private",
-            "_meta": {eras.SERVER_INFO_KEY: self._hub.info, **(place or {})},
+            "_meta": {eras.SERVER_INFO_KEY: self._hub.info, **place},
         }
 
     async def _set_level(self, exchange: Exchange) -> dict[str, Any]:
         level = exchange.params.get("level")
         if level not in LOG_LEVELS:
             raise ProtocolError(INVALID_PARAMS, f"params.level must be one of {', '.join(LOG_LEVELS)}.")
-        exchange.caller.log_level = level
+        exchange.caller.want_log_from(level)
         await self._hub.log_from(level)
         return {}
 
@@ -125,7 +122,7 @@ class Methods:
         if cursor is not None and not isinstance(cursor, str):
             raise ProtocolError(INVALID_PARAMS, "cursor must be a text.")
         catalog = await self._hub.settled_catalog(exchange.key)
-        place = self._hub.place.meta(exchange.envelope.client_info, exchange.key)
+        place = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else None
         return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place)
 
     async def _act(self, kind: Kind, exchange: Exchange) -> dict[str, Any]:

@@ -120,13 +120,15 @@ class StreamableEndpoint:
         if version is not None and version not in (*eras.MODERN_REVISIONS, *eras.HANDSHAKE_REVISIONS):
             await refuse_with(reply, 400, eras.unsupported_version(version), id_of(message))
         elif isinstance(message, list) and not modern:
-            await self.handshake.post_batch(request, reply, principal, message)
+            await self.handshake.post_batch(request, reply, principal, message, streams=facts.takes_events)
         elif shape is None:
             await refuse(reply, 400, INVALID_REQUEST, "The body must be one JSON-RPC message.", id_of(message))
         elif modern:
-            await self.modern.post(request, reply, principal, message, shape)
+            await self.modern.post(request, reply, principal, message, shape, streams=facts.takes_events)
         else:
-            await self.handshake.post(request, reply, principal, message, shape, facts.sessions)
+            await self.handshake.post(
+                request, reply, principal, message, shape, facts.sessions, streams=facts.takes_events
+            )
 
 
 class ModernEndpoint:
@@ -138,9 +140,16 @@ class ModernEndpoint:
         self._running: Counter[str] = Counter()
 
     async def post(
-        self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, shape: Shape
+        self,
+        request: HttpRequest,
+        reply: HttpReply,
+        principal: Principal,
+        message: Message,
+        shape: Shape,
+        *,
+        streams: bool,
     ) -> None:
-        """Answers one POSTed message."""
+        """Answers one POSTed message. `streams`: whether the client accepts an event stream."""
         if shape == "notification":
             # No notification has a meaning here. A request is cancelled by closing its response, never by an id that
             # another client could guess.
@@ -148,11 +157,12 @@ class ModernEndpoint:
         elif shape == "response":
             await refuse(reply, 400, INVALID_REQUEST, "No request was sent that this could answer.")
         else:
-            await self._request(request, reply, principal, message)
+            await self._request(request, reply, principal, message, streams)
 
-    async def _request(self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message) -> None:
+    async def _request(
+        self, request: HttpRequest, reply: HttpReply, principal: Principal, message: Message, streams: bool
+    ) -> None:
         request_id = message["id"]
-        streams = request.accepts(EVENTS)
         if message["method"] == eras.LISTEN and not streams:
             await refuse(reply, 406, INVALID_REQUEST, "Accept must allow text/event-stream.", request_id)
             return

@@ -84,7 +84,7 @@ class Subscriptions:
 
     async def _watch(self, exchange: Exchange, method: str, uri: str, who: Hashable, put: Send) -> dict[str, Any]:
         route = await self._resolve(self._hub.route, RESOURCES, uri, exchange)
-        key = exchange.caller.key(exchange.era)
+        key = exchange.key
 
         def tell(params: dict[str, Any]) -> None:
             if not self._hub.reaches(route, key):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mcp_hub.catalog.exposed_ids import TaskIds, UriMap
-from mcp_hub.config.ancestry import NAME, Ancestry
+from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.config_files import tool_files
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
@@ -32,6 +32,7 @@ from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, read_pins
 from mcp_hub.policy.screen import BackgroundScreening
 from mcp_hub.policy.selection import Selection
+from mcp_hub.protocol.era import HUB_NAME
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security.principals import profile_of
 from mcp_hub.security.private_files import PendingWrites
@@ -72,7 +73,7 @@ def compose(
 
     Raises ConfigError if the pins cannot be read.
     """
-    info: dict[str, Any] = {"name": NAME, "title": NAME, "version": VERSION}
+    info: dict[str, Any] = {"name": HUB_NAME, "title": HUB_NAME, "version": VERSION}
     catalogs = Catalogs(info)
     uris = UriMap(catalogs.of)
 

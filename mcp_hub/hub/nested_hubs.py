@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
-from mcp_hub.config.ancestry import HUB_KEY, Ancestry, is_hub
+from mcp_hub.config.ancestry import HUB_KEY, Ancestry
 from mcp_hub.errors import ProtocolError
 from mcp_hub.upstream.upstream import Upstream
 
@@ -51,10 +51,8 @@ class NestedHubs:
         if self._refusal is not None:
             raise self._refusal
 
-    def meta(self, client_info: Any, caller: Hashable | None) -> Json | None:
-        """Returns the `_meta` of an answer to a client that is a hub, or None for any other client."""
-        if not is_hub(client_info):
-            return None
+    def meta(self, caller: Hashable | None) -> Json:
+        """Returns the `_meta` of an answer to a caller that is a hub (`Envelope.from_hub`)."""
         self._told.pop(caller, None)
         self._told[caller] = found = self._of(caller)
         if len(self._told) > MAX_TOLD:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import msgspec
@@ -71,13 +72,28 @@ HTTP_STATUS: Final[Mapping[int, int]] = {
 """HTTP status of a modern answer by its JSON-RPC error code; any other code is answered with 200."""
 
 
-class Envelope(msgspec.Struct, frozen=True):
+HUB_NAME: Final = "mcp-hub"
+"""The name of a hub in its `clientInfo` and `serverInfo`."""
+
+
+class Envelope(msgspec.Struct, frozen=True, dict=True):
     """What a request says about its sender: in the modern era in itself, in the handshake era in the handshake."""
 
     version: str = LATEST_MODERN
     capabilities: Json = msgspec.field(default_factory=dict)
     client_info: Json | None = None
     log_level: str | None = None
+
+    @cached_property
+    def from_hub(self) -> bool:
+        """Whether the sender is a hub, which is told what hubs stand behind the lists."""
+        return is_hub(self.client_info)
+
+
+def is_hub(client_info: object) -> bool:
+    """Returns whether a client is a hub, also behind a proxy that adds its name (`mcp-hub (via mcp-remote)`)."""
+    name = client_info.get("name") if isinstance(client_info, dict) else None
+    return isinstance(name, str) and name.partition(" ")[0] == HUB_NAME
 
 
 def knows_resource_links(version: str) -> bool:

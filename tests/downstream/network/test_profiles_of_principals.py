@@ -208,9 +208,9 @@ async def test_log_messages_reach_only_callers_who_see_the_server(tmp_path: Path
         sessions = [Caller(one, lambda message: None) for one in (Principal("alice", "analyst"), ANONYMOUS)]
         listeners = [Listener(), Listener()]
         for session, listener in zip(sessions, listeners, strict=True):
-            hub.clients.introduce(session.key("handshake"), listener, "handshake")  # type: ignore[arg-type]
+            hub.clients.introduce(session.handshake_key, listener, "handshake")  # type: ignore[arg-type]
         for session, server in itertools.product(sessions, ("a", "b", "c")):
-            hub.clients.hear({"data": server}, server, session.key("handshake"))
+            hub.clients.hear({"data": server}, server, session.handshake_key)
         assert [[one["data"] for one in listener.heard] for listener in listeners] == [["a"], ["a", "b", "c"]]
 
 
