@@ -23,7 +23,6 @@ from mcp_hub.config.extras import missing
 from mcp_hub.config.listen import Introspection, Jwt, Listen, TokenVerification
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.principals import Principal
-from mcp_hub.security.trust import trusted_certificates
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:
@@ -191,6 +190,8 @@ class _IssuerHealth:
 def _client() -> tuple[httpx2.AsyncClient, _IssuerHealth]:
     """Returns an HTTP client that bounds answers and follows no redirects. httpx2 is imported here to save startup."""
     import httpx2
+
+    from mcp_hub.transport.http1.dialler import trusted_certificates
 
     health = _IssuerHealth()
     real = httpx2.AsyncHTTPTransport(verify=trusted_certificates(), limits=httpx2.Limits(max_connections=MAX_ASKING))

@@ -18,8 +18,8 @@ import httpx2
 from mcp_hub.config.credentials import is_loopback
 from mcp_hub.oauth.token_store import SignInError, TokenUnavailable
 from mcp_hub.security.address_rules import AddressRules
-from mcp_hub.security.trust import trusted_certificates
 from mcp_hub.text import printable
+from mcp_hub.transport.http1.dialler import trusted_certificates
 
 MAX_BODY: Final = 256 * 1024
 """Bytes of one answer; metadata and tokens have a few thousand."""

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from mcp_hub.oauth.authorization_server import CheckedTransport
 from mcp_hub.oauth.token_store import TokenUnavailable
-from mcp_hub.security.trust import trusted_certificates
+from mcp_hub.transport.http1.dialler import trusted_certificates
 from tests.fakes.client import PATIENCE
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ import pytest
 
 from mcp_hub.oauth.authorization_server import CheckedTransport, check_url
 from mcp_hub.oauth.token_store import SignInError, TokenUnavailable
-from mcp_hub.security.trust import trusted_certificates
+from mcp_hub.transport.http1.dialler import trusted_certificates
 from tests.fakes.client import PATIENCE
 from tests.oauth.authority import authority
 from tests.oauth.leading import Leading, leading
