@@ -444,7 +444,7 @@ class Engine:
 
     async def _call_own(self, call: Call) -> Json:
         if call.method == TOOLS.act_method and self._groups is not None:
-            from mcp_hub.hub.groups.meta_calls import call_meta_tool
+            from mcp_hub.hub.groups.meta_tools import call_meta_tool
 
             return await call_meta_tool(self._groups, call)
         reading = call.method == RESOURCES.act_method

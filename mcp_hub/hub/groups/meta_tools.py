@@ -1,87 +1,35 @@
-"""The meta tools as they are listed: one activates groups, two search and call tools that the client's list lacks."""
+"""Calls of the meta tools: they activate groups, search tools, or stand for the call of another tool."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+import re
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.catalog.catalog import OWN, Route
-from mcp_hub.config.root_rules import ToolGroupSettings
+from mcp_hub.catalog.catalog import OWN, Catalog, Route
 from mcp_hub.errors import InvalidParameters
+from mcp_hub.hub.groups.active_groups import CALL, FOUND, MAX_FOUND, MAX_QUERY, RESET, SEARCH
+from mcp_hub.observability.stalls import in_slices
+from mcp_hub.policy import Call
+from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
 
+if TYPE_CHECKING:
+    from mcp_hub.hub.groups import Groups
+
 Json = dict[str, Any]
 
-RESET: Final = "reset_equipped_tools"
-SEARCH: Final = "hub_search"
-CALL: Final = "hub_call"
 CALL_ROUTE: Final = Route(OWN, TOOLS, CALL)
 
-FOUND: Final = 10
-"""Tools that `hub_search` returns by default."""
-MAX_FOUND: Final = 50
-MAX_QUERY: Final = 1000
-"""Characters."""
-
-_RESET_TEXT: Final = (
-    "Activates and deactivates groups of tools, as your current task needs them.\n"
-    "**Important: each call sets the absolute final state of ALL tool groups, not incremental changes.** Any group "
-    "that is not explicitly set to true is deactivated, whatever it was before.\n\n"
-    "**Best practice**: activate only what you need for the current task, and deactivate groups as soon as they are no "
-    "longer needed.\n\n"
-    "It returns how the tools of the activated groups are to be used, which you **MUST pay attention to and follow**, "
-    "and the definitions of these tools. You can also call it to read these notes again."
-)
-_SEARCH_TEXT: Final = (
-    "Finds tools by words in their names and descriptions, those of groups that are not active included. It returns "
-    "their definitions; a tool that is not in your own list can be called with hub_call."
-)
-_CALL_TEXT: Final = (
-    "Calls one tool by its name, also one that is not in your own list, and returns what that tool returns. hub_search "
-    "and reset_equipped_tools say which tools there are."
-)
-
-
-def definitions(groups: Sequence[ToolGroupSettings], meta_tools: bool) -> list[Json]:
-    """Returns the definitions of the meta tools for a caller that may know about these groups."""
-    found: list[Json] = []
-    if groups:
-        switches = {
-            group.name: {"type": "boolean", "default": False, "description": group.description} for group in groups
-        }
-        found.append(_tool(RESET, _RESET_TEXT, switches, idempotent=True))
-    if meta_tools:
-        query = {
-            "query": {"type": "string", "maxLength": MAX_QUERY, "description": "words; empty for all tools"},
-            "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": FOUND},
-        }
-        found.append(_tool(SEARCH, _SEARCH_TEXT, query, ("query",), reads=True, idempotent=True))
-        target = {
-            "tool": {"type": "string", "description": "the name of the tool"},
-            "arguments": {"type": "object", "description": "its arguments"},
-        }
-        found.append(_tool(CALL, _CALL_TEXT, target, ("tool",)))
-    return found
-
-
-def _tool(
-    name: str,
-    text: str,
-    properties: Json,
-    required: Sequence[str] = (),
-    *,
-    reads: bool = False,
-    idempotent: bool = False,
-) -> Json:
-    schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
-    if required:
-        schema["required"] = list(required)
-    wire: Json = {"name": name, "description": text, "inputSchema": schema}
-    if idempotent:
-        own = {"readOnlyHint": reads, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
-        wire["annotations"] = own
-    return wire
+MAX_SHOWN: Final = 256 * 1024
+"""Bytes of definitions in one answer; the tools that do not fit are named only."""
+MAX_NAMED: Final = 100
+"""Tools that are named in place of a definition."""
+MAX_READ: Final = 4096
+"""Characters of a description that are searched."""
+_SHOWN: Final = ("name", "title", "description", "inputSchema", "annotations")
+_WORD: Final = re.compile(r"\w+")
 
 
 def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
@@ -103,3 +51,104 @@ def inner_call(route: Route, arguments: Json) -> tuple[str, Json] | None:
     if tool == CALL:
         raise InvalidParameters(f"{CALL} does not call itself; give it the name of the tool that is meant.")
     return tool, inner
+
+
+async def call_meta_tool(groups: Groups, call: Call) -> Json:
+    """Returns the result of one call of a meta tool. Raises InvalidParameters."""
+    arguments = call.params.get("arguments") or {}
+    if call.route.name == RESET:
+        return _reset(groups, call, arguments)
+    if call.route.name == SEARCH:
+        return await _search(groups, call, arguments)
+    raise InvalidParameters(f"{CALL} stands for the call of another tool; call that tool itself.")
+
+
+def _reset(groups: Groups, call: Call, arguments: Json) -> Json:
+    shown = {group.name: group for group in groups.shown_to(call.caller)}
+    for name, value in arguments.items():
+        if name not in shown:
+            there_are = ", ".join(repr(one) for one in shown)
+            raise InvalidParameters(
+                f"Invalid arguments: there is no tool group {printable(name, 200)!r}; there are: {there_are}. "
+                "Nothing was changed."
+            )
+        if not isinstance(value, bool):
+            raise InvalidParameters(
+                f"Invalid arguments: the argument {name} should be a bool value, but got {type(value)}."
+            )
+    wanted = [name for name, value in arguments.items() if value]
+    groups.reset_for(call.caller, dict.fromkeys(wanted, True))
+    notes = groups.notes_for(call.caller)
+    # The text of AgentScope's toolkit, which models and programs know.
+    quoted = ", ".join(f"'{name}'" for name in wanted)
+    text = f"Now tool groups {quoted} are activated." if wanted else ""
+    if notes:
+        text += f" You MUST follow these notes to use these tools:\n<notes>{notes}</notes>"
+    content = [{"type": "text", "text": text or "All tool groups are now deactivated currently."}]
+    if wanted:
+        catalog = groups.catalog_of(call.caller)
+        members = groups.now.members
+        on = (name for name in catalog.names(TOOLS) if (to := catalog.resolve(TOOLS, name)) and members.groups(to))
+        content.append({"type": "text", "text": encode(_definitions(catalog, on)).decode()})
+    return {"content": content}
+
+
+async def _search(groups: Groups, call: Call, arguments: Json) -> Json:
+    query, limit = arguments.get("query"), arguments.get("limit", FOUND)
+    strange = sorted(set(arguments) - {"query", "limit"})
+    if strange:
+        raise InvalidParameters(f"{SEARCH} has no argument {printable(strange[0], 200)!r}.")
+    if not isinstance(query, str) or len(query) > MAX_QUERY:
+        raise InvalidParameters(f"{SEARCH} needs 'query', a text of at most {MAX_QUERY} characters.")
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_FOUND:
+        raise InvalidParameters(f"{SEARCH}: 'limit' must be a whole number from 1 to {MAX_FOUND}.")
+    whole, now = groups.whole_of(call.caller), groups.now
+    names = await in_slices(_ranked(whole, query, lambda name: not now.members.gone(_route(whole, name))))
+    found = _definitions(whole, names[:limit])
+    for tool in found["tools"]:
+        route = _route(whole, tool["name"])
+        of = now.members.groups(route)
+        if of:
+            tool.update(groups=list(of), active=now.inactive(route, call.caller) is None)
+    found["found"] = len(names)
+    return {"content": [{"type": "text", "text": encode(found).decode()}]}
+
+
+def _route(catalog: Catalog, name: str) -> Any:
+    return catalog.resolve(TOOLS, name)
+
+
+def _ranked(catalog: Catalog, query: str, there: Any) -> Generator[None, None, list[str]]:
+    """Returns names of tools, the best match first: words in the name count more than in the description."""
+    words = set(_WORD.findall(query.casefold().replace("_", " ")))
+    ranked = []
+    for order, name in enumerate(catalog.names(TOOLS)):
+        yield
+        if not there(name):
+            continue
+        entry = catalog.entry(TOOLS, name) or {}
+        text = f"{entry.get('title') or ''} {str(entry.get('description') or '')[:MAX_READ]}".casefold()
+        points = sum(3 * (word in name.casefold()) + (word in text) for word in words)
+        if points or not words:
+            ranked.append((-points, order, name))
+    return [name for _, _, name in sorted(ranked)]
+
+
+def _definitions(catalog: Catalog, names: Iterable[str]) -> Json:
+    """Returns {"tools": definitions that fit, "left_out": names of the others}."""
+    room = MAX_SHOWN
+    tools: list[Json] = []
+    left_out: list[str] = []
+    for name in names:
+        entry = catalog.entry(TOOLS, name) or {}
+        shown: Json = {key: entry[key] for key in _SHOWN if key in entry}
+        size = len(encode(shown))
+        if size > room:
+            left_out.append(name)
+            continue
+        room -= size
+        tools.append(shown)
+    if not left_out:
+        return {"tools": tools}
+    more = len(left_out) - MAX_NAMED
+    return {"tools": tools, "left_out": left_out[:MAX_NAMED], **({"more_left_out": more} if more > 0 else {})}

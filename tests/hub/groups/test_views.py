@@ -8,7 +8,7 @@ from mcp_hub.catalog.catalog import Catalog, CatalogSource, Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers
-from mcp_hub.hub.groups.meta_calls import _ranked
+from mcp_hub.hub.groups.meta_tools import _ranked
 from mcp_hub.protocol.kinds import TOOLS
 
 NUMBER = 1_000
