@@ -41,7 +41,7 @@ PURE = (
     "mcp_hub.catalog",
     "mcp_hub.config.native_tools",
     "mcp_hub.errors",
-    "mcp_hub.hub.instructions",
+    "mcp_hub.hub.self_description",
     "mcp_hub.library.formats",
     "mcp_hub.observability.call_metrics",
     "mcp_hub.observability.call_metrics",

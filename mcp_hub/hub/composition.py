@@ -19,8 +19,8 @@ from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
 from mcp_hub.hub.generations import Generation, Generations, SharedServices
 from mcp_hub.hub.internal_servers import InternalServers, built_in_settings
-from mcp_hub.hub.nested_hubs import NestedHubs
 from mcp_hub.hub.relay import Relay
+from mcp_hub.hub.self_description import NestedHubs
 from mcp_hub.oauth.token_store import TokenStoreError
 from mcp_hub.oauth.tokens import TokenRegistry
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector

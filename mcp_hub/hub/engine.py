@@ -14,10 +14,10 @@ from mcp_hub.catalog.exposed_ids import unknown_task
 from mcp_hub.config.ancestry import VARIABLE
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError, Overloaded
-from mcp_hub.hub import instructions
 from mcp_hub.hub.catalogs import BUILT_WITHIN
 from mcp_hub.hub.composition import compose
 from mcp_hub.hub.generations import Generation
+from mcp_hub.hub.self_description import instructions_of_skills, merge_instructions
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.policy import Call, Json, unknown_name
 from mcp_hub.policy.chain import Rules
@@ -335,7 +335,7 @@ class Engine:
             seen = self.reaches(Route(server, RESOURCES, uri), caller)
             return self.catalogs.of(caller).exposed_uri(server, uri) if seen else None
 
-        return instructions.merged([*said, *instructions.of_skills(self.config.servers, exposed)], notes)
+        return merge_instructions([*said, *instructions_of_skills(self.config.servers, exposed)], notes)
 
     # --- names and calls ---------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.hub.instructions import MAX_OF_ALL, MAX_OF_ONE, merged
+from mcp_hub.hub.self_description import MAX_OF_ALL, MAX_OF_ONE, merge_instructions
 from tests.fakes.client import fake, hub
 
 pytestmark = pytest.mark.anyio
@@ -30,8 +30,8 @@ async def test_a_modern_client_gets_instructions_too(tmp_path: Path) -> None:
 
 
 def test_instructions_are_cut_and_bounded() -> None:
-    assert merged([("a", None), ("b", "  ")]) is None
-    text = merged([(f"s{n}", "x" * 10_000) for n in range(10)])
+    assert merge_instructions([("a", None), ("b", "  ")]) is None
+    text = merge_instructions([(f"s{n}", "x" * 10_000) for n in range(10)])
     assert text is not None
     assert len(text) < MAX_OF_ALL + 1000
     assert "x" * (MAX_OF_ONE + 1) not in text
