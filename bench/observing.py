@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route
 from mcp_hub.config.root_rules import TracingSettings
 from mcp_hub.observability.call_metrics import CallMetrics
 from mcp_hub.observability.tracing import SpanTracing

@@ -1,1 +1,325 @@
-"""The merged, immutable lists of tools, resources, templates and prompts, and their names and URIs."""
+"""The catalog: the merged, immutable lists of all upstreams, and the index from exposed names to routes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+from mcp_hub.catalog import names
+from mcp_hub.catalog.merge import OWN, CatalogEntry, CatalogFinding, CatalogSource, Item, Json, Merge, OnConflict, Route
+from mcp_hub.catalog.names import UriPattern
+from mcp_hub.errors import INVALID_PARAMS, ProtocolError
+from mcp_hub.protocol.era import SERVER_INFO_KEY
+from mcp_hub.protocol.frames import Raw, encode
+from mcp_hub.protocol.kinds import KINDS, RESOURCES, TEMPLATES, TOOLS, Kind
+
+__all__ = ["OWN", "Catalog", "CatalogEntry", "CatalogFinding", "CatalogSource", "Item", "OnConflict", "Route"]
+
+T = TypeVar("T")
+
+PAGE_SIZE: Final = 1000
+MAX_OWNERS: Final = 100_000
+"""Names remembered in one generation, in case an upstream keeps inventing new ones."""
+MAX_URI: Final = 2048
+"""Characters of a URI that is matched against templates; a longer one matches none."""
+MAX_PLACES: Final = 40_000
+"""Work of matching one URI against the templates of all upstreams, in steps; about 3 ms. Each upstream has an equal
+share; templates beyond it match nothing."""
+LEAST_PLACES: Final = 4_000
+"""The least share of one upstream, however many there are."""
+PAGE_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of one page, unless its first item is larger."""
+
+
+class Catalog:
+    """One merged view of all lists. Immutable; equal inputs give equal fingerprints, whatever the order of arrival."""
+
+    def __init__(self, findings: tuple[CatalogFinding, ...], unlisted: Mapping[str, Route], server_info: Json) -> None:
+        self.findings = findings
+        self._entries: dict[Kind, tuple[CatalogEntry, ...]] = {}
+        """The listed items. Names of upstreams that are away still resolve, so that calls are told why."""
+        self._unlisted = unlisted
+        """Unlisted resources that show listed tools, by exposed URI."""
+        self._index: dict[Kind, dict[str, CatalogEntry]] = {kind: {} for kind in KINDS}
+        self._exposed: dict[Route, str] = {}
+        self._owners: dict[tuple[Kind, str], Route] = {}
+        """The route that each name of this generation was last given to."""
+        self.upstreams: frozenset[str] = frozenset()
+        """The ids of the upstreams that have an item here."""
+        self._patterns: list[tuple[UriPattern, CatalogEntry]] = []
+        """Templates, those with the most literal characters first, so that `{+any}` takes nothing from others."""
+        self._templated = 0
+        """The number of upstreams that have templates."""
+        self._fingerprints: dict[Kind, str] = {}
+        self._server_info = server_info
+        self._ttl_ms = 0
+        self._cache_scope = "private"
+        self._pages: dict[tuple[str, bool, int], Raw] = {}
+        self._starts: dict[Kind, tuple[int, ...]] = {}
+        """The offsets at which the later pages of each list begin."""
+
+    @classmethod
+    def build(cls, sources: Sequence[CatalogSource], on_conflict: OnConflict = "keep_first", **more: Any) -> Catalog:
+        """Builds a catalog in one go; the arguments are those of `building`."""
+        return _all(cls.building(sources, on_conflict, **more))
+
+    @classmethod
+    def building(
+        cls,
+        sources: Sequence[CatalogSource],
+        on_conflict: OnConflict = "keep_first",
+        *,
+        previous: Catalog | None = None,
+        like: Catalog | None = None,
+        server_info: Json | None = None,
+        away: frozenset[str] = frozenset(),
+        reserved: frozenset[str] = frozenset(),
+    ) -> Generator[None, None, Catalog]:
+        """Merges the sources and returns the catalog; yields between small steps.
+
+        Args:
+            sources: in configuration order, which decides who is first where names are equal.
+            previous: the catalog before this one in the same generation. Names that it, or one before it, has given
+                out do not move to another upstream, unless `on_conflict` is `override`.
+            like: a catalog whose unchanged entries are reused; it decides nothing.
+            away: upstreams whose items are not listed.
+            reserved: names of the hub's own tools.
+        """
+        remembered = previous._owners if previous is not None else {}
+        used = (like._index, like._exposed) if like is not None else (None, None)
+        entries, findings, unlisted = yield from Merge(on_conflict, remembered, reserved, *used).run(sources)
+        contributing = [source for source in sources if source.items]
+        ttl = min((source.ttl_ms for source in contributing), default=0)
+        public = bool(contributing) and all(source.cache_scope == "public" for source in contributing)
+        catalog = cls(findings, unlisted, server_info or {})
+        catalog._ttl_ms, catalog._cache_scope = ttl, "public" if public else "private"
+        yield from catalog._fill(entries, away)
+        yield from catalog._remember(remembered)
+        return catalog
+
+    def _fill(self, entries: Mapping[Kind, tuple[CatalogEntry, ...]], away: frozenset[str]) -> Generator[None]:
+        patterns: list[tuple[UriPattern, CatalogEntry]] = []
+        upstreams: set[str] = set()
+        for kind in KINDS:
+            listed: list[CatalogEntry] = []
+            for entry in entries[kind]:
+                yield
+                self._index[kind][entry.exposed] = entry
+                self._exposed[entry.route] = entry.exposed
+                upstreams.add(entry.route.upstream)
+                if entry.route.upstream not in away:
+                    listed.append(entry)
+                pattern = names.template_pattern(entry.route.name) if kind is TEMPLATES else None
+                if pattern is not None:
+                    patterns.append((pattern, entry))
+            self._entries[kind] = tuple(listed)
+            yield from self._survey(kind)
+        self.upstreams = frozenset(upstreams)
+        self._patterns = sorted(patterns, key=lambda one: -one[0].literal)
+        self._templated = len({entry.route.upstream for _, entry in patterns})
+
+    def _remember(self, before: Mapping[tuple[Kind, str], Route]) -> Generator[None]:
+        """Remembers who had the names that are gone, the oldest of them forgotten where there are too many."""
+        now = {}
+        for kind in KINDS:
+            for entry in self._index[kind].values():
+                yield
+                now[kind, entry.exposed] = entry.route
+        gone = []
+        for pair in before.items():
+            yield
+            if pair[0] not in now:
+                gone.append(pair)
+        room = max(0, MAX_OWNERS - len(now))
+        for key, route in gone[len(gone) - min(room, len(gone)) :]:
+            yield
+            self._owners[key] = route
+        self._owners |= now
+
+    def view(
+        self, listed: Callable[[Route], bool], gone: Callable[[Route], bool], own: Sequence[CatalogEntry]
+    ) -> Catalog:
+        """Returns the view that `viewing` makes, in one go."""
+        return _all(self.viewing(listed, gone, own))
+
+    def viewing(
+        self, listed: Callable[[Route], bool], gone: Callable[[Route], bool], own: Sequence[CatalogEntry]
+    ) -> Generator[None, None, Catalog]:
+        """Returns a catalog that lists only tools that are `listed`, with the hub's `own` tools in front, in steps.
+
+        A name that is not listed still leads to its tool, one that is `gone` leads nowhere. Names never depend on
+        what is listed.
+        """
+        made = copy(self)
+        made._pages, made._cache_scope = {}, "private"
+        there: list[CatalogEntry] = []
+        for entry in self._entries[TOOLS]:
+            yield
+            if listed(entry.route) and not gone(entry.route):
+                there.append(entry)
+        made._entries = {**self._entries, TOOLS: (*own, *there)}
+        known: dict[str, CatalogEntry] = {}
+        for name, entry in self._index[TOOLS].items():
+            yield
+            if not gone(entry.route):
+                known[name] = entry
+        made._index = {**self._index, TOOLS: {**known, **{entry.exposed: entry for entry in own}}}
+        made.__dict__.pop("fingerprint", None)
+        made._fingerprints, made._starts = dict(self._fingerprints), dict(self._starts)
+        yield from made._survey(TOOLS)
+        return made
+
+    def __len__(self) -> int:
+        return sum(len(entries) for entries in self._entries.values())
+
+    def __repr__(self) -> str:
+        return "Catalog(" + ", ".join(f"{len(self._entries[kind])} {kind.name}" for kind in KINDS) + ")"
+
+    def names(self, kind: Kind) -> tuple[str, ...]:
+        """Returns the listed names of one kind, in their order."""
+        return tuple(entry.exposed for entry in self._entries[kind])
+
+    def entry(self, kind: Kind, exposed: str) -> Json | None:
+        """Returns one item as it is listed; it must not be mutated."""
+        found = self._index[kind].get(exposed)
+        return found.wire if found is not None else None
+
+    def exposed(self, route: Route) -> str | None:
+        """Returns the name under which a route is exposed; None if it is not."""
+        return self._exposed.get(route)
+
+    def routes(self, kind: Kind) -> Iterator[Route]:
+        """Iterates over the routes of all names of one kind, unlisted ones included."""
+        return (entry.route for entry in self._index[kind].values())
+
+    def resolve(self, kind: Kind, exposed: str) -> Route | None:
+        """Returns the route of an exposed name; a URI may also match a listed template. None if there is none."""
+        entry = self._index[kind].get(exposed)
+        if entry is not None:
+            return entry.route
+        if kind is not RESOURCES:
+            return None
+        return self._unlisted.get(exposed) or self._by_template(exposed)
+
+    def _by_template(self, uri: str) -> Route | None:
+        if len(uri) > MAX_URI:
+            return None
+        upstream, original = names.original_uri(uri) or (None, uri)
+        whole = names.readable(original)
+        short = names.without_tail(whole)
+        looked_at: dict[str, int] = {}
+        share = max(LEAST_PLACES, MAX_PLACES // max(1, self._templated))
+        found: tuple[UriPattern, CatalogEntry] | None = None
+        for pattern, entry in self._patterns:
+            if found is not None and pattern.literal < found[0].literal:
+                break
+            # The hub's prefix says whose URI it is; without a prefix, only templates that are listed unprefixed count.
+            meant = entry.exposed == entry.route.name if upstream is None else entry.route.upstream == upstream
+            if not meant or not (cost := pattern.cost(whole)):
+                continue
+            spent = looked_at[entry.route.upstream] = looked_at.get(entry.route.upstream, 0) + cost
+            if spent > share:
+                continue
+            if pattern.fullmatch(whole) is not None:
+                found = (pattern, entry)
+                break
+            # Many servers take a query or a fragment that their template does not have.
+            if found is None and short != whole and pattern.fullmatch(short) is not None:
+                found = (pattern, entry)
+        return Route(found[1].route.upstream, RESOURCES, original) if found is not None else None
+
+    def exposed_uri(self, upstream: str, uri: str) -> str:
+        """Returns the URI under which clients reach a resource of `upstream`: its own, unless that leads elsewhere.
+
+        A client that asks for what comes out never asks another upstream.
+        """
+        known = self._exposed.get(Route(upstream, RESOURCES, uri))
+        if known is not None:
+            return known
+        other = self.resolve(RESOURCES, uri)
+        foreign = uri.startswith(names.URI_PREFIX) if other is None else other.upstream != upstream
+        prefixed = names.expose_uri(upstream, uri)
+        return prefixed if foreign or (other is None and self._by_template(prefixed) is not None) else uri
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that change exactly when a list changes."""
+        digest = hashlib.sha256()
+        for kind in KINDS:
+            digest.update(self._fingerprints[kind].encode())
+        return digest.hexdigest()[:32]
+
+    def _survey(self, kind: Kind) -> Generator[None]:
+        """Computes the fingerprint of a list and the offsets of its pages."""
+        digest = hashlib.sha256(kind.name.encode())
+        starts: list[int] = []
+        size, room = 0, 0
+        for number, entry in enumerate(self._entries[kind]):
+            yield
+            digest.update(encode([entry.exposed, entry.route.upstream, entry.route.name]) + entry.data + b"\n")
+            if number == room or size + len(entry.data) > PAGE_BYTES:
+                starts.append(number)
+                size, room = 0, number + PAGE_SIZE
+            size += len(entry.data)
+        self._fingerprints[kind], self._starts[kind] = digest.hexdigest(), tuple(starts)
+
+    def changed(self, other: Catalog) -> frozenset[Kind]:
+        """Returns the kinds whose lists differ between two catalogs."""
+        return frozenset(kind for kind in KINDS if self._fingerprints[kind] != other._fingerprints[kind])
+
+    def page(self, kind: Kind, *, modern: bool, cursor: str | None = None, meta: Json | None = None) -> Raw:
+        """Returns one page, at most `PAGE_SIZE` items and `PAGE_BYTES`, as a serialised result of the list method.
+
+        `meta` is put into its `_meta`, for one client; pages without it are made once for all clients.
+
+        Raises ProtocolError for a cursor that is not of this catalog.
+        """
+        offset = self._offset(kind, cursor) if cursor is not None else 0
+        if meta is not None:
+            result = self._result(kind, modern, offset)
+            return Raw(encode({**result, "_meta": {**result.get("_meta", {}), **meta}}))
+        key = (kind.name, modern, offset)
+        if key not in self._pages:
+            self._pages[key] = Raw(encode(self._result(kind, modern, offset)))
+        return self._pages[key]
+
+    def _result(self, kind: Kind, modern: bool, offset: int) -> Json:
+        entries, starts = self._entries[kind], self._starts[kind]
+        after = next((start for start in starts if start > offset), None)
+        shown = entries[offset:after]
+        result: Json = {kind.result_key: [Raw(entry.data if modern else entry.for_handshake) for entry in shown]}
+        if after is not None:
+            result["nextCursor"] = self._cursor(kind, after)
+        if modern:
+            result.update(resultType="complete", ttlMs=self._ttl_ms, cacheScope=self._cache_scope)
+            if self._server_info:
+                result["_meta"] = {SERVER_INFO_KEY: self._server_info}
+        return result
+
+    def _cursor(self, kind: Kind, offset: int) -> str:
+        return base64.urlsafe_b64encode(f"{self._fingerprints[kind][:16]}:{offset}".encode()).decode()
+
+    def _offset(self, kind: Kind, cursor: str) -> int:
+        try:
+            _, _, offset = base64.b64decode(cursor, altchars=b"-_", validate=True).decode().partition(":")
+            number = int(offset)
+        except (binascii.Error, ValueError):
+            number = 0
+        # Only cursors that the hub gave out: any other offset would be one more page to remember.
+        if not number or number not in self._starts[kind] or cursor != self._cursor(kind, number):
+            raise ProtocolError(INVALID_PARAMS, "Invalid cursor: the list may have changed; start again without one.")
+        return number
+
+
+def _all(steps: Generator[None, None, T]) -> T:
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        value: T = end.value
+        return value

@@ -10,8 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
-from mcp_hub.catalog import names
-from mcp_hub.catalog.catalog import Catalog
+from mcp_hub.catalog import Catalog, names
 from mcp_hub.catalog.merge import Json, Route
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError
 from mcp_hub.protocol.frames import FrameError, decode, encode

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Final
 
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route
 from mcp_hub.catalog.names import SEPARATOR
 from mcp_hub.cli import BAD_INPUT, FAILED, OK, json_text
 from mcp_hub.cli.report import connect_all

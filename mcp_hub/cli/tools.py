@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mcp_hub.catalog.catalog import Catalog
+from mcp_hub.catalog import Catalog
 from mcp_hub.cli import OK, json_text
 from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import (

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
-from mcp_hub.catalog import exposed_ids
-from mcp_hub.catalog.catalog import OWN, Route
+from mcp_hub.catalog import OWN, Route, exposed_ids
 from mcp_hub.downstream.callers import Exchange, Respondent
 from mcp_hub.downstream.parked_calls import ParkedCalls, UnreachableRespondent
 from mcp_hub.downstream.quotas import Backlog

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route
 from mcp_hub.downstream.callers import Exchange, Send
 from mcp_hub.errors import INVALID_PARAMS, CallError, ProtocolError
 from mcp_hub.hub.catalogs import CallerFilter

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from mcp_hub.catalog.catalog import Catalog, CatalogSource, Item, OnConflict, Route
+from mcp_hub.catalog import Catalog, CatalogSource, Item, OnConflict, Route
 from mcp_hub.observability.stalls import in_slices, run_for
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.security.principals import profile_of

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.catalog.catalog import OWN, Catalog, Route
+from mcp_hub.catalog import OWN, Catalog, Route
 from mcp_hub.catalog.exposed_ids import unknown_task
 from mcp_hub.config.ancestry import VARIABLE
 from mcp_hub.config.models import Config

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.catalog import names
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route, names
 from mcp_hub.catalog.exposed_ids import TaskIds, UriMap
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.builtin_servers import refuse_over_network

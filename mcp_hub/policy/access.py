@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from mcp_hub.catalog import names
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route, names
 from mcp_hub.config.entry_rules import Filter
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import GroupInactive

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config.entry_rules import BreakerSettings
 from mcp_hub.config.models import Server
 from mcp_hub.errors import CircuitOpen, PermissionDenied, ProtocolError, ResultTooLarge, ServerUnavailable

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from mcp_hub.catalog.catalog import Item
+from mcp_hub.catalog import Item
 from mcp_hub.config.models import Server
 from mcp_hub.errors import DeadlineExceeded
 from mcp_hub.policy import Call, Json, Next

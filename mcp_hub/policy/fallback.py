@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config.root_rules import FailureClass, FallbackSettings
 from mcp_hub.errors import (
     CallError,

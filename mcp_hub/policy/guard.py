@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config.root_rules import GuardSettings
 from mcp_hub.errors import GuardBlocked
 from mcp_hub.observability.stalls import in_thread

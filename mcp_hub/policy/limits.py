@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from mcp_hub.catalog.catalog import Item
+from mcp_hub.catalog import Item
 from mcp_hub.config.entry_rules import LimitSettings
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded

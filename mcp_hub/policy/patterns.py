@@ -13,8 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 from urllib.parse import unquote
 
-from mcp_hub.catalog import names
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route, names
 from mcp_hub.config.entry_rules import ToolRules
 from mcp_hub.config.models import Server
 from mcp_hub.policy.uri_readings import LITERAL, MARKS, UriReading, folded, readings, trimmed

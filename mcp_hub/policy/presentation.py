@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.policy import Call, Json, Next

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.catalog.exposed_ids import TASK_UPDATE
 from mcp_hub.config.models import Server
 from mcp_hub.errors import NotConnected, ServerUnavailable

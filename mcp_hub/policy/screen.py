@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config.entry_rules import ScreenSettings
 from mcp_hub.config.models import Config, Server
 from mcp_hub.observability.stalls import SLICE, run_for

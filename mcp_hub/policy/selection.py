@@ -8,8 +8,7 @@ from typing import Final
 
 import msgspec
 
-from mcp_hub.catalog import names
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route, names
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
 from mcp_hub.policy.patterns import Patterns, UriRules

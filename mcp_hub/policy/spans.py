@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.errors import CallCancelled
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.observability.tracing import TRACE_CONTEXT, Attributes

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from mcp_hub.catalog.catalog import Item
+from mcp_hub.catalog import Item
 from mcp_hub.errors import (
     INVALID_PARAMS,
     RESOURCE_NOT_FOUND,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config.entry_rules import Validation
 from mcp_hub.config.models import Server
 from mcp_hub.errors import InvalidParameters

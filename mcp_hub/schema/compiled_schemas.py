@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Final
 
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route
 from mcp_hub.config.entry_rules import Validation
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.protocol.frames import encode, weighs_more

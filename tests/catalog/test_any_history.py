@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog.catalog import PAGE_SIZE, Catalog, CatalogSource, OnConflict
+from mcp_hub.catalog import PAGE_SIZE, Catalog, CatalogSource, OnConflict
 from mcp_hub.protocol.frames import decode
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
 from tests.catalog.test_hostile_lists import STRATEGIES, listed, routes, shown

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog.catalog import PAGE_SIZE, Catalog, CatalogSource, Item, Route
+from mcp_hub.catalog import PAGE_SIZE, Catalog, CatalogSource, Item, Route
 from mcp_hub.errors import ProtocolError
 from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, defect
 

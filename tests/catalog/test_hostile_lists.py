@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.catalog.catalog import PAGE_SIZE, Catalog, CatalogSource, Item, OnConflict, Route
+from mcp_hub.catalog import PAGE_SIZE, Catalog, CatalogSource, Item, OnConflict, Route
 from mcp_hub.catalog.merge import MAX_DEPTH
 from mcp_hub.catalog.names import renamed
 from mcp_hub.errors import INVALID_PARAMS, ProtocolError

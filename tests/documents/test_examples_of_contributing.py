@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route
 from mcp_hub.config import read_config
 from mcp_hub.errors import UnknownName
 from mcp_hub.hub.engine import Engine

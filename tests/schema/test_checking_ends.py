@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.schema.compiled_schemas import MAX_COMPILED, MAX_EXPRESSIONS, MAX_SIZE, SchemaCache, schema_accepts
 from tests.fakes.client import PATIENCE

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from mcp_hub.catalog.catalog import Catalog, Route
+from mcp_hub.catalog import Catalog, Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC, ToolGroupSettings
 from mcp_hub.errors import ConfigError

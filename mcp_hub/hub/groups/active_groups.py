@@ -10,7 +10,7 @@ from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from mcp_hub.catalog.catalog import OWN, Catalog, CatalogEntry, Route
+from mcp_hub.catalog import OWN, Catalog, CatalogEntry, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.observability.stalls import finished

@@ -6,7 +6,7 @@ import re
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.catalog.catalog import OWN, Catalog, Route
+from mcp_hub.catalog import OWN, Catalog, Route
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.hub.groups.active_groups import CALL, FOUND, MAX_FOUND, MAX_QUERY, RESET, SEARCH
 from mcp_hub.observability.stalls import in_slices

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_hub.catalog.catalog import Catalog, CatalogSource, Item, Route
+from mcp_hub.catalog import Catalog, CatalogSource, Item, Route
 from mcp_hub.catalog.exposed_ids import MAX_ISSUED, MAX_ISSUED_URI, IssuedUris, UriMap
 from mcp_hub.protocol.kinds import RESOURCES
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route
 from mcp_hub.config.entry_rules import LimitSettings as Rules
 from mcp_hub.config.listen import CallerLimits, Listen, NamedPrincipal
 from mcp_hub.config.models import Server

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route
 from mcp_hub.config import load_config
 from mcp_hub.downstream.callers import Caller
 from mcp_hub.errors import HEADER_MISMATCH, UnknownName
@@ -279,7 +279,7 @@ async def test_a_caller_who_knows_the_route_is_still_refused(
 
 
 def test_a_principal_with_an_unknown_profile_sees_nothing() -> None:
-    from mcp_hub.catalog.catalog import Item
+    from mcp_hub.catalog import Item
     from mcp_hub.config.models import Config, Server
     from mcp_hub.policy.access import Access
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcp_hub.catalog.catalog import Catalog, CatalogSource, Item, Route
+from mcp_hub.catalog import Catalog, CatalogSource, Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers

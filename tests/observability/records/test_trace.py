@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.errors import (
     CallCancelled,
     CircuitOpen,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.catalog.catalog import Catalog, CatalogSource, Item, Route
+from mcp_hub.catalog import Catalog, CatalogSource, Item, Route
 from mcp_hub.protocol.kinds import TOOLS
 from tests.cli.test_commands import run
 from tests.fakes.client import PATIENCE, RpcError, fake, hub, write_config

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.config.entry_rules import PostProcessStep
 from mcp_hub.config.models import Server
 from mcp_hub.errors import ResultTooLarge, ToolFailed

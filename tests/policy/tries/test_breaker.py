@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route
 from mcp_hub.config.entry_rules import BreakerSettings as Rules
 from mcp_hub.config.models import Server
 from mcp_hub.errors import CallError, CircuitOpen, Overloaded, ServerUnavailable, UpstreamAnswered

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route
 from mcp_hub.config.entry_rules import LimitSettings as Rules
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.catalog.catalog import Item, Route
+from mcp_hub.catalog import Item, Route
 from mcp_hub.cli import GARBAGE_AFTER
 from mcp_hub.config import read_config
 from mcp_hub.hub.engine import Engine
