@@ -149,7 +149,7 @@ def test_requests_to_servers_over_http_import_no_library_but_the_parser() -> Non
         "import asyncio, sys\n"
         "from mcp_hub.config.models import Server\n"
         "from mcp_hub.transport.http_link import HttpLink\n"
-        "from mcp_hub.transport.link import LinkError\n"
+        "from mcp_hub.transport import LinkError\n"
         "from mcp_hub.transport.sse_link import SseLink\n"
         "async def main():\n"
         "    for transport, kind in (('http', HttpLink), ('sse', SseLink)):\n"

@@ -18,8 +18,8 @@ from mcp_hub.oauth.token_store import SignIn, SignInError, TokenStore, token_sto
 from mcp_hub.oauth.tokens import UpstreamTokens
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
+from mcp_hub.transport import Challenge, LinkError
 from mcp_hub.transport.children import Children
-from mcp_hub.transport.link import Challenge, LinkError
 from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.link_dialer import LinkDialer

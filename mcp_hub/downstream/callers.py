@@ -22,7 +22,7 @@ from mcp_hub.protocol.era import (
 )
 from mcp_hub.protocol.frames import Message
 from mcp_hub.security.principals import Principal
-from mcp_hub.transport.link import RequestId
+from mcp_hub.transport import RequestId
 
 MAX_IN_FLIGHT = 1024
 """Requests of one caller at the same time; one more is answered `overloaded`."""

@@ -29,7 +29,7 @@ from mcp_hub.protocol.era import BATCHING_REVISION, Era, ambiguous_member, era_o
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
 from mcp_hub.protocol.kinds import Kind
 from mcp_hub.security.principals import ANONYMOUS, Principal
-from mcp_hub.transport.link import RequestId
+from mcp_hub.transport import RequestId
 
 log = logging.getLogger("mcp_hub.downstream")
 

@@ -17,9 +17,9 @@ from mcp_hub.errors import INVALID_REQUEST, Overloaded
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import era_of
 from mcp_hub.protocol.frames import Message
+from mcp_hub.transport import RequestId
 from mcp_hub.transport.http1.exchange import EVENTS, HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import HeaderLines
-from mcp_hub.transport.link import RequestId
 
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher

@@ -16,6 +16,7 @@ from mcp_hub.downstream.quotas import LARGE, QueuedAnswer, Share, declined, enco
 from mcp_hub.errors import INTERNAL_ERROR, INVALID_REQUEST, CallCancelled, ProtocolError
 from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.frames import Message
+from mcp_hub.transport import RequestId
 from mcp_hub.transport.http1.exchange import (
     JSON,
     BodyTooLarge,
@@ -26,7 +27,6 @@ from mcp_hub.transport.http1.exchange import (
     is_json,
 )
 from mcp_hub.transport.http1.heads import HeaderLines
-from mcp_hub.transport.link import RequestId
 from mcp_hub.transport.sse_codec import COMMENT
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from mcp_hub.oauth.authorization_server import AuthorizationServer, check_url, e
 from mcp_hub.oauth.token_store import Json, SignIn, SignInError, TokenUnavailable
 from mcp_hub.security.redaction import LEARNED, Redactor
 from mcp_hub.text import printable
-from mcp_hub.transport.link import Challenge
+from mcp_hub.transport import Challenge
 
 MAX_TOKEN: Final = 16 * 1024
 """Characters of a token; no server accepts longer headers."""

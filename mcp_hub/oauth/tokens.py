@@ -25,7 +25,7 @@ from mcp_hub.oauth.token_store import (
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.security.redaction import LEARNED
 from mcp_hub.text import printable
-from mcp_hub.transport.link import Challenge, LinkError, SignInNeeded
+from mcp_hub.transport import Challenge, LinkError, SignInNeeded
 
 if TYPE_CHECKING:
     from mcp_hub.oauth.token_flow import SignInUser, TokenFlow

@@ -24,7 +24,7 @@ from mcp_hub.errors import (
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.frames import Message
 from mcp_hub.security.private_files import refuse_foreign
-from mcp_hub.transport.link import Link, LinkLost, Receiver, RequestId
+from mcp_hub.transport import Link, LinkLost, Receiver, RequestId
 from mcp_hub.version import VERSION
 
 MAX_FILE: Final = 8 * 1024 * 1024

@@ -1,1 +1,149 @@
-"""Transports: bytes to JSON-RPC messages and back, for both sides. Nothing here knows what a method means."""
+"""Transports carry JSON-RPC as bytes, for both sides. This is the interface of those to upstreams.
+
+`Link`, its `Receiver`, its errors, and its source of tokens. A link carries messages and knows nothing of methods
+or of which answer belongs to which request; `Peer` does that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar, Final, Protocol
+
+import msgspec
+
+from mcp_hub.protocol.era import Era
+from mcp_hub.protocol.frames import Message
+
+RequestId = int | str
+
+
+class LinkError(Exception):
+    """A transport failed. `str()` is one line for the user: what happened and, where known, what to do.
+
+    `executed` is False only where the upstream certainly never acted on the request. `retry_after` (seconds) and
+    `status` (HTTP) are set where the upstream sent them.
+    """
+
+    def __init__(
+        self, message: str, *, executed: bool = True, status: int | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.executed = executed
+        self.status = status
+        self.retry_after = retry_after
+        self.last_words: tuple[str, ...] = ()
+        """The last stderr lines of the child process that failed, if it was one."""
+
+
+class LinkLost(LinkError):
+    """The whole connection is gone: the process exited, the stream ended, the host is unreachable."""
+
+
+class SessionLost(LinkError):
+    """The upstream no longer knows the hub's session (404 with `Mcp-Session-Id`); the request was not executed."""
+
+
+class Unauthorized(LinkError):
+    """The upstream answered 401 or 403."""
+
+
+class FrameTooLarge(LinkError):
+    """A message exceeded `max_frame`."""
+
+
+class Receiver(Protocol):
+    """Gets what a link receives. All methods are synchronous and cheap, and never raise."""
+
+    def received(self, message: Message, stream: RequestId | None = None) -> None:
+        """Takes one message (request, notification or response); batches are already split.
+
+        `stream`: the id of the request on whose own stream it came; None where all messages share one stream.
+        """
+
+    def failed(self, request_id: RequestId | None, error: LinkError) -> None:
+        """Takes the failure of one request; the link goes on. `request_id` is None where it could not be read."""
+
+    def lost(self, error: LinkLost) -> None:
+        """Takes the loss of the link. Called once; nothing follows."""
+
+
+class Link(Protocol):
+    """One connection to an upstream.
+
+    A transport inherits from it and overrides the capabilities that it has. Nobody asks a link for its transport.
+    """
+
+    is_local: ClassVar[bool] = False
+    """Whether both ends run on this machine, so that the end of one is always noticed; a network may fall silent."""
+    repeats_params: ClassVar[bool] = False
+    """Whether modern requests repeat their method, name and annotated arguments in headers."""
+    sole_era: ClassVar[Era | None] = None
+    """The only era that the specification gives the transport; None: both. A server may have the other all the same."""
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the server's process; None if it has none."""
+        return None
+
+    @property
+    def signing_in(self) -> bool:
+        """Whether requests wait for a token, and not for the upstream."""
+        return False
+
+    def open_standing_stream(self, headers: Mapping[str, str]) -> None:
+        """Keeps a stream open for what belongs to no request, where the transport has one. `headers` go with it."""
+        return
+
+    async def open(self, receiver: Receiver) -> None:
+        """Starts the process or opens the stream. Not bounded in time; the caller does that. Raises LinkError."""
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Sends one message; returns once it is written, or its POST is under way. Raises LinkError.
+
+        `headers` are those of the era (`MCP-Protocol-Version`, `Mcp-Method`, ...); only HTTP uses them.
+        """
+
+    def abandon(self, request_id: RequestId) -> None:
+        """Gives up a request whose answer nobody waits for. HTTP closes the request's stream, others do nothing."""
+
+    async def close(self) -> None:
+        """Closes the link, in bounded time. Idempotent; never raises."""
+
+    @property
+    def last_words(self) -> tuple[str, ...]:
+        """The last stderr lines of a child process, escaped for display; empty for other transports."""
+
+
+MAX_CHALLENGE: Final = 4096
+"""Characters of a `WWW-Authenticate` that are examined."""
+
+
+class SignInNeeded(Unauthorized):
+    """There is no token that the upstream accepts, and only the user can get one. `str()` says how."""
+
+
+class Challenge(msgspec.Struct, frozen=True):
+    """A response of status 401 or 403, and its `WWW-Authenticate`."""
+
+    status: int
+    header: str = ""
+
+    def field(self, name: str) -> str | None:
+        """Returns one parameter of the header, such as `scope`."""
+        found = re.search(rf'(?:^|[\s,]){name}\s*=\s*(?:"([^"]*)"|([^\s,"]+))', self.header[:MAX_CHALLENGE])
+        return None if found is None else (found[1] or found[2])
+
+
+class Authorization(Protocol):
+    """The tokens for one upstream, shared by all its links."""
+
+    async def token(self) -> str | None:
+        """Returns the bearer token to send, renewed if it has expired; None to send none. Raises LinkError."""
+
+    async def challenged(self, token: str | None, challenge: Challenge, *, again: bool) -> bool:
+        """Tries to get another token after a refusal; returns whether the request should be sent again with it.
+
+        `again`: the request was sent twice already. Raises SignInNeeded where the user has to sign in, LinkError where
+        there is no token at the moment.
+        """

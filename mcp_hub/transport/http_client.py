@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING, Final
 from mcp_hub.config.models import Server
 from mcp_hub.security.redaction import KnownSecrets
 from mcp_hub.text import printable
-from mcp_hub.transport.http1 import client_response
-from mcp_hub.transport.http1.client_connection import ClientConnection, ResponseCallback
-from mcp_hub.transport.http1.client_response import HttpResponse
-from mcp_hub.transport.http1.dialler import Dialler, trusted_certificates
-from mcp_hub.transport.http1.heads import RequestHeadEncoder, is_header
-from mcp_hub.transport.http1.pool import HttpPool
-from mcp_hub.transport.link import (
+from mcp_hub.transport import (
     MAX_CHALLENGE,
     Authorization,
     Challenge,
@@ -33,6 +27,12 @@ from mcp_hub.transport.link import (
     SessionLost,
     Unauthorized,
 )
+from mcp_hub.transport.http1 import client_response
+from mcp_hub.transport.http1.client_connection import ClientConnection, ResponseCallback
+from mcp_hub.transport.http1.client_response import HttpResponse
+from mcp_hub.transport.http1.dialler import Dialler, trusted_certificates
+from mcp_hub.transport.http1.heads import RequestHeadEncoder, is_header
+from mcp_hub.transport.http1.pool import HttpPool
 
 if TYPE_CHECKING:
     from yarl import URL

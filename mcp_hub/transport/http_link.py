@@ -11,12 +11,11 @@ from typing import Any, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, encode
-from mcp_hub.transport import http_stream
+from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, Receiver, RequestId, http_stream
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HostUnreachable, HttpClient, content_type
 from mcp_hub.transport.http_stream import EventReader, EventStream, error_about, messages_of
-from mcp_hub.transport.link import Authorization, Link, LinkError, LinkLost, Receiver, RequestId
 
 log = logging.getLogger("mcp_hub.transport")
 

@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from mcp_hub.protocol.frames import FrameError, Message, decode, salvage_id
+from mcp_hub.transport import FrameTooLarge, LinkError, RequestId
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http_client import HttpClient, is_json
 from mcp_hub.transport.lines import pieces
-from mcp_hub.transport.link import FrameTooLarge, LinkError, RequestId
 from mcp_hub.transport.sse_codec import EventTooLarge, SseEvent, SseParser
 
 log = logging.getLogger("mcp_hub.transport")

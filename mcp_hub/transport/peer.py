@@ -14,7 +14,7 @@ import msgspec
 
 from mcp_hub.errors import METHOD_NOT_FOUND, ProtocolError, UpstreamAnswered, to_wire
 from mcp_hub.protocol.frames import Message
-from mcp_hub.transport.link import Link, LinkError, LinkLost, RequestId
+from mcp_hub.transport import Link, LinkError, LinkLost, RequestId
 
 log = logging.getLogger("mcp_hub.transport")
 

@@ -16,10 +16,9 @@ from typing import Any, Final, cast
 from mcp_hub.protocol.era import STDERR_WARNING
 from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.text import printable
-from mcp_hub.transport import reaper
+from mcp_hub.transport import FrameTooLarge, Link, LinkError, LinkLost, Receiver, RequestId, reaper
 from mcp_hub.transport.children import Children, spawn
 from mcp_hub.transport.lines import FairLineReader, Oversized, WriteBatcher
-from mcp_hub.transport.link import FrameTooLarge, Link, LinkError, LinkLost, Receiver, RequestId
 
 log = logging.getLogger("mcp_hub.upstream")
 

@@ -19,7 +19,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
-from mcp_hub.transport.link import FrameTooLarge, LinkError, SignInNeeded, Unauthorized
+from mcp_hub.transport import FrameTooLarge, LinkError, SignInNeeded, Unauthorized
 
 SHOWN_LAST_WORDS: Final = 5
 """Lines of stderr that an error message quotes."""

@@ -14,7 +14,7 @@ from typing import Final
 from mcp_hub.config.entry_rules import HealthSettings
 from mcp_hub.errors import CallError, ProtocolError
 from mcp_hub.protocol import era as eras
-from mcp_hub.transport.link import LinkError, LinkLost
+from mcp_hub.transport import LinkError, LinkLost
 from mcp_hub.upstream.session import UpstreamSession
 
 # --- states ----------------------------------------------------------------------------------------------------

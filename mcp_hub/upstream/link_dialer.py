@@ -15,8 +15,8 @@ from mcp_hub.config.models import Server
 from mcp_hub.oauth.tokens import UpstreamTokens
 from mcp_hub.protocol.kinds import TELL_PRESETS
 from mcp_hub.security import file_access
+from mcp_hub.transport import Link, LinkError
 from mcp_hub.transport.children import Children
-from mcp_hub.transport.link import Link, LinkError
 
 _BROWSER_VARIABLES: Final = (
     "MCP_HUB_CHROMIUM", "PLAYWRIGHT_BROWSERS_PATH", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR",

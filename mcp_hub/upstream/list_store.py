@@ -17,7 +17,7 @@ from mcp_hub.observability.stalls import in_slices, in_thread
 from mcp_hub.protocol.frames import weighing, weighs_more
 from mcp_hub.protocol.kinds import DUPLICATES_KEY, KINDS, LEFT_OUT_KEY, MAX_ITEM, TOOLS, Kind, overlong_name
 from mcp_hub.text import printable
-from mcp_hub.transport.link import LinkError
+from mcp_hub.transport import LinkError
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
 from mcp_hub.upstream.session import UpstreamSession
 

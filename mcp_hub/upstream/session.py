@@ -16,7 +16,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import routing_headers
 from mcp_hub.protocol.era import SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, Envelope, Era, is_more_verbose
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
-from mcp_hub.transport.link import LinkError, LinkLost, SessionLost
+from mcp_hub.transport import LinkError, LinkLost, SessionLost
 from mcp_hub.transport.peer import NO_CAUSE, Peer, Progress
 from mcp_hub.upstream.attribution import CallAttribution
 from mcp_hub.upstream.catalog_cache import CachedCatalog

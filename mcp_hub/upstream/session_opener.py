@@ -19,7 +19,7 @@ from mcp_hub.protocol.era import LOG_MESSAGE, UPDATED, Envelope, Era
 from mcp_hub.protocol.kinds import PRESETS
 from mcp_hub.protocol.server_requests import ELICITATION_COMPLETE, Json
 from mcp_hub.security.redaction import LEARNED
-from mcp_hub.transport.link import Link, LinkError, LinkLost, Unauthorized
+from mcp_hub.transport import Link, LinkError, LinkLost, Unauthorized
 from mcp_hub.transport.peer import Peer
 from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
 from mcp_hub.upstream.error_messages import ErrorMessages

@@ -11,7 +11,7 @@ from typing import Any
 
 from mcp_hub.config.models import Server
 from mcp_hub.errors import HubError
-from mcp_hub.transport.link import LinkError
+from mcp_hub.transport import LinkError
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.session import UpstreamSession
 

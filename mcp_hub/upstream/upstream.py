@@ -15,7 +15,7 @@ from mcp_hub.errors import InternalError, LeftOut, UpstreamAnswered
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.server_requests import Asker, Json
-from mcp_hub.transport.link import LinkError, SessionLost, Unauthorized
+from mcp_hub.transport import LinkError, SessionLost, Unauthorized
 from mcp_hub.transport.peer import Progress
 from mcp_hub.upstream.attribution import ClientRegistry, OnLog
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache

@@ -16,7 +16,7 @@ from mcp_hub.hub.engine import Engine
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.transport.link import LinkLost
+from mcp_hub.transport import LinkLost
 from mcp_hub.transport.peer import Peer, nothing_offered
 from tests.fakes.client import PATIENCE, fake, write_config
 

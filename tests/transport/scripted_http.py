@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mcp_hub.config.models import Server as Configured
+from mcp_hub.transport import LinkError, LinkLost, RequestId
 from mcp_hub.transport.http_link import HttpLink
-from mcp_hub.transport.link import LinkError, LinkLost, RequestId
 
 PATIENCE = 60
 """Seconds any wait of a test may take."""

@@ -9,9 +9,8 @@ import socket
 import pytest
 
 from mcp_hub.config.models import Deadlines
-from mcp_hub.transport import http_link
+from mcp_hub.transport import LinkError, LinkLost, SessionLost, http_link
 from mcp_hub.transport.http_link import HttpLink
-from mcp_hub.transport.link import LinkError, LinkLost, SessionLost
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.scripted_http import (
     NOTE,

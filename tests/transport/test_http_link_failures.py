@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.config.models import Deadlines
-from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost, Unauthorized
+from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, Unauthorized
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.scripted_http import (
     NOTE,

@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from mcp_hub.transport import http_link, http_stream
-from mcp_hub.transport.link import LinkError, LinkLost
+from mcp_hub.transport import LinkError, LinkLost, http_link, http_stream
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.scripted_http import (
     NOTE,

@@ -15,8 +15,8 @@ from mcp.server.mcpserver import Context, MCPServer
 
 from mcp_hub.config.models import Server as Configured
 from mcp_hub.errors import UpstreamAnswered
+from mcp_hub.transport import LinkLost, SessionLost
 from mcp_hub.transport.http_link import HttpLink
-from mcp_hub.transport.link import LinkLost, SessionLost
 from mcp_hub.transport.peer import Peer, nothing_offered
 from mcp_hub.transport.sse_link import SseLink
 from tests.transport.scripted_http import PATIENCE

@@ -7,7 +7,7 @@ import pytest
 
 from mcp_hub.config.models import Deadlines
 from mcp_hub.config.models import Server as Configured
-from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost, SessionLost, Unauthorized
+from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, SessionLost, Unauthorized
 from mcp_hub.transport.sse_link import SseLink
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.scripted_http import PATIENCE, Inbox, Reply, Request, Server, scripted

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.errors import UpstreamAnswered
-from mcp_hub.transport import reaper
+from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, reaper
 from mcp_hub.transport.children import Children
-from mcp_hub.transport.link import FrameTooLarge, LinkError, LinkLost
 from mcp_hub.transport.peer import Peer, nothing_offered
 from mcp_hub.transport.stdio_link import StdioLink
 from tests.fakes.client import FAKE, PATIENCE

@@ -18,7 +18,7 @@ from mcp_hub.protocol.frames import Message
 from mcp_hub.servers.local.local_server import LocalServer, PendingRequest, RunningCall, no_chunks
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.tool_results import ToolResult, failure_of
-from mcp_hub.transport.link import Link, LinkLost, Receiver, RequestId
+from mcp_hub.transport import Link, LinkLost, Receiver, RequestId
 
 T = TypeVar("T")
 

@@ -27,8 +27,8 @@ from mcp_hub.servers.local import call_stream
 from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
 from mcp_hub.servers.local.signature import InvalidArguments
 from mcp_hub.servers.local.tool_results import ToolResponse, error_result, failure_of, result_of
+from mcp_hub.transport import RequestId
 from mcp_hub.transport.lines import LineReader, Oversized
-from mcp_hub.transport.link import RequestId
 from mcp_hub.version import VERSION
 
 CHUNK_KEY: Final = "mcp-hub/chunk"

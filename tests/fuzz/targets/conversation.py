@@ -8,7 +8,7 @@ from typing import Any
 
 from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.protocol.frames import FrameError, Message, decode
-from mcp_hub.transport.link import LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.transport import LinkError, LinkLost, Receiver, RequestId
 from mcp_hub.transport.peer import MAX_BACKGROUND, Peer, nothing_offered
 from tests.fuzz.supply import Supply
 
