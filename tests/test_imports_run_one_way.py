@@ -44,22 +44,12 @@ PURE = (
     "mcp_hub.hub.self_description",
     "mcp_hub.library.formats",
     "mcp_hub.observability.call_metrics",
-    "mcp_hub.observability.call_metrics",
-    "mcp_hub.policy.long_results",
     "mcp_hub.policy.guard",
+    "mcp_hub.policy.long_results",
     "mcp_hub.protocol",
-    "mcp_hub.schema.schema_edits",
-    "mcp_hub.schema.schema_edits",
     "mcp_hub.schema.lenient_schema",
     "mcp_hub.schema.schema_edits",
-    "mcp_hub.security.address_rules",
-    "mcp_hub.security.file_access",
-    "mcp_hub.security.pinning",
-    "mcp_hub.security.principals",
-    "mcp_hub.security.redaction",
-    "mcp_hub.security.screening",
-    "mcp_hub.security.url_rules",
-    "mcp_hub.security.urls",
+    "mcp_hub.security",
     "mcp_hub.text",
     "mcp_hub.version",
 )
@@ -67,8 +57,9 @@ PURE = (
 ALLOWED = {
     "mcp_hub.protocol.frames": {"asyncio", "time"},
     "mcp_hub.protocol.server_requests": {"asyncio"},
+    "mcp_hub.security.private_files": {"asyncio", "os", "pathlib"},
 }
-"""What these use all the same: a task for each answer of a server, and the time and memory that large frames take."""
+"""What these use all the same: files, a task for each answer of a server, the time and memory of large frames."""
 FORBIDDEN_IN_PURE = {"asyncio", "socket", "subprocess", "os", "pathlib", "time", "random", "threading", "aiohttp"}
 
 

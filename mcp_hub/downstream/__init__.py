@@ -1,1 +1,242 @@
-"""Clients of the hub: listeners, sessions of both eras, stdio, SSE, authentication and quotas."""
+"""Callers of the hub, their requests while these are answered, and the hub's own requests to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from mcp_hub.errors import INVALID_REQUEST, ClientAnswered, ProtocolError, UpstreamAnswered, to_wire
+from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.era import (
+    LATEST_HANDSHAKE,
+    LOG_MESSAGE,
+    Envelope,
+    Era,
+    error_for,
+    level_passes,
+    negotiated_revision,
+)
+from mcp_hub.protocol.frames import Message
+from mcp_hub.security import Principal
+from mcp_hub.transport import RequestId
+
+MAX_IN_FLIGHT = 1024
+"""Requests of one caller at the same time; one more is answered `overloaded`."""
+
+Send = Callable[[Message], None]
+"""Puts a message on one stream to the client; never blocks, and drops it if the stream is closed or full."""
+
+
+class Caller:
+    """One client as the hub sees it: a handshake session, a connection, or one request of the modern era over HTTP.
+
+    `principal` is the authenticated identity, `""` for the anonymous one. `notify` sends to the client outside of any
+    request in the handshake era, and does nothing in the modern era.
+    """
+
+    def __init__(self, principal: str, notify: Send) -> None:
+        self.principal = principal if isinstance(principal, Principal) else Principal(principal)
+        self.profile = self.principal.profile
+        self.notify = notify
+        self.questions = ClientQuestions(notify)
+        self.initialized = False
+        """Whether the handshake is complete, so that unsolicited notifications may be sent."""
+        self.protocol_version: str | None = None
+        """The negotiated handshake revision; None before `initialize` and for callers of the modern era."""
+        self.envelope = Envelope(LATEST_HANDSHAKE, client_info={})
+        """What the client declared in its handshake, as the envelope of a modern request has it."""
+        self.in_flight: dict[RequestId, asyncio.Task[Any]] = {}
+        """Running requests by id; the client may cancel them."""
+        self.given_up: set[RequestId] = set()
+        """Ids of requests that the client has cancelled and that have not ended yet: they get no answer."""
+        self.sole = False
+        """Whether it is the only caller, as on stdio."""
+
+    def __repr__(self) -> str:
+        info = self.envelope.client_info or {}
+        return f"Caller({info.get('name', '?')!r}, {self.protocol_version or 'no handshake'})"
+
+    def declare(self, requested: object, capabilities: object, client_info: object) -> str:
+        """Takes what the client says in its handshake, invalid or not; returns the revision that it is answered with.
+
+        Args:
+            requested: `protocolVersion` of its `initialize`.
+            capabilities: `capabilities` of it, an object.
+            client_info: `clientInfo` of it, an object.
+        """
+        self.protocol_version = version = negotiated_revision(requested)
+        declared = capabilities if isinstance(capabilities, dict) else {}
+        info = client_info if isinstance(client_info, dict) else {}
+        self.envelope = Envelope(version, declared, info, self.envelope.log_level)
+        return version
+
+    def want_log_from(self, level: str) -> None:
+        """Sets the lowest level of the log messages that a client of the handshake era gets."""
+        self.envelope = replace(self.envelope, log_level=level)
+
+    @property
+    def handshake_key(self) -> Caller | None:
+        """The key of this caller's own sessions in the handshake era: itself, None for the sole caller."""
+        return None if self.sole else self
+
+    def cancel(self, request_id: RequestId) -> None:
+        """Cancels one running request. An unknown or finished id is ignored, as the specification says."""
+        task = self.in_flight.pop(request_id, None)
+        if task is not None:
+            self.given_up.add(request_id)
+            task.add_done_callback(lambda _: self.given_up.discard(request_id))
+            task.cancel()
+
+    def answered(self, message: Message) -> None:
+        """Takes the client's answer to a question."""
+        self.questions.answered(message)
+
+    def cancel_all(self) -> None:
+        """Cancels all requests and questions; the client is gone."""
+        self.questions.close()
+        for task in self.in_flight.values():
+            task.cancel()
+        self.in_flight.clear()
+
+
+class Respondent(msgspec.Struct, frozen=True):
+    """A client of the handshake era, as servers can ask it: on the stream `send` of a call, or outside of any.
+
+    It is an `Asker` for the upstreams.
+    """
+
+    caller: Caller
+    send: Send | None = None
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """The client capabilities of its handshake."""
+        return self.caller.envelope.capabilities
+
+    @property
+    def parked(self) -> None:
+        """None: a handshake client answers while its call runs, so no call is parked."""
+
+    async def turn(self) -> None:
+        """Returns at once: calls of a handshake client need no queue."""
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Passes a log message on, on the same stream as a question."""
+        if level_passes(message.get("level"), self.caller.envelope.log_level):
+            put = self.send or self.caller.notify
+            put({"jsonrpc": "2.0", "method": LOG_MESSAGE, "params": message})
+
+    def tell(self, method: str, params: dict[str, Any]) -> None:
+        """Notifies the client outside of any request."""
+        if self.caller.initialized:
+            self.caller.notify({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Asks the client and returns its result. Raises ClientAnswered, ProtocolError."""
+        return await self.caller.questions.ask(method, params, self.send)
+
+
+MAX_BATCH: Final = 1000
+"""Members of one batch. Each becomes a task, so a longer batch is refused before any member is handled."""
+
+
+class Exchange(msgspec.Struct, eq=False):
+    """One request of one caller while it is answered. `send` is the request's own stream."""
+
+    caller: Caller
+    id: RequestId
+    method: str
+    params: dict[str, Any]
+    era: Era
+    envelope: Envelope
+    send: Send
+    key: Hashable | None
+    """The key of the caller's own sessions: `Caller.handshake_key`, in the modern era its principal or None."""
+
+
+def error_response(
+    request_id: RequestId | None, error: BaseException, method: Any = None, params: Any = None, era: Era = "handshake"
+) -> Message:
+    """Returns the response that reports `error`: on `tools/call` a result with `isError`, elsewhere a JSON-RPC error.
+
+    `method` and `params` are those of the request as it came, whatever they are.
+    """
+    name = params.get("name") if isinstance(params, dict) else None
+    answer = to_wire(error, method if isinstance(method, str) else None, name if isinstance(name, str) else None)
+    if isinstance(error, UpstreamAnswered) and isinstance(method, str):
+        answer["error"] = error_for(era, method, answer["error"])
+    if era == "modern" and "result" in answer:
+        answer["result"]["resultType"] = "complete"
+    return {"jsonrpc": "2.0", "id": request_id, **answer}
+
+
+def batch_fault(members: list[Any]) -> ProtocolError | None:
+    """Returns why a batch is refused as a whole; None if its members may be handled."""
+    if not members:
+        return ProtocolError(INVALID_REQUEST, "A batch must not be empty.")
+    if len(members) > MAX_BATCH:
+        text = f"A batch may have at most {MAX_BATCH:,} members; this one has {len(members):,}."
+        return ProtocolError(INVALID_REQUEST, text)
+    return None
+
+
+MAX_ASKED: Final = 64
+"""Questions that one client has not answered yet; one more is refused."""
+
+Json = dict[str, Any]
+
+
+class ClientQuestions:
+    """The hub's requests to one client of the handshake era. `send` reaches it outside of any request of its own."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._waiting: dict[str, asyncio.Future[Message]] = {}
+        self._last = 0
+
+    async def ask(self, method: str, params: Json, send: Send | None = None) -> Json:
+        """Asks the client and returns its result; `send` is the stream of the request that caused the question.
+
+        If the task is cancelled, the client is told. Raises ClientAnswered for the client's error, ProtocolError if the
+        client goes away or has too many open questions.
+        """
+        if len(self._waiting) >= MAX_ASKED:
+            raise ProtocolError(INVALID_REQUEST, f"The client has {MAX_ASKED} questions to answer already.")
+        self._last += 1
+        request_id = f"hub-{self._last}"
+        reach = send or self._send
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._waiting[request_id] = future
+        try:
+            reach({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+            message = await future
+        except asyncio.CancelledError:
+            if not future.cancelled() or request_id in self._waiting:
+                reach({"jsonrpc": "2.0", "method": eras.CANCELLED, "params": {"requestId": request_id}})
+            raise
+        finally:
+            self._waiting.pop(request_id, None)
+        if message.get("error") is not None:
+            raise ClientAnswered(message["error"])
+        result = message.get("result")
+        if not isinstance(result, dict):
+            raise ProtocolError(INVALID_REQUEST, f"The client answered {method} with an invalid result.")
+        return result
+
+    def answered(self, message: Message) -> None:
+        """Takes the client's answer; ignores one that matches no question."""
+        request_id = message.get("id")
+        future = self._waiting.pop(request_id, None) if isinstance(request_id, str) else None
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    def close(self) -> None:
+        """Fails all open questions; the client is gone."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(ProtocolError(INVALID_REQUEST, "The client is gone."))

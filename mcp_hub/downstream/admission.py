@@ -20,7 +20,7 @@ import msgspec
 from mcp_hub.config.listen import TOKEN_HOLDER, Listen, is_loopback
 from mcp_hub.downstream.verifier import ProtectedResource, Reason, Verifier, has_resource
 from mcp_hub.policy.limits import TokenBucket
-from mcp_hub.security.principals import ANONYMOUS, Principal
+from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.transport.http1.listener import RefusalSink
 
 Headers = Iterable[tuple[bytes, bytes]]

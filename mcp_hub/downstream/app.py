@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Listen
+from mcp_hub.downstream import error_response
 from mcp_hub.downstream.admission import Admission, Gate, Refusal, RefusalLog, check_listener
-from mcp_hub.downstream.callers import error_response
 from mcp_hub.downstream.metrics_page import metrics_page
 from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.downstream.responses import BROKEN
@@ -20,7 +20,7 @@ from mcp_hub.downstream.streamable import StreamableEndpoint
 from mcp_hub.downstream.verifier import MCP, WELL_KNOWN, ProtectedResource
 from mcp_hub.errors import INTERNAL_ERROR, HubError, ProtocolError
 from mcp_hub.observability.call_metrics import CONTENT_TYPE
-from mcp_hub.security.principals import ANONYMOUS, PEER, Principal
+from mcp_hub.security import ANONYMOUS, PEER, Principal
 from mcp_hub.transport.http1.exchange import ClientGone, HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import Listener
 from mcp_hub.transport.http1.listening_sockets import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any
 
-from mcp_hub.downstream.callers import MAX_IN_FLIGHT, Caller, Exchange, Send, batch_fault, error_response
+from mcp_hub.downstream import MAX_IN_FLIGHT, Caller, Exchange, Send, batch_fault, error_response
 from mcp_hub.downstream.methods import Handler, Methods
 from mcp_hub.downstream.parked_calls import UnreachableRespondent
 from mcp_hub.downstream.quotas import LARGE, Backlog, Quotas, Share, declined, uncounted
@@ -28,7 +28,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import BATCHING_REVISION, Era, ambiguous_member, era_of
 from mcp_hub.protocol.frames import FrameError, Message, decode_exactly
 from mcp_hub.protocol.kinds import Kind
-from mcp_hub.security.principals import ANONYMOUS, Principal
+from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.transport import RequestId
 
 log = logging.getLogger("mcp_hub.downstream")

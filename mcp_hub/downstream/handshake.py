@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_hub.downstream.callers import Caller, Send, batch_fault
+from mcp_hub.downstream import Caller, Send, batch_fault
 from mcp_hub.downstream.event_stream import EventLog, RetentionBudget, SessionStreams, pump
 from mcp_hub.downstream.quotas import Share
 from mcp_hub.downstream.responses import Responder, Resumable, Shape, Work, id_of, refuse, refuse_with, shape_of
@@ -24,7 +24,7 @@ from mcp_hub.transport.http1.heads import HeaderLines
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.quotas import Quotas
-    from mcp_hub.security.principals import Principal
+    from mcp_hub.security import Principal
 
 SESSION_HEADER: Final = b"mcp-session-id"
 LAST_EVENT_ID: Final = b"last-event-id"

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from mcp_hub.catalog import OWN, Route, exposed_ids
-from mcp_hub.downstream.callers import Exchange, Respondent
+from mcp_hub.downstream import Exchange, Respondent
 from mcp_hub.downstream.parked_calls import ParkedCalls, UnreachableRespondent
 from mcp_hub.downstream.quotas import Backlog
 from mcp_hub.downstream.subscriptions import Resolver, Subscriptions

@@ -10,7 +10,7 @@ from mcp_hub.downstream.admission import CAUSES
 from mcp_hub.observability.call_metrics import MetricFamily, bucket_bound, write_openmetrics
 from mcp_hub.policy.breaker import CircuitState as Breaker
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security.principals import Principal
+from mcp_hub.security import Principal
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:

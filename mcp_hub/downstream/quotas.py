@@ -12,13 +12,13 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from mcp_hub.config.listen import CallerLimits, Listen, UnreadLimits
-from mcp_hub.downstream.callers import error_response
+from mcp_hub.downstream import error_response
 from mcp_hub.errors import INTERNAL_ERROR, Overloaded
 from mcp_hub.policy.limits import TokenBucket
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import era_of
 from mcp_hub.protocol.frames import FrameError, encode
-from mcp_hub.security.principals import Principal
+from mcp_hub.security import Principal
 
 MAX_CALLS: Final = 8192
 """Requests of all principals at the same time."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from mcp_hub.downstream import event_stream
-from mcp_hub.downstream.callers import Caller, Send, error_response
+from mcp_hub.downstream import Caller, Send, error_response, event_stream
 from mcp_hub.downstream.event_stream import REMEMBERED, EventLog, Outbox, SessionStreams
 from mcp_hub.downstream.quotas import LARGE, QueuedAnswer, Share, declined, encoded
 from mcp_hub.errors import INTERNAL_ERROR, INVALID_REQUEST, CallCancelled, ProtocolError

@@ -18,7 +18,7 @@ from mcp_hub.transport.sse_codec import encode_event
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.quotas import Quotas
-    from mcp_hub.security.principals import Principal
+    from mcp_hub.security import Principal
 
 MESSAGES: Final = "/messages"
 MAX_STREAMS: Final = 10_000

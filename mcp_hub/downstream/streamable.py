@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mcp_hub.downstream.callers import MAX_IN_FLIGHT, Caller
+from mcp_hub.downstream import MAX_IN_FLIGHT, Caller
 from mcp_hub.downstream.handshake import SESSION_HEADER, HandshakeEndpoint
 from mcp_hub.downstream.responses import Responder, Shape, id_of, read_body, refuse, refuse_with, shape_of
 from mcp_hub.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, Overloaded
@@ -21,7 +21,7 @@ from mcp_hub.transport.http1.exchange import EVENTS, JSON, HttpReply, HttpReques
 if TYPE_CHECKING:
     from mcp_hub.downstream.dispatcher import Dispatcher
     from mcp_hub.downstream.quotas import Quotas
-    from mcp_hub.security.principals import Principal
+    from mcp_hub.security import Principal
 
 VERSION_HEADER: Final = b"mcp-protocol-version"
 

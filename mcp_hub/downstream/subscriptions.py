@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub.catalog import Route
-from mcp_hub.downstream.callers import Exchange, Send
+from mcp_hub.downstream import Exchange, Send
 from mcp_hub.errors import INVALID_PARAMS, CallError, ProtocolError
 from mcp_hub.hub.catalogs import CallerFilter
 from mcp_hub.hub.engine import Engine

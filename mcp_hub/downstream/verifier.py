@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from mcp_hub.config.extras import missing
 from mcp_hub.config.listen import Introspection, Jwt, Listen, TokenVerification
 from mcp_hub.errors import ConfigError
-from mcp_hub.security.principals import Principal
+from mcp_hub.security import Principal
 from mcp_hub.text import printable
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from mcp_hub.policy.screen import BackgroundScreening
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.era import HUB_NAME
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security.principals import profile_of
+from mcp_hub.security import profile_of
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.transport.children import Children
 from mcp_hub.upstream.attribution import ClientRegistry

@@ -26,7 +26,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.protocol.server_requests import forwarded_extensions
-from mcp_hub.security.principals import profile_of
+from mcp_hub.security import profile_of
 from mcp_hub.upstream.catalog_cache import CatalogCache
 from mcp_hub.upstream.link_dialer import Functions, LinkDialer
 from mcp_hub.upstream.upstream import Upstream

@@ -29,7 +29,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.policy import Call, Json
 from mcp_hub.protocol.era import Envelope, Era
-from mcp_hub.security.principals import PEER, Principal
+from mcp_hub.security import PEER, Principal
 from mcp_hub.security.redaction import LEARNED, Redactor
 
 MAX_NOTES: Final = 20

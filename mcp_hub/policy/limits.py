@@ -15,7 +15,7 @@ from mcp_hub.config.entry_rules import LimitSettings
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json, Next
-from mcp_hub.security.principals import Principal, principal_of
+from mcp_hub.security import Principal, principal_of
 
 
 class TokenBucket(msgspec.Struct):

@@ -1,1 +1,53 @@
-"""Protects the user: redaction, screening, pins, rules for URLs and addresses, private files."""
+"""Protects the user. Here are the principals: who an authenticated caller is, and which profile it is bound to.
+
+A principal is a string that keeps callers apart; principals with different profiles are different strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from contextvars import ContextVar
+from typing import Final
+
+
+class Principal(str):
+    """The name of a principal, `""` for the anonymous one, with its profile; None stands for all that is served."""
+
+    __slots__ = ("label", "profile")
+
+    def __new__(cls, name: str, profile: str | None = None, label: str | None = None) -> Principal:
+        """`label` is its name in records, where that differs from the name that keeps callers apart."""
+        made = super().__new__(cls, name)
+        made.profile = profile
+        made.label = label
+        return made
+
+    profile: str | None
+    label: str | None
+
+
+ANONYMOUS: Final = Principal("")
+
+PEER: Final[ContextVar[str | None]] = ContextVar("peer", default=None)
+"""The network address that the request of this task came from; None over stdio."""
+
+
+def principal_of(caller: Hashable | None) -> Principal:
+    """Returns the principal of a caller's key. None, the only client over stdio, is the anonymous principal.
+
+    Raises:
+        AttributeError: the key is no caller's. It must not pass for the anonymous principal, who may see everything.
+    """
+    if caller is None:
+        return ANONYMOUS
+    if isinstance(caller, Principal):
+        return caller
+    if isinstance(caller, str):
+        return Principal(caller)
+    found: Principal = caller.principal  # type: ignore[attr-defined]
+    return found
+
+
+def profile_of(caller: Hashable | None) -> str | None:
+    """Returns the profile of a caller, None for all that is served. Raises AttributeError as `principal_of` does."""
+    return None if caller is None else caller.profile  # type: ignore[attr-defined]

@@ -12,9 +12,9 @@ from typing import Any
 
 from mcp_hub.config.listen import UnreadLimits
 from mcp_hub.config.models import Listen
+from mcp_hub.downstream import Caller, Send
 from mcp_hub.downstream.admission import Gate
 from mcp_hub.downstream.app import App, serve_network
-from mcp_hub.downstream.callers import Caller, Send
 from mcp_hub.downstream.quotas import Backlog
 from mcp_hub.errors import INVALID_REQUEST, METHOD_NOT_FOUND
 from mcp_hub.protocol import era as eras

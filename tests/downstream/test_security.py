@@ -7,7 +7,7 @@ import pytest
 from mcp_hub.config.listen import TOKEN_HOLDER
 from mcp_hub.config.models import Listen
 from mcp_hub.downstream.admission import Gate, Refusal, check_listener
-from mcp_hub.security.principals import ANONYMOUS
+from mcp_hub.security import ANONYMOUS
 
 TOKEN = "t" * 32
 PORT = 8808

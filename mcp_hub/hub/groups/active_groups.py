@@ -18,7 +18,7 @@ from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns
 from mcp_hub.policy.selection import matches_tool
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security.principals import profile_of
+from mcp_hub.security import profile_of
 
 Json = dict[str, Any]
 

@@ -23,7 +23,7 @@ from mcp_hub.policy import Call, Json
 from mcp_hub.policy.limits import LimitsPolicy
 from mcp_hub.protocol.era import LISTEN, Envelope
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.security.principals import Principal
+from mcp_hub.security import Principal
 from tests.downstream.network.visitor import ERAS, TOKENS, Visitor, bearer, network_hub, visiting
 from tests.fakes.client import PATIENCE, fake
 

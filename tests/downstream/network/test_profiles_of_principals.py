@@ -14,14 +14,14 @@ import pytest
 
 from mcp_hub.catalog import Route
 from mcp_hub.config import load_config
-from mcp_hub.downstream.callers import Caller
+from mcp_hub.downstream import Caller
 from mcp_hub.errors import HEADER_MISMATCH, UnknownName
 from mcp_hub.hub import engine as hubs
 from mcp_hub.hub.catalogs import CallerFilter
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind
-from mcp_hub.security.principals import ANONYMOUS, Principal
+from mcp_hub.security import ANONYMOUS, Principal
 from mcp_hub.upstream.list_store import RawLists
 from tests.downstream.network.dumping import dumping
 from tests.downstream.network.visitor import ERAS, TOKENS, network_hub, spelled, visiting

@@ -15,7 +15,7 @@ import pytest
 from mcp_hub.config.listen import TokenVerification
 from mcp_hub.downstream import verifier as verifiers
 from mcp_hub.downstream.verifier import RejectedToken, Verifier
-from mcp_hub.security.principals import Principal
+from mcp_hub.security import Principal
 from tests.downstream.network.issuer import AUDIENCE, CLIENT, Issuer, issuing, unsigned, with_secret
 from tests.fakes.client import PATIENCE
 

@@ -19,7 +19,7 @@ from mcp_hub.hub.engine import Engine
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS, Kind
-from mcp_hub.security.principals import Principal
+from mcp_hub.security import Principal
 from tests.fakes.client import PATIENCE, fake, write_config
 from tests.hub.groups.hearing import GROUPS, RESET
 
