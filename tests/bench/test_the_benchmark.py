@@ -119,9 +119,9 @@ def test_events_are_read_whatever_pieces_they_come_in(size: int, end: bytes) -> 
 
 WAY = re.compile(r"^(tools/\w+ over \w+): (\d+) frames in (\d+) files$", re.MULTILINE)
 BOUNDS = {
-    "tools/call over stdio": (110, 30),
-    "tools/call over HTTP": (160, 40),
-    "tools/list over HTTP": (50, 22),
+    "tools/call over stdio": (90, 30),
+    "tools/call over HTTP": (115, 37),
+    "tools/list over HTTP": (45, 17),
 }
 """Frames and files that the way of a request may pass."""
 
