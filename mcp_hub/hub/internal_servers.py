@@ -106,7 +106,7 @@ class InternalServers:
         names = sorted({step.step for step in steps if ":" in step.step})
         places = [self._config.path.parent] if self._config.path is not None else []
         places += [server.tools_dir for server in servers if server.tools_dir is not None]
-        args = ["-P", "-m", "mcp_hub.servers.local.postprocess", *(f"--path={place}" for place in places), *names]
+        args = ["-P", "-m", "mcp_hub.servers", "steps", *(f"--path={place}" for place in places), *names]
         return Server(
             id=FUNCTIONS, transport="stdio", command=sys.executable, args=tuple(args), namespace="", keep_catalog=False
         )

@@ -88,9 +88,9 @@ class LinkDialer:
 
     def _argv(self, server: Server, path: str) -> list[str]:
         if server.builtin is not None:
-            return [sys.executable, "-P", "-m", "mcp_hub.servers.builtin", server.builtin]
+            return [sys.executable, "-P", "-m", "mcp_hub.servers", server.builtin]
         if server.tools_dir is not None:
-            return [sys.executable, "-P", "-m", "mcp_hub.servers.local", str(server.tools_dir), TELL_PRESETS]
+            return [sys.executable, "-P", "-m", "mcp_hub.servers", "local", str(server.tools_dir), TELL_PRESETS]
         return [find_command(server.command or "", path, server.cwd), *server.args]
 
     def signed_in_anew(self, server: Server) -> bool:

@@ -31,7 +31,7 @@ def written(directory: Path, entry: dict[str, object], **root: object) -> Path:
         [COMMAND, "serve", "--config"],
         [COMMAND, "serve", "--config", "x" * 5000],
         ["some-server", "serve", "--config", "servers.json"],
-        [sys.executable, "-m", "mcp_hub.servers.builtin", "serve", "--config", "servers.json"],
+        [sys.executable, "-m", "mcp_hub.servers", "serve", "--config", "servers.json"],
         ["sh", "-c", "mcp-hub serve --config servers.json"],
     ],
 )

@@ -163,7 +163,7 @@ def test_the_command_for_browsers_says_how_to_get_their_driver(base: Environment
 
 
 def test_a_built_in_server_without_its_extra_exits_with_the_install_command(base: Environment) -> None:
-    done = base.run("python", "-m", "mcp_hub.servers.builtin", "web")
+    done = base.run("python", "-m", "mcp_hub.servers", "web")
     assert done.returncode == 1
     assert commands(done.stderr) == {install("web")}
 

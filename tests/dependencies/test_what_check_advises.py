@@ -177,7 +177,7 @@ def test_check_prints_the_executed_command_without_secrets(tmp_path: Path) -> No
     lines = {line.partition(": runs ")[0]: line.partition(": runs ")[2] for line in done.stdout.splitlines()}
     assert lines["a"] == f"{sys.executable} {FAKE} --name ';$(touch x)\\x1b[2J' --leak TOKEN"
     assert lines["b"] == f"{sys.executable} {FAKE} --die x --token '***'"
-    assert lines["web"].endswith("-m mcp_hub.servers.builtin web")
+    assert lines["web"].endswith("-m mcp_hub.servers web")
     assert "url" not in lines
     assert not (tmp_path / "x").exists()
     assert SECRET not in done.stdout + done.stderr

@@ -1,6 +1,6 @@
 """The user's Python functions as a server of the hub, and `@mcp_hub.tool`, the mark that makes a function a tool.
 
-`python -m mcp_hub.servers.local DIRECTORY` serves them from a child process, so a function that blocks, prints or
+`python -m mcp_hub.servers local DIRECTORY` serves them from a child process, so a function that blocks, prints or
 crashes does not affect the hub.
 """
 

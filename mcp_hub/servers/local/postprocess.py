@@ -1,8 +1,7 @@
-"""`python -m mcp_hub.servers.local.postprocess [--path=DIRECTORY]... MODULE:FUNCTION...`: user functions on results.
+"""The user's functions that change results, as tools of a process: `python -m mcp_hub.servers steps ...`.
 
-Each function is a tool: it gets `call`, `result` and `options`, and answers `{"result": ...}`, null for an unchanged
-result. It runs in this process and not in the hub, so that a function that blocks, prints or ends its process costs
-only its own call.
+Each gets `call`, `result` and `options`, and answers `{"result": ...}`, null for an unchanged result. It does not run
+in the hub, so that a function that blocks, prints or ends its process costs only its own call.
 """
 
 from __future__ import annotations
@@ -19,34 +18,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from mcp_hub.transport.standard_streams import claim
-
 Json = dict[str, Any]
 
 AT_ONCE: Final = 32
 """Most functions that run at the same time; further calls wait."""
 MAX_STUCK: Final = 8
 """Functions that still run after their calls were cancelled. With so many the process ends, and the hub restarts it."""
-
-
-def main() -> None:
-    """Serves until stdin ends, then exits without waiting for calls that still run."""
-    stdin, stdout = claim()  # before anything of the user's can print
-    from mcp_hub.servers.local import Mark
-    from mcp_hub.servers.local.loader import OwnedImports
-    from mcp_hub.servers.local.local_server import LocalServer
-    from mcp_hub.servers.local.local_tool import LocalTool
-
-    words = sys.argv[1:]
-    places = [word.removeprefix("--path=") for word in words if word.startswith("--path=")]
-    sys.path[:0] = places
-    OwnedImports.install(map(Path, places))
-    names = [word for word in words if not word.startswith("--")]
-    threads = ThreadRunner()
-    tools = {name: LocalTool(make_step_tool(name, threads), Mark(name=name)) for name in names}
-    LocalServer(tools, [], stdin, stdout, name="mcp-hub functions").serve()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 class ThreadRunner:
@@ -137,7 +114,3 @@ def import_function(name: str) -> Callable[..., Any]:
     if not callable(target):
         raise ImportError(f"the module {module!r} has no function {function!r}")
     return target  # type: ignore[no-any-return]
-
-
-if __name__ == "__main__":
-    main()

@@ -17,7 +17,7 @@ from mcp_hub.servers.builtin.chromium import LAUNCH_WAIT
 from mcp_hub.servers.builtin.settings import VARIABLE, Settings
 from tests.fakes.client import StdioClient, spawned
 
-BROWSER = [sys.executable, "-m", "mcp_hub.servers.builtin", "browser"]
+BROWSER = [sys.executable, "-m", "mcp_hub.servers", "browser"]
 LOOPBACK = AddressRules(allow=("127.0.0.1",))
 Result = dict[str, Any]
 
@@ -76,7 +76,7 @@ def chromiums(pid: int) -> list[psutil.Process]:
 
 @contextlib.asynccontextmanager
 async def browsing(*, env: dict[str, str] | None = None, **settings: Any) -> AsyncIterator[Browsing]:
-    """A freshly started `python -m mcp_hub.servers.builtin browser`; loopback is allowed unless told otherwise."""
+    """A freshly started `python -m mcp_hub.servers browser`; loopback is allowed unless told otherwise."""
     chosen = Settings(**{"address_rules": LOOPBACK, **settings})
     async with spawned(BROWSER, env={**(env or {}), VARIABLE: json.dumps(chosen.to_json())}) as client:
         await client.initialize()

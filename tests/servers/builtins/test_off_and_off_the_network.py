@@ -96,7 +96,7 @@ async def test_such_a_server_process_starts_only_from_a_hub() -> None:
     for name in OF_THIS_MACHINE:
         environ = {key: value for key, value in os.environ.items() if key != "MCP_HUB_BUILTIN"}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "mcp_hub.servers.builtin", name,
+            sys.executable, "-m", "mcp_hub.servers", name,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             env=environ,
         )  # fmt: skip

@@ -37,7 +37,7 @@ def refusing(code: str) -> str:
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[StdioClient]:
     (tmp_path / "tools.py").write_text(TOOLS)
-    async with spawned([sys.executable, "-m", "mcp_hub.servers.local", str(tmp_path)]) as running:
+    async with spawned([sys.executable, "-m", "mcp_hub.servers", "local", str(tmp_path)]) as running:
         await running.initialize()
         yield running
 

@@ -280,7 +280,7 @@ async def test_presets_are_hidden_and_override_sent_arguments(client: StdioClien
 
 async def test_a_preset_sent_to_the_child_itself_is_dropped(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)
-    async with spawned([sys.executable, "-m", "mcp_hub.servers.local", str(tmp_path)]) as child:
+    async with spawned([sys.executable, "-m", "mcp_hub.servers", "local", str(tmp_path)]) as child:
         await child.initialize()
         result = await child.call("with_presets", {"word": "x", "key": "theirs"})
         assert result["structuredContent"]["key"] == "k-secret"

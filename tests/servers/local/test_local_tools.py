@@ -119,7 +119,7 @@ def written(directory: Path) -> Path:
 @asynccontextmanager
 async def child(directory: Path, *, modern: bool = False) -> AsyncIterator[StdioClient]:
     async with spawned(
-        [sys.executable, "-m", "mcp_hub.servers.local", str(written(directory))], modern=modern
+        [sys.executable, "-m", "mcp_hub.servers", "local", str(written(directory))], modern=modern
     ) as client:
         if not modern:
             await client.initialize()
@@ -251,7 +251,7 @@ async def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_real_client_can_use_the_child_directly(tmp_path: Path, mode: str) -> None:
     parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "mcp_hub.servers.local", str(written(tmp_path))]
+        command=sys.executable, args=["-m", "mcp_hub.servers", "local", str(written(tmp_path))]
     )
     async with asyncio.timeout(PATIENCE), Client(parameters, mode=mode) as client:  # type: ignore[arg-type]
         names = [tool.name for tool in (await client.list_tools()).tools]

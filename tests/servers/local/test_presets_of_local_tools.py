@@ -169,7 +169,7 @@ def test_no_preset_is_in_what_explains_a_call_or_checks_a_file(tmp_path: Path, c
 
 async def test_only_the_hub_is_told_the_presets_of_a_process_of_local_tools(tmp_path: Path) -> None:
     directory = tools_in(tmp_path)
-    async with spawned([sys.executable, "-m", "mcp_hub.servers.local", directory]) as client:
+    async with spawned([sys.executable, "-m", "mcp_hub.servers", "local", directory]) as client:
         await client.initialize()
         failed = await client.call("raises", {"how": "x"})
         assert failed["content"][0]["text"] == "Error: bad *** and {'number': ***, 'list': ['***']}"

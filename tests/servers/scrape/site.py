@@ -15,7 +15,7 @@ from mcp_hub.security.address_rules import AddressRules
 from mcp_hub.servers.builtin.settings import VARIABLE, Settings
 from tests.fakes.client import StdioClient, spawned
 
-WEB = [sys.executable, "-m", "mcp_hub.servers.builtin", "web"]
+WEB = [sys.executable, "-m", "mcp_hub.servers", "web"]
 LOOPBACK = AddressRules(allow=("127.0.0.1",))
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -81,7 +81,7 @@ SLACK = 10.0
 
 @contextlib.asynccontextmanager
 async def scraper(settings: Settings | None = None, **settings_of_it: Any) -> AsyncIterator[StdioClient]:
-    """A client of a new `python -m mcp_hub.servers.builtin web`; loopback is allowed unless told otherwise."""
+    """A client of a new `python -m mcp_hub.servers web`; loopback is allowed unless told otherwise."""
     chosen = settings or Settings(**{"address_rules": LOOPBACK, "javascript": False, **settings_of_it})
     async with spawned(WEB, env={VARIABLE: json.dumps(chosen.to_json())}) as client:
         await client.initialize()

@@ -1,0 +1,125 @@
+"""The process of one of the hub's own servers, which it serves over stdio: `python -m mcp_hub.servers ...`.
+
+`NAME` is a built-in server. `local DIRECTORY [--tell-presets]` serves the user's functions in a directory; with
+`--tell-presets`, which the hub passes, the first message lists the values preset for them, so that the hub can redact
+them. `steps [--path=DIRECTORY]... MODULE:FUNCTION...` serves functions of the user's that change results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from mcp_hub.transport.standard_streams import claim
+
+BUILTIN: Final = {
+    "web": ("web", "tools", "close"),
+    "browser": ("browser_tools", "tools", "close"),
+    "code": ("programs", "code_tools", "close_code"),
+    "shell": ("programs", "shell_tools", "close_shell"),
+    "text_files": ("text_files", "tools", None),
+    "files": ("files", "tools", None),
+    "native": ("native_endpoints", "tools", "close"),
+}
+"""Maps a name to its module, the function in it that makes the tools, and the coroutine function that closes them."""
+OF_THIS_MACHINE: Final = frozenset({"code", "shell", "text_files", "files"})
+"""Upstreams that refuse to start unless a hub starts them, because only the hub keeps them off a network."""
+CLOSE_WAIT: Final = 3.0
+"""Seconds for closing what is open after stdin has ended. The hub kills the process at about the same time."""
+
+
+def main() -> None:
+    """Serves until stdin ends, closes what is open, then exits without waiting for calls that still run."""
+    stdin, stdout = claim()  # before anything of the user's or of a library's can print
+    name, *words = sys.argv[1:] or [""]
+    if name == "local" and words:
+        _serve_directory(Path(words[0]), words[1:], stdin, stdout)
+    elif name == "steps":
+        _serve_steps(words, stdin, stdout)
+    elif name in BUILTIN and not words:
+        _serve_builtin(name, stdin, stdout)
+    else:
+        sys.exit(f"usage: python -m mcp_hub.servers {'|'.join(BUILTIN)}|local DIRECTORY|steps FUNCTION...")
+    sys.stderr.flush()
+    os._exit(0)  # a thread that never returns must not keep the process
+
+
+def _serve_builtin(name: str, stdin: int, stdout: int) -> None:
+    from mcp_hub.servers.builtin.settings import VARIABLE, Settings
+
+    if name in OF_THIS_MACHINE and VARIABLE not in os.environ:
+        sys.exit(f"'{name}' is started by the hub only: write an entry with 'builtin: {name}'")
+    from mcp_hub.servers.local import mark_of
+    from mcp_hub.servers.local.local_server import LocalServer
+    from mcp_hub.servers.local.local_tool import LocalTool
+
+    module_name, make_tools, close_all = BUILTIN[name]
+    try:
+        module = import_module(f"mcp_hub.servers.builtin.{module_name}")
+    except ImportError as error:
+        from mcp_hub.config.extras import OF_BUILTINS, missing
+
+        lacking = missing(OF_BUILTINS[name]) if name in OF_BUILTINS else None
+        sys.exit(f"builtin: {name}: {lacking or error}")
+    try:
+        offered: Sequence[Callable[..., Any] | LocalTool] = getattr(module, make_tools)(
+            Settings.from_environ(os.environ)
+        )
+    except (OSError, ValueError) as error:
+        sys.exit(f"builtin: {name}: {error}")
+    tools = [one for one in offered if isinstance(one, LocalTool)]
+    tools += [LocalTool(one, mark) for one in offered if callable(one) and (mark := mark_of(one)) is not None]
+    server = LocalServer({tool.name: tool for tool in tools}, [], stdin, stdout, name=f"mcp-hub {name}")
+    server.serve()
+    if close_all is not None:
+        close: Callable[[], Coroutine[Any, Any, None]] = getattr(module, close_all)
+        server.finish(asyncio.wait_for(close(), CLOSE_WAIT), CLOSE_WAIT + 0.5)
+
+
+def _serve_directory(directory: Path, words: Sequence[str], stdin: int, stdout: int) -> None:
+    from mcp_hub.protocol.kinds import TELL_PRESETS
+    from mcp_hub.security.redaction import Redactor
+    from mcp_hub.servers.local.loader import OwnedImports, load
+    from mcp_hub.servers.local.local_server import LocalServer
+
+    if not directory.is_dir():
+        sys.exit(f"{directory} is not a directory: tools_dir must name the one with your Python files")
+    left_out: list[str] = []
+    duplicates: list[dict[str, str]] = []
+    OwnedImports.install((directory,))
+    presets: list[str] = []
+    tools = load(directory, left_out.append, duplicates, presets)
+    redaction = Redactor(presets)
+    left_out = [redaction.text(text) for text in left_out]
+    server = LocalServer(tools, left_out, stdin, stdout, duplicates=duplicates, redaction=redaction)
+    if TELL_PRESETS in words:
+        server.tell_presets(presets)
+    again = [f"{one['dropped']}: {one['name']} is left out: {one['kept']} has it already" for one in duplicates]
+    for text in (*left_out, *again):
+        print(text, file=sys.stderr, flush=True)
+    server.serve()
+
+
+def _serve_steps(words: Sequence[str], stdin: int, stdout: int) -> None:
+    from mcp_hub.servers.local import Mark
+    from mcp_hub.servers.local.loader import OwnedImports
+    from mcp_hub.servers.local.local_server import LocalServer
+    from mcp_hub.servers.local.local_tool import LocalTool
+    from mcp_hub.servers.local.postprocess import ThreadRunner, make_step_tool
+
+    places = [word.removeprefix("--path=") for word in words if word.startswith("--path=")]
+    sys.path[:0] = places
+    OwnedImports.install(map(Path, places))
+    names = [word for word in words if not word.startswith("--")]
+    threads = ThreadRunner()
+    tools = {name: LocalTool(make_step_tool(name, threads), Mark(name=name)) for name in names}
+    LocalServer(tools, [], stdin, stdout, name="mcp-hub functions").serve()
+
+
+if __name__ == "__main__":
+    main()
