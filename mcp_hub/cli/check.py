@@ -20,8 +20,8 @@ from mcp_hub.hub.engine import Engine
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 from mcp_hub.text import printable
+from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
-from mcp_hub.upstream.upstream import Upstream
 
 SHOWN_WARNINGS = 10
 MAX_WORD = 4000

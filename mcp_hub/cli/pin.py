@@ -20,7 +20,7 @@ from mcp_hub.policy.pins import PinsByServer, read_pins, write_pins
 from mcp_hub.protocol.kinds import Kind
 from mcp_hub.security.pinning import PARTS, PinRecord, differences, fingerprint, instructions_difference, record_of
 from mcp_hub.text import printable
-from mcp_hub.upstream.upstream import Upstream
+from mcp_hub.upstream import Upstream
 
 MAX_DIFF = 400
 """Lines of the differences of one item."""

@@ -12,8 +12,8 @@ from mcp_hub.hub.engine import Engine
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.text import printable
+from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, UpstreamState
-from mcp_hub.upstream.upstream import Upstream
 
 
 async def connect_all(hub: Engine) -> None:

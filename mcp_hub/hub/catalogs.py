@@ -16,8 +16,8 @@ from mcp_hub.catalog import Catalog, CatalogSource, Item, OnConflict, Route
 from mcp_hub.observability.stalls import in_slices, run_for
 from mcp_hub.protocol.kinds import KINDS, TOOLS, Kind
 from mcp_hub.security import profile_of
+from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.list_store import RawLists
-from mcp_hub.upstream.upstream import Upstream
 
 log = logging.getLogger("mcp_hub")
 

@@ -37,11 +37,11 @@ from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import profile_of
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.transport.children import Children
+from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.attribution import ClientRegistry
 from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
 from mcp_hub.upstream.lifecycle import StartLimiter
 from mcp_hub.upstream.link_dialer import Functions, LinkDialer
-from mcp_hub.upstream.upstream import Upstream
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:

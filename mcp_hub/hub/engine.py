@@ -27,9 +27,9 @@ from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, TOOLS, Kind
 from mcp_hub.protocol.server_requests import forwarded_extensions
 from mcp_hub.security import profile_of
+from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.catalog_cache import CatalogCache
 from mcp_hub.upstream.link_dialer import Functions, LinkDialer
-from mcp_hub.upstream.upstream import Upstream
 
 if TYPE_CHECKING:
     from mcp_hub.hub.groups import Groups

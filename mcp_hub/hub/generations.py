@@ -32,11 +32,11 @@ from mcp_hub.protocol.kinds import MAX_NAME, TOOLS, Kind
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.security.redaction import LEARNED, MAX_HELD
 from mcp_hub.transport.children import Children
+from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.attribution import ClientRegistry
 from mcp_hub.upstream.catalog_cache import CatalogCache
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES, ReferenceCount, StartLimiter
 from mcp_hub.upstream.link_dialer import Functions, LinkDialer
-from mcp_hub.upstream.upstream import Upstream
 
 if TYPE_CHECKING:
     pass

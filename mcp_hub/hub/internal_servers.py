@@ -16,7 +16,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import address_rules
-from mcp_hub.upstream.upstream import Upstream
+from mcp_hub.upstream import Upstream
 
 Json = dict[str, Any]
 

@@ -18,7 +18,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
 from mcp_hub.protocol.server_requests import forwarded_capabilities, resolve_input_requests, wants_input
-from mcp_hub.upstream.upstream import Upstream
+from mcp_hub.upstream import Upstream
 
 MAX_TOLD: Final = 1024
 """Clients of the handshake era whose envelope for servers is cached."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from mcp_hub.config.ancestry import HUB_KEY, Ancestry
 from mcp_hub.config.models import Server
 from mcp_hub.errors import ProtocolError
-from mcp_hub.upstream.upstream import Upstream
+from mcp_hub.upstream import Upstream
 
 log = logging.getLogger("mcp_hub")
 

@@ -21,8 +21,8 @@ from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.servers.local.in_process import DIRECT, DirectCall, FunctionServer
+from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
-from mcp_hub.upstream.upstream import Upstream
 from mcp_hub.version import VERSION
 
 Json = dict[str, Any]

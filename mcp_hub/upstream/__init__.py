@@ -1,1 +1,403 @@
-"""The servers behind the hub: supervision, sessions, lists, subscriptions and the catalog cache."""
+"""One upstream: a supervised task that connects, lists, notices the end and reconnects, and the requests it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Hashable
+from typing import Any, Final, NamedTuple
+
+from mcp_hub.config.ancestry import HubPath
+from mcp_hub.config.models import Server
+from mcp_hub.errors import InternalError, LeftOut, UpstreamAnswered
+from mcp_hub.protocol.era import Envelope, Era
+from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.server_requests import Asker, Json
+from mcp_hub.transport import LinkError, SessionLost, Unauthorized
+from mcp_hub.transport.peer import Progress
+from mcp_hub.upstream.attribution import ClientRegistry, OnLog
+from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
+from mcp_hub.upstream.client_sessions import CallerLists, ClientSessionPool, SessionContinuity, told_capabilities
+from mcp_hub.upstream.error_messages import ErrorMessages
+from mcp_hub.upstream.lifecycle import (
+    TRANSITIONS,
+    Backoff,
+    ConnectAttempt,
+    HealthMonitor,
+    ReferenceCount,
+    StartLimiter,
+    UpstreamEvent,
+    UpstreamState,
+    Visibility,
+)
+from mcp_hub.upstream.link_dialer import LinkDialer
+from mcp_hub.upstream.list_store import ListStore
+from mcp_hub.upstream.session import Agreement, UpstreamSession
+from mcp_hub.upstream.session_opener import CONNECT_ERRORS, SessionOpener
+from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
+
+log = logging.getLogger("mcp_hub.upstream")
+
+FAILURES_TO_FAIL_FAST: Final = 3
+"""Failures in a row after which a call fails at once, instead of waiting for another attempt."""
+TRY_AGAIN: Final = 1.0
+"""Seconds since the last attempt after which such a call triggers another attempt for later calls."""
+PARTING: Final = 1.0
+"""Seconds in which the other requests of a lost session may each be refused by the server."""
+
+
+class Answered(NamedTuple):
+    """A result object, and the era of the session it came on."""
+
+    result: Json
+    era: Era
+
+
+class Upstream:
+    """A configured server: its state, its lists, and the way to send it requests.
+
+    `changed()` is called when its lists have changed and when the outcome of its first attempt is known.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        dialer: LinkDialer,
+        info: Json,
+        clients: ClientRegistry,
+        starts: StartLimiter,
+        cache: CatalogCache | None,
+        changed: Callable[[], None],
+        made_from: tuple[Any, ...] = (),
+    ) -> None:
+        self.server = server
+        self.state = UpstreamState.IDLE if server.enabled else UpstreamState.DISABLED
+        self.since = time.monotonic()
+        """When it came into its present state."""
+        self.session: UpstreamSession | None = None
+        """The session shared by all callers, while it is open."""
+        self.agreement: Agreement | None = None
+        self.transport: str = server.transport
+        self.error: str | None = server.disabled_reason
+        """The reason why it is not available, for the user; None while it is."""
+        self.connect_seconds: float | None = None
+        self.starts = 0
+        """Attempts to connect in this run of the hub."""
+        self.calls = ReferenceCount()
+        self.made_from = made_from
+        """The inputs of its process (files and the like); with different ones it would be another process."""
+        self.settled = asyncio.Event()
+        """Set when its first outcome is known: connected, failed, or served from the catalog cache."""
+        self.begun = asyncio.Event()
+        """Set when its cached catalog, if there is one, is served."""
+        self.tried = asyncio.Event()
+        """Set when a connection attempt of this run has succeeded or failed."""
+        self.backoff = Backoff()
+        self.visibility = Visibility(changed)
+        self.list_store = ListStore(server, cache, lambda: self.session, changed)
+        self.lists = self.list_store.lists
+        self.caller_lists = CallerLists(server, changed)
+        self._changed = changed
+        self._health = HealthMonitor(self._well, self.list_store.refresh_all)
+        self.messages = ErrorMessages(server)
+        self.subscriptions = SubscriptionRegistry(server, self.messages, self._session_for, lambda: self.session)
+        self._dialer = dialer
+        self._opener = SessionOpener(server, dialer, info, clients, starts, self.subscriptions.updated, self.messages)
+        self._latest: UpstreamSession | None = None
+        """The session its lists come from, open or not."""
+        self._attempt = ConnectAttempt()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._continuity = SessionContinuity(server, self.messages)
+        self.own_sessions = ClientSessionPool(
+            server, self._opener, self._negotiated, self.messages, self.subscriptions, self.caller_lists
+        )
+        if not server.enabled:
+            self.tried.set()
+            self.settled.set()
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts the supervising task; the cached catalog, if there is one, is served from now on."""
+        if self.state is UpstreamState.DISABLED:
+            self.begun.set()
+            return
+        if not (large := self.list_store.is_cache_large):
+            self._begin_with(self.list_store.load())
+        self._task = asyncio.get_running_loop().create_task(self._live(large), name=f"upstream {self.server.id}")
+
+    def wake(self) -> None:
+        """Connects if it is not connected, unless it is lazy and served from the catalog cache."""
+        if not self.server.lazy:
+            self._wake.set()
+
+    def start_now(self) -> None:
+        """Connects if it was not started yet, lazy or not."""
+        if self.state is UpstreamState.IDLE:
+            self._wake.set()
+
+    async def stop(self) -> None:
+        """Ends its sessions and its process. Never raises."""
+        self._move(UpstreamEvent.STOP)
+        self.visibility.close()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._task
+        await self.list_store.close()
+        await self.caller_lists.close()
+        await self.own_sessions.close()
+        self.begun.set()
+        self.tried.set()
+        self.settled.set()
+
+    def renew(self, server: Server) -> None:
+        """Replaces the configuration entry by one with the same connection; only its rules and names may differ."""
+        changed = server.health != self.server.health
+        self.server = self.list_store.server = server
+        self.messages.renew(server)
+        if changed and self.session is not None:
+            self._health.follow(self.session, server.health)
+
+    def succeed(self, former: Upstream) -> None:
+        """Takes over the resource watchers of an upstream of the same id that this one replaces."""
+        self.subscriptions.inherit(former.subscriptions, self.session)
+        self._continuity.inherit(former._continuity)
+
+    @property
+    def behind(self) -> HubPath:
+        """The hubs behind it, if it is a hub."""
+        return self._latest.behind if self._latest is not None else HubPath()
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it turned out to be this hub itself, or one hub too many in a row."""
+        return self.server.enabled and self.state is UpstreamState.DISABLED
+
+    @property
+    def incomplete(self) -> list[str]:
+        """What is missing from its lists and what hubs behind it have left out, one line each, for the user."""
+        return [*self.lists.incomplete, *self.behind.notes]
+
+    def _begin_with(self, cached: CachedCatalog | None) -> None:
+        if cached is not None:
+            self.agreement = Agreement.from_cache(cached)
+            self._settle()
+        else:
+            self._wake.set()  # even a lazy server is started once: nothing is known of it yet
+        self.begun.set()
+
+    async def _live(self, is_cache_large: bool) -> None:
+        if is_cache_large:
+            self._begin_with(await self.list_store.load_in_thread())
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._move(UpstreamEvent.WAKE)
+            began = time.monotonic()
+            session = await self._connect()
+            if session is not None:
+                await self._until_lost(session)
+            if self.left_out:
+                return
+            self.backoff.ended(time.monotonic() - began, connected=session is not None)
+            await self.backoff.wait(self._wake, at_once=session is not None and self.backoff.failures <= 1)
+            self._wake.set()
+
+    async def _until_lost(self, session: UpstreamSession) -> None:
+        self._health.follow(session, self.server.health)
+        try:
+            await session.lost.wait()
+        finally:
+            self._health.stop()
+            self.session = None
+            if isinstance(session.loss, SessionLost):
+                await session.peer.quiet(PARTING)  # the others are told the same, and may be sent again
+            await asyncio.shield(session.close())
+        if session.left_out is not None:
+            self._leave_out(session.left_out)
+            return
+        loss = session.loss or LinkError("the connection was lost")
+        self.error = self.messages.explain(loss, session.last_words)
+        log.warning("%s was lost: %s", self.server.id, self.error)
+        self._move(UpstreamEvent.LOST)
+        self.visibility.hide_after(self.server.health.unlist_after)
+
+    def _well(self, well: bool) -> None:
+        self._move(UpstreamEvent.WELL if well else UpstreamEvent.SICK)
+        self.error = None if well else "it is connected, but did not answer the last ping"
+
+    async def _connect(self) -> UpstreamSession | None:
+        self._attempt.begin()
+        began = time.monotonic()
+        self.starts += 1
+        try:
+            session = await self._opener.shared(self.agreement, self.list_store.notified)
+            self.agreement, self.transport, self._latest = session.agreement, session.transport, session
+            session.watch_for_changes(self.list_store.refresh_all)  # before the lists, so that no change is missed
+            await self.list_store.begin(session)
+        except LeftOut as error:
+            self._leave_out(error)
+            return None
+        except Exception as error:
+            self._connect_failed(error)
+            return None
+        self.connect_seconds = time.monotonic() - began
+        self.error = None
+        self.session = session
+        self._move(UpstreamEvent.CONNECTED)
+        self._attempt.succeeded(session)
+        self.list_store.resume()
+        self.visibility.show()
+        self.subscriptions.restore(session, None)
+        self.tried.set()
+        self._settle()
+        return session
+
+    def _connect_failed(self, error: Exception) -> None:
+        if not isinstance(error, CONNECT_ERRORS):
+            log.exception("connecting to %s failed inside the hub", self.server.id)
+        before, self.error = self.error, self.messages.explain(error)
+        # A failure that repeats the last one is not worth another warning.
+        level = logging.DEBUG if before == self.error else logging.WARNING
+        log.log(level, "%s is not available: %s", self.server.id, self.error)
+        self._move(UpstreamEvent.FAILED)
+        self._attempt.failed(self.messages.not_connected(error, self.error))
+        self.tried.set()
+        if isinstance(error, Unauthorized):
+            self.visibility.show()  # whoever signs in will want to use it
+        else:
+            self.visibility.hide_after(self.server.health.unlist_after)
+        self._settle()
+
+    def _leave_out(self, error: LeftOut) -> None:
+        """Disables the upstream until the configuration is loaded anew: it must not be served."""
+        self.error = self.messages.explain(error)
+        log.warning("%s: %s", self.server.id, self.error)
+        self.agreement = self._latest = None
+        self._move(UpstreamEvent.LEFT_OUT)
+        self.list_store.drop()
+        self._attempt.failed(self.messages.unavailable(self.error))
+        self.tried.set()
+        self._settle()
+
+    def _move(self, event: UpstreamEvent) -> None:
+        before, self.state = self.state, TRANSITIONS.get((self.state, event), self.state)
+        if self.state is not before:
+            self.since = time.monotonic()
+
+    def _settle(self) -> None:
+        self.settled.set()
+        self._changed()
+
+    def _negotiated(self) -> Agreement | None:
+        """What was negotiated last. Raises CallError while no session may be opened."""
+        if self.state in (UpstreamState.DISABLED, UpstreamState.STOPPED):
+            raise self.messages.unavailable(self.error)
+        return self.agreement
+
+    # --- clients -----------------------------------------------------------------------------------------------
+
+    async def tell(self, caller: Hashable | None, method: str) -> None:
+        """Passes on a notification of a client that has a session to itself; a shared server is told nothing."""
+        session = self.session if caller is None else self.own_sessions.existing(caller)
+        if session is not None:
+            await session.announce(method)
+
+    async def log_from(self, level: str) -> None:
+        """Makes the server log this level and above if it is connected; a later session is told with its first call."""
+        if self.session is not None:
+            await self.session.log_from(level)
+
+    def forget(self, caller: Hashable) -> None:
+        """Ends the own session of a caller that is gone, if it has one."""
+        self._continuity.forget(caller)
+        self.own_sessions.forget(caller)
+        self.caller_lists.forget(caller)
+
+    # --- requests ----------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        params: Json,
+        *,
+        caller: Hashable | None = None,
+        envelope: Envelope | None = None,
+        on_progress: Progress | None = None,
+        asker: Asker | None = None,
+        on_log: OnLog | None = None,
+    ) -> Answered:
+        """Sends one request, connecting first where needed, and returns its result.
+
+        A request that was certainly not executed is sent once more on a new connection; no other ever is.
+
+        Args:
+            caller: chooses the session where the server has one per caller; None: the shared one.
+            asker: the client that the server may ask because of this request.
+            on_log: takes the log messages that this request causes.
+
+        Raises:
+            UpstreamAnswered: the upstream answered an error.
+            CallError: anything else went wrong.
+        """
+
+        async def send(session: UpstreamSession) -> Any:
+            if self._continuity.needed:
+                self._continuity.check(caller, session, method)
+            needs_schema = session.needs_schemas and method == TOOLS.act_method
+            schema = self.lists.schema(params.get("name")) if needs_schema else None
+            if envelope is not None and envelope.log_level is not None:
+                await session.log_from(envelope.log_level)
+            with session.attribution.call(caller, asker, on_log) as cause:
+                return await session.request(
+                    method, params, envelope=envelope, on_progress=on_progress, schema=schema, cause=cause
+                )
+
+        for repeated in (False, True):
+            try:
+                if self.server.session == "shared" or (caller is None and self.server.session == "client"):
+                    ready = self.session
+                    session = ready if ready is not None and not ready.lost.is_set() else await self.connected()
+                    result = await send(session)
+                else:
+                    told = told_capabilities(self.agreement, caller, envelope)
+                    async with self.own_sessions.of(caller, told) as session:
+                        result = await send(session)
+                break
+            except UpstreamAnswered as error:
+                raise session.attribution.required(error, asker) from None
+            except LinkError as error:
+                executed = error.executed or isinstance(error, Unauthorized)
+                if repeated or executed or not session.lost.is_set():
+                    self._continuity.forget(caller)  # this error tells of the loss
+                    raise self.messages.call_error(error) from None
+        if not isinstance(result, dict):
+            text = f"{self.server.id!r} answered {method} with a result that is not an object."
+            raise InternalError(text, server=self.server.id)
+        return Answered(result, session.era)
+
+    @contextlib.asynccontextmanager
+    async def _session_for(self, caller: Hashable | None) -> AsyncIterator[UpstreamSession]:
+        if self.server.session == "shared" or (caller is None and self.server.session == "client"):
+            yield await self.connected()
+        else:
+            async with self.own_sessions.of(caller) as session:
+                yield session
+
+    async def connected(self) -> UpstreamSession:
+        """Returns the shared session, and connects first where needed. Raises CallError."""
+        if self.session is not None and not self.session.lost.is_set():
+            return self.session
+        self._negotiated()
+        if self.backoff.failures >= FAILURES_TO_FAIL_FAST and self.state is UpstreamState.BACKING_OFF:
+            if not self._dialer.signed_in_anew(self.server):
+                if time.monotonic() - self.since > TRY_AGAIN:
+                    self._wake.set()  # this call does not wait for it, the next one may be lucky
+                raise self._attempt.refusal or self.messages.unavailable(self.error)
+            self.backoff.failures = 0
+        self._wake.set()
+        return await self._attempt.outcome()
