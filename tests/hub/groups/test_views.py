@@ -10,6 +10,7 @@ from mcp_hub.config.root_rules import ToolGroupSettings
 from mcp_hub.hub.groups.active_groups import ActiveGroups, GroupMembers
 from mcp_hub.hub.groups.meta_tools import _ranked
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security import Principal
 
 NUMBER = 1_000
 GROUP = ToolGroupSettings(name="g", description="x", tools=("a/*",))
@@ -50,10 +51,10 @@ def test_a_view_is_prepared_in_steps_and_then_found_ready() -> None:
 def test_views_that_were_seen_of_a_catalog_are_prepared_of_the_next() -> None:
     groups, members = active_groups(on=True)
     former, whole = catalog(), catalog()
-    groups.view(former, "somebody")
+    groups.view(former, Principal("somebody"))
     assert sum(1 for _ in groups.preparing(whole, former, None)) > NUMBER
     asked = members.asked
-    groups.view(whole, "somebody")
+    groups.view(whole, Principal("somebody"))
     assert members.asked == asked
 
 
