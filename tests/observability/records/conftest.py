@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_hub.security import redaction
-from mcp_hub.security.redaction.known_secrets import LearnedSecrets
+from mcp_hub.security.redaction import LearnedSecrets
 
 
 @pytest.fixture(autouse=True)
