@@ -7,11 +7,13 @@ import gc
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from mcp_hub.config.findings import nearest
 from mcp_hub.errors import ConfigError, HubError
 from mcp_hub.protocol.frames import encode
 from mcp_hub.text import json_escaped
@@ -31,25 +33,29 @@ COMMANDS = {
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 
+EXIT_CODES = """exit codes:
+  0  done
+  1  something failed: a server, a call, the hub
+  2  the input cannot be used: arguments, the configuration
+  130  interrupted (Ctrl-C)"""
+
+FIRST_STEPS = """
+Start here:
+  mcp-hub check    connects to the servers of ./servers.yaml and says what works
+  mcp-hub tools    lists their tools
+  mcp-hub serve    is the command to give to a client
+  mcp-hub help COMMAND    explains a command"""
+
 GARBAGE_AFTER = (5_000, 1, 265)
 """Thresholds of the garbage collector. Python's default of 700 objects costs a tenth of a call. A collection of the
 middle generation looks at 15,000 objects, which takes some milliseconds; one of all objects comes after 4,000,000."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code: 0 done, 1 something failed, 2 bad input. Entry point of `mcp-hub`."""
+    """Runs one command and returns one of `EXIT_CODES`. Entry point of `mcp-hub`."""
     gc.set_threshold(*GARBAGE_AFTER)
     _escape_what_cannot_be_encoded()
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(prog="mcp-hub", description="One MCP server in front of all of yours.")
-    parser.add_argument("--version", action="version", version=f"mcp-hub {VERSION}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    chosen = next((word for word in arguments if not word.startswith("-")), None)
-    for name, text in COMMANDS.items():
-        command = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        if name == chosen:
-            import_module(f"mcp_hub.cli.{name}").add_arguments(command)
-    options = parser.parse_args(arguments)
+    options = _parse(list(sys.argv[1:] if argv is None else argv))
     try:
         code: int = import_module(f"mcp_hub.cli.{options.command}").run(options)
         sys.stdout.flush()  # here, where a closed pipe is still handled
@@ -65,6 +71,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_output()
         return FAILED
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    """Returns the options of a command line. Exits with help, or with 2 and the usage of the command that was meant."""
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    described: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": EXIT_CODES}
+    about = f"One MCP server in front of all of yours.\n{FIRST_STEPS}"
+    parser = argparse.ArgumentParser(prog="mcp-hub", description=about, **described)
+    parser.add_argument("--version", action="version", version=f"mcp-hub {VERSION}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    command = parser
+    for name, text in COMMANDS.items():
+        added = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", **described)
+        if name == chosen:
+            import_module(f"mcp_hub.cli.{name}").add_arguments(added)
+            added.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: all")
+            command = added
+    options, unknown = parser.parse_known_args(arguments)
+    if hasattr(options, "words"):  # argparse takes positional arguments from one place only, options may stand between
+        options.words += [word for word in unknown if word == "-" or not word.startswith("-")]
+        unknown = [word for word in unknown if word.startswith("-") and word != "-"]
+    if unknown:
+        command.error(_unknown_arguments(command, unknown))
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        parser.exit(BAD_INPUT)
+    return options
+
+
+def _unknown_arguments(command: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
+    """Returns the message for arguments that a command does not have, with an option of similar name."""
+    known = set(re.findall(r"--[\w-]+", command.format_help()))
+    near = [found for word in unknown if (found := nearest(word.partition("=")[0], known)) is not None]
+    return f"unrecognized arguments: {' '.join(unknown)}" + (f" (did you mean {near[0]}?)" if near else "")
 
 
 def json_text(value: Any) -> str:

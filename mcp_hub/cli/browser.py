@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words.help = "status (default): say which browser would be used; install: download a Chromium of Playwright's"
     text = "configuration file whose browser.executable counts (default: the one `serve` would use, if there is one)"
     parser.add_argument("--config", metavar="FILE", type=Path, help=text)
-    parser.set_defaults(verbose=0)
 
 
 def run(options: argparse.Namespace) -> int:

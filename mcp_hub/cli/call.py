@@ -1,4 +1,4 @@
-"""`mcp-hub call NAME --args JSON`: make one call as a client would. `--explain` shows what each policy did."""
+"""`mcp-hub call NAME [ARGUMENT ...]`: make one call as a client would. `--explain` shows what each policy did."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import difflib
 import json
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub.catalog import Route
@@ -35,50 +37,127 @@ from mcp_hub.text import printable
 from mcp_hub.version import VERSION
 
 _ENVELOPE: Final = Envelope(client_info={"name": "mcp-hub call", "version": VERSION})
+PROGRESS_RATE: Final = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `mcp-hub call NAME [--args JSON] [--explain] [--json] [--config F]`.
+    """Adds the arguments of `mcp-hub call NAME [ARGUMENT ...] [--explain] [--json] [--config F]`.
 
-    `SERVER TOOL` may stand for NAME.
+    `SERVER TOOL` may stand for NAME. An ARGUMENT is `key=value`, a JSON object, `@FILE` or `-`.
     """
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on (may be repeated)")
-    parser.add_argument("name", metavar="NAME", help="the tool as `mcp-hub tools` lists it; or SERVER, its server's id")
-    parser.add_argument("tool", metavar="TOOL", nargs="?", help="after SERVER: the tool's name there")
-    parser.add_argument("--args", default="{}", metavar="JSON", help="its arguments, a JSON object")
+    parser.add_argument("name", metavar="NAME", help="the tool as `mcp-hub tools` lists it, or SERVER TOOL")
+    text = "key=value, a JSON object, @FILE with one, or - for one on stdin; what comes later wins"
+    parser.add_argument("words", metavar="ARGUMENT", nargs="*", help=text)
+    parser.add_argument("--args", metavar="JSON", help="the arguments as one JSON object")
     parser.add_argument("--explain", action="store_true", help="say first where the call went and what became of it")
     parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 0 for a result, 1 for an error, 2 for an unknown tool or arguments that are no JSON object."""
-    try:
-        arguments = json.loads(options.args, parse_constant=_no_number)
-    except ValueError as error:
-        raise ConfigError(f"--args is not JSON: {error}") from None
-    except RecursionError:
-        raise ConfigError("--args is nested too deeply") from None
-    if not isinstance(arguments, dict):
-        raise ConfigError('--args must be a JSON object, such as \'{"text": "hello"}\'')
+    """Returns 0 for a result, 1 for an error, 2 for an unknown tool or unusable arguments."""
+    words: list[str] = options.words
+    options.tool = words.pop(0) if words and not _is_argument(words[0]) else None
+    given: list[Given] = [] if options.args is None else [_json_object(options.args, "--args")]
+    given += [_read_argument(word) for word in words]
     config = load(options, quiet=True)
     if options.tool is not None and options.name not in [server.id for server in config.servers]:
         known = ", ".join(server.id for server in config.servers)
-        raise ConfigError(f"there is no server {printable(options.name)!r}; there are: {known}")
-    return run_loop(_call(config, read_selection(options, config), options, arguments))
+        raise ConfigError(
+            f"there is no server {printable(options.name)!r}; there are: {known} "
+            f"(arguments of a tool are key=value, not {printable(options.tool)!r})"
+        )
+    return run_loop(_call(config, read_selection(options, config), options, given))
 
 
-async def _call(config: Config, selection: Selection, options: argparse.Namespace, arguments: dict[str, Any]) -> int:
+Given = dict[str, Any] | tuple[str, str]
+"""A JSON object, or (key, text) whose type the tool's schema tells."""
+
+
+def _is_argument(word: str) -> bool:
+    return word == "-" or word.startswith(("{", "[", "@")) or "=" in word
+
+
+def _read_argument(word: str) -> Given:
+    """Reads one argument of the command line. Raises ConfigError."""
+    if word == "-":
+        return _json_object(sys.stdin.read(), "what came on stdin")
+    if word.startswith("@"):
+        try:
+            return _json_object(Path(word[1:]).read_text(encoding="utf-8"), word[1:])
+        except OSError as error:
+            raise ConfigError(f"cannot read {printable(word[1:])}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{printable(word[1:])} is not UTF-8") from None
+    if word.startswith(("{", "[")):
+        return _json_object(word, "the argument")
+    key, equals, text = word.partition("=")
+    if not key or not equals:
+        raise ConfigError(f"{printable(word)!r} is no argument; write key=value, a JSON object, @FILE or -")
+    return key, text
+
+
+def _json_object(text: str, what: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text, parse_constant=_no_number)
+    except ValueError as error:
+        raise ConfigError(f"{printable(what)} is not JSON: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{printable(what)} is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f'{printable(what)} must be a JSON object, such as \'{{"text": "hello"}}\'')
+    return value
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"JSON has no {word}")
+
+
+def _merged(given: Sequence[Given], schema: Any) -> dict[str, Any]:
+    """Returns all arguments as one object. The text of `key=text` gets the type of its property in the schema."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    arguments: dict[str, Any] = {}
+    for one in given:
+        if isinstance(one, dict):
+            arguments |= one
+        else:
+            of = properties.get(one[0]) if isinstance(properties, dict) else None
+            arguments[one[0]] = _typed(one[1], of)
+    return arguments
+
+
+def _typed(text: str, schema: Any) -> Any:
+    """Returns a text itself where the schema takes one, else what it means as JSON."""
+    if isinstance(schema, dict) and _takes_text(schema):
+        return text
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _takes_text(schema: dict[str, Any]) -> bool:
+    types = schema.get("type")
+    ways = [*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())]
+    return (
+        types == "string"
+        or (isinstance(types, list) and "string" in types)
+        or any(isinstance(way, dict) and way.get("type") == "string" for way in ways)
+    )
+
+
+async def _call(config: Config, selection: Selection, options: argparse.Namespace, given: Sequence[Given]) -> int:
     with recording(config, on_stderr=False) as records:
         async with make_hub(config, selection, records, groups=options.group) as hub:
             try:
                 name, route = await _route(hub, options.name, options.tool)
             except UnknownName as error:
-                _print_unknown(hub, options, error)
-                return BAD_INPUT
-            params = {"name": route.name, "arguments": arguments}
-            call = Call(TOOLS.act_method, name, route, params, "handshake", _ENVELOPE)
+                return _print_unknown(hub, options, error)
+            definition = hub.catalog.entry(TOOLS, name) or {}
+            params = {"name": route.name, "arguments": _merged(given, definition.get("inputSchema"))}
+            call = Call(TOOLS.act_method, name, route, params, "handshake", _ENVELOPE, on_progress=ProgressLines())
             failure: BaseException | None = None
             started = time.monotonic()
             try:
@@ -96,8 +175,22 @@ async def _call(config: Config, selection: Selection, options: argparse.Namespac
     return FAILED if failed else OK
 
 
-def _no_number(word: str) -> None:
-    raise ValueError(f"JSON has no {word}")
+class ProgressLines:
+    """Prints the progress of a call to stderr, at most `PROGRESS_RATE` lines a second."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, params: dict[str, Any]) -> None:
+        """Prints one notification's params as `progress 3 of 10: text`."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + 1 / PROGRESS_RATE
+        progress, total, message = params.get("progress"), params.get("total"), params.get("message")
+        number = printable(str(progress), 40) + (f" of {printable(str(total), 40)}" if total is not None else "")
+        said = f": {printable(message, 500)}" if isinstance(message, str) and message else ""
+        print(f"progress {number}{said}", file=sys.stderr, flush=True)
 
 
 async def _route(hub: Engine, name: str, tool: str | None) -> tuple[str, Route]:
@@ -120,7 +213,8 @@ async def _listed(hub: Engine, name: str, tool: str | None) -> tuple[str, Route]
     raise unknown_name(TOOLS, f"{name}/{tool}", "handshake")
 
 
-def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName) -> None:
+def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName) -> int:
+    """Says why there is no such tool. Returns 1 if the reason is a server that is not available, else 2."""
     exposed = options.name if options.tool is None else f"{options.name}/{options.tool}"
     hub.missed(TOOLS, exposed, "handshake", None, _ENVELOPE)
     rule = hub.why(TOOLS, exposed) if options.explain else None
@@ -128,24 +222,34 @@ def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName)
         print(json_text({"route": None, "hidden_by": rule, **to_wire(error)}))
     if rule is not None:
         print(f"the tool {printable(exposed)!r} is there, but hidden: {printable(rule)}", file=sys.stderr)
-    else:
-        print(_unknown(hub, exposed), file=sys.stderr)
+        return BAD_INPUT
+    reasons, certain = _absent_servers(hub, options.name, options.tool)
+    lines = reasons if certain else [_unknown(hub, exposed, options.tool), *reasons]
+    print("\n".join(lines), file=sys.stderr)
+    return FAILED if certain else BAD_INPUT
 
 
-def _unknown(hub: Engine, name: str) -> str:
-    """Returns the message for an unknown tool, with similar names and the servers that are not available."""
+def _unknown(hub: Engine, name: str, tool: str | None) -> str:
+    """Returns the message for an unknown tool, with similar names."""
     known = hub.catalog.names(TOOLS)
-    near = [exposed for exposed in known if exposed.endswith(f"{SEPARATOR}{name}")][:3]
-    near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    near = [exposed for exposed in known if exposed.endswith(f"{SEPARATOR}{tool or name}")][:3]
+    near = near or difflib.get_close_matches(name.replace("/", SEPARATOR), known, n=3, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else "; `mcp-hub tools` lists them all"
-    lines = [f"there is no tool {printable(name)!r}{hint}"]
+    return f"there is no tool {printable(name)!r}{hint}"
+
+
+def _absent_servers(hub: Engine, name: str, tool: str | None) -> tuple[list[str], bool]:
+    """Returns why servers that may have the tool are not available, and whether one of them was named."""
+    reasons, certain = [], False
     for upstream in hub.upstreams.values():
         server = upstream.server
-        absent = upstream.error is not None or not server.enabled
-        if absent and name.startswith(f"{server.namespace}{SEPARATOR}" if server.namespace else ""):
+        prefix = f"{server.namespace}{SEPARATOR}" if server.namespace else ""
+        meant = server.id == name if tool is not None else name.startswith(prefix)
+        if meant and (upstream.error is not None or not server.enabled):
             reason = upstream.error or "it is switched off in the configuration"
-            lines.append(f"{server.id}: not there: {printable(reason, 2000)}")
-    return "\n".join(lines)
+            reasons.append(f"{server.id} is not available: {printable(reason, 2000)}")
+            certain = certain or tool is not None or prefix != ""
+    return reasons, certain
 
 
 def _readable(answer: dict[str, Any]) -> str:

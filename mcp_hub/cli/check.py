@@ -29,13 +29,16 @@ MAX_WORD = 4000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `mcp-hub check [--config F] [--json]`."""
+    """Adds the arguments of `mcp-hub check [--config F] [--strict] [--json]`."""
     add_config_arguments(parser)
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if any server fails, not only if all do")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Returns 1 if a required server fails, a file of tools is left out, or names conflict that must not.
+    """Returns 1 if no server works, a required one fails, a file of tools is left out, or names must not conflict.
+
+    With `--strict` one server that fails is enough.
 
     Raises:
         ConfigError: the file is not valid, or has a `listen` but could not be served over a network.
@@ -43,10 +46,10 @@ def run(options: argparse.Namespace) -> int:
     loaded = load_with_files(options, quiet=True, advice=True)
     if loaded.config.listen.model_fields_set:
         refuse_over_network(loaded.config)
-    return run_loop(_check(loaded, as_json=options.json))
+    return run_loop(_check(loaded, as_json=options.json, strict=options.strict))
 
 
-async def _check(loaded: LoadedConfig, *, as_json: bool) -> int:
+async def _check(loaded: LoadedConfig, *, as_json: bool, strict: bool) -> int:
     config = loaded.config
     async with Engine(config) as hub:
         await connect_all(hub)
@@ -68,9 +71,21 @@ async def _check(loaded: LoadedConfig, *, as_json: bool) -> int:
             fact["incomplete"] for fact in facts if hub.upstreams[fact["server"]].server.tools_dir is not None
         )
     failed = [fact["server"] for fact in facts if fact["required"] and fact["problem"] is not None]
+    meant = [fact for fact in facts if fact["state"] != UpstreamState.DISABLED or fact["problem"] is not None]
+    working = sum(fact["state"] in CONNECTED_STATES for fact in meant)
+    none = bool(meant) and not working
     if as_json:
         said = {"servers": facts, "findings": findings, "failed": failed, "strangers": strangers}
-        print(json_text({**said, "left_out": [printable(line, 2000) for line in loaded.left_out]}))
+        print(
+            json_text(
+                {
+                    **said,
+                    "working": working,
+                    "of": len(meant),
+                    "left_out": [printable(line, 2000) for line in loaded.left_out],
+                }
+            )
+        )
     else:
         _print_table(facts)
         _print_findings(findings)
@@ -78,7 +93,10 @@ async def _check(loaded: LoadedConfig, *, as_json: bool) -> int:
             print(f"error: {where}: no server has {', '.join(printable(member) for member in members)}")
         if failed:
             print(f"failed: required and not available: {', '.join(failed)}")
-    return FAILED if failed or forbidden or strangers or broken else OK
+        if meant:
+            print(f"{working} of {len(meant)} server{'s' if len(meant) != 1 else ''} work{'s' * (len(meant) == 1)}")
+    incomplete = none or (strict and working < len(meant))
+    return FAILED if failed or forbidden or strangers or broken or incomplete else OK
 
 
 def _strangers(config: Config, hub: Engine) -> dict[str, tuple[str, ...]]:
@@ -144,6 +162,12 @@ def _belongs(hub: Engine, exposed: str, upstream: str) -> bool:
     return route is not None and route.upstream == upstream
 
 
+def _tools_text(fact: dict[str, Any]) -> str:
+    """Returns how many tools callers get, and of how many if rules hide some."""
+    shown, listed = fact["exposed_tools"], fact["tools"]
+    return str(shown) if shown == listed else f"{shown} of {listed}"
+
+
 def _print_table(facts: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -152,7 +176,7 @@ def _print_table(facts: list[dict[str, Any]]) -> None:
     if not facts:
         print("no servers are configured")
         return
-    table = Table("server", "state", "era", "transport", "tools", "other", "seconds", box=None, pad_edge=False)
+    table = Table("server", "state", "protocol", "transport", "tools", "other", "seconds", box=None, pad_edge=False)
     for fact in facts:
         ready = fact["state"] in CONNECTED_STATES
         word = "ok" if ready else "disabled" if fact["state"] == UpstreamState.DISABLED else "FAILED"
@@ -161,9 +185,9 @@ def _print_table(facts: list[dict[str, Any]]) -> None:
         table.add_row(
             Text(fact["server"] + (" (required)" if fact["required"] else "")),
             Text(word, style=style),
-            Text(f"{fact['era']} {fact['revision']}" if fact["era"] else "-"),
+            Text(fact["revision"] or "-"),
             Text(fact["transport"] + ("" if fact["session"] == "shared" else f", session {fact['session']}")),
-            Text(str(fact["tools"]) if ready else "-"),
+            Text(_tools_text(fact) if ready else "-"),
             Text(str(others) if ready else "-"),
             Text(f"{fact['seconds']:.2f}" if ready else "-"),
         )

@@ -16,11 +16,12 @@ from urllib.parse import urlsplit
 
 from mcp_hub.cli import OK
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
+from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import parse_duration
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError, HubError, UpstreamAnswered
 from mcp_hub.oauth.token_store import SignIn, SignInError, TokenStore, token_store_for
-from mcp_hub.oauth.tokens import UpstreamTokens
+from mcp_hub.oauth.tokens import UpstreamTokens, with_sign_in
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
 from mcp_hub.transport import Challenge, LinkError
@@ -62,7 +63,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def find_oauth_server(config: Config, id: str) -> Server:
-    """Returns the server of an id. Raises ConfigError if there is none, or it has no sign-in."""
+    """Returns the server of an id. An entry with a url alone has the usual sign-in.
+
+    Raises:
+        ConfigError: there is no such server, it is switched off, or it cannot be signed in to.
+    """
     server = next((server for server in config.servers if server.id == id), None)
     shown = printable(id, 100)
     file = printable(str(config.path or Path("the configuration")))
@@ -70,9 +75,14 @@ def find_oauth_server(config: Config, id: str) -> Server:
         raise ConfigError(f"{file}: there is no server {shown!r}")
     if not server.enabled and server.disabled_reason is not None:
         raise ConfigError(f"{file}: servers.{shown} is switched off: {server.disabled_reason}")
-    if server.oauth is None:
-        raise ConfigError(f"{file}: servers.{shown} has no sign-in; write 'auth: oauth' into its entry")
-    return server
+    if server.oauth is not None:
+        return server
+    if (implied := with_sign_in(server)) is None:
+        why = "has no sign-in: it needs a url with https:// and no Authorization of its own"
+        raise ConfigError(f"{file}: servers.{shown} {why}")
+    if (lacking := missing("oauth")) is not None:
+        raise ConfigError(f"signing in to {shown}: {lacking}")
+    return implied
 
 
 async def _login(config: Config, server: Server, wait: float, *, browser: bool) -> None:

@@ -16,6 +16,7 @@ from mcp_hub.config.config_files import FileStamp, folder_files, python_files, s
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.engine import Engine
+from mcp_hub.observability.records import log_line
 from mcp_hub.policy.selection import Selection
 from mcp_hub.text import printable
 
@@ -220,7 +221,7 @@ class Reloader:
             return False
         self._on_load(loaded.config)
         for warning in loaded.messages:
-            self._say(f"mcp-hub: warning: {printable(warning, MAX_LINE)}")
+            self._say(log_line("warning", printable(warning, MAX_LINE)))
         before, self._loaded, self.refused = self._loaded.config, loaded, None
         former = self._hub.generation
         config = loaded.config.model_copy(update={"listen": listen})
@@ -230,7 +231,8 @@ class Reloader:
             f"listen.{name}" for name in fixed if getattr(before.listen, name) != getattr(loaded.config.listen, name)
         ]
         for name in changed:
-            self._say(f"mcp-hub: warning: {path.name}: a change of {name} takes effect when the hub is started again")
+            text = f"{path.name}: a change of {name} takes effect when the hub is started again"
+            self._say(log_line("warning", text))
         try:
             generation = await self._hub.renew(config, selection)
         except ConfigError as error:
@@ -246,12 +248,12 @@ class Reloader:
             ("stopped", [id for id in old if id not in new]),
         ]
         said = "; ".join(f"{what} {', '.join(ids)}" for what, ids in parts if ids) or "every server keeps its process"
-        self._say(f"mcp-hub: loaded {path.name} again: {printable(said, MAX_LINE)}")
+        self._say(log_line("info", f"loaded {path.name} again: {printable(said, MAX_LINE)}"))
         return True
 
     def _refuse(self, path: Path, error: ConfigError) -> None:
         self.refused = str(error)
-        self._say(f"mcp-hub: error: {path.name} was not loaded again, what was in force stays:")
+        self._say(log_line("error", f"{path.name} was not loaded again, what was in force stays:"))
         for line in self.refused.splitlines():
             self._say(f"  {printable(line, MAX_LINE)}")
 

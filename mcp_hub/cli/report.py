@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from mcp_hub.config.models import Config
 from mcp_hub.hub.engine import Engine
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import KINDS, TOOLS
@@ -82,9 +84,14 @@ def _finding(server: str, kind: str, name: str, problem: str) -> FindingRow:
 SHOWN_NAMES = 8
 
 
-def addresses_text(bases: Iterable[str], *, sse: bool, with_token: bool) -> str:
-    """Returns the URLs of the hub and the lines to paste into a client. `bases` are such as `http://127.0.0.1:8808`."""
-    urls = [base + path for base in bases for path in (("/mcp", "/sse") if sse else ("/mcp",))]
+def addresses_text(bases: Iterable[str], public_hosts: Sequence[str], *, sse: bool, with_token: bool) -> str:
+    """Returns the URLs of the hub and the lines to paste into a client.
+
+    `bases` are such as `http://127.0.0.1:8808`; `public_hosts` are the names that a reverse proxy gives the hub, of
+    which the first is pasted.
+    """
+    reached = [*(f"https://{host}" for host in public_hosts), *bases]
+    urls = [base + path for base in reached for path in (("/mcp", "/sse") if sse else ("/mcp",))]
     http = _from_elsewhere(urls[0])
     entry: dict[str, object] = {"type": "http", "url": http}
     header = ""
@@ -95,6 +102,23 @@ def addresses_text(bases: Iterable[str], *, sse: bool, with_token: bool) -> str:
     lines.append(f"  Claude Code:      claude mcp add --transport http hub {http}{header}")
     lines.append(f'  Cursor, VS Code:  {json.dumps({"hub": entry})}   (under "mcpServers", in VS Code "servers")')
     return "\n".join(lines)
+
+
+def terminal_text(config: Config) -> str:
+    """Returns what to say to a person who starts the hub over stdio at a terminal."""
+    words = ["serve", *(["--config", str(config.path)] if config.path is not None else [])]
+    entry = {"hub": {"command": "mcp-hub", "args": words}}
+    return "\n".join(
+        [
+            "mcp-hub waits for the messages of a client on stdin; a client starts this command itself.",
+            "",
+            "Paste into a client:",
+            f"  Claude Code:             claude mcp add hub -- {shlex.join(['mcp-hub', *words])}",
+            f'  Claude Desktop, Cursor:  {json.dumps(entry)}   (under "mcpServers")',
+            "",
+            "Over a network: mcp-hub serve --http. To call a tool: mcp-hub call NAME. Ctrl-C ends this.",
+        ]
+    )
 
 
 def _from_elsewhere(url: str) -> str:

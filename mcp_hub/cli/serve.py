@@ -31,7 +31,7 @@ from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.engine import Engine
 from mcp_hub.hub.hub_status import Status
-from mcp_hub.observability.records import RecordWriter
+from mcp_hub.observability.records import RecordWriter, log_line
 from mcp_hub.observability.stalls import StallMonitor
 from mcp_hub.protocol import frames
 from mcp_hub.text import printable
@@ -47,12 +47,14 @@ class Signals:
     SIGHUP sets `again`, so that the configuration is loaded again. If its terminal is gone, SIGHUP sets `stop`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None] = lambda text: None) -> None:
+        """Catches the signals; `say` takes a line for the person who interrupts the hub at a terminal."""
+        self._say = say
         self.stop = asyncio.Event()
         self.again = asyncio.Event()
         self._in_terminal = _has_terminal()
         self._catch("SIGTERM", self._end)
-        self._catch("SIGINT", self._end)
+        self._catch("SIGINT", self._interrupt)
         self._catch("SIGHUP", self._hang_up)
 
     def _catch(self, name: str, caught: Callable[[], None]) -> None:
@@ -69,6 +71,11 @@ class Signals:
         if self.stop.is_set():
             os._exit(130)
         self.stop.set()
+
+    def _interrupt(self) -> None:
+        if not self.stop.is_set() and self._in_terminal:
+            self._say("stopping: calls and servers have some seconds to end; Ctrl-C again ends all at once")
+        self._end()
 
     def _hang_up(self) -> None:
         if self._in_terminal and not _has_terminal():
@@ -156,11 +163,15 @@ def _public_hosts(names: list[str]) -> tuple[str, ...]:
 async def _stdio(options: argparse.Namespace, loaded: LoadedConfig, stdin: int, stdout: int) -> int:
     from mcp_hub.downstream.stdio import serve_stdio
 
-    signals = Signals()
     config = loaded.config
-    # On one pipe a client would take records for messages.
-    apart = not os.path.samestat(os.fstat(stdout), os.fstat(2))
+    # On one pipe a client would take records for messages. A terminal is for the person.
+    apart = os.isatty(stdout) or not os.path.samestat(os.fstat(stdout), os.fstat(2))
     with recording(config, on_stderr=apart) as records:
+        signals = Signals(records.line)
+        if os.isatty(stdin):
+            from mcp_hub.cli.report import terminal_text
+
+            records.line(terminal_text(config))
         async with (
             make_hub(config, read_selection(options, config), records, groups=options.group, one_client=True) as hub,
             _required(hub, signals.stop, records) as missing,
@@ -184,9 +195,9 @@ async def _network(options: argparse.Namespace, loaded: LoadedConfig, config: Co
     if listen.tls is not None:
         tls_context(listen.tls)  # errors are reported before servers are started
     verifier = await _verifier(config)
-    signals = Signals()
     announcements: set[asyncio.Task[None]] = set()
     with recording(config, on_stderr=True) as records:
+        signals = Signals(records.line)
         async with (
             make_hub(config, read_selection(options, config), records, groups=options.group) as hub,
             _required(hub, signals.stop, records) as missing,
@@ -249,8 +260,8 @@ async def _required(hub: Engine, stop: asyncio.Event, records: RecordWriter) -> 
     async def watch() -> None:
         for upstream in await hub.missing():
             missing.append(upstream.server.id)
-            text = f"mcp-hub: the required server {upstream.server.id!r} is not available: {upstream.error}"
-            records.line(printable(text, 4000))
+            text = f"the required server {upstream.server.id!r} is not available: {upstream.error}"
+            records.line(log_line("error", printable(text, 4000)))
         if missing:
             stop.set()
 
@@ -264,6 +275,6 @@ async def _required(hub: Engine, stop: asyncio.Event, records: RecordWriter) -> 
 async def _announce(hub: Engine, bases: list[str], listen: Listen, records: RecordWriter, *, sse: bool) -> None:
     from mcp_hub.cli.report import addresses_text, catalog_text
 
-    records.line(addresses_text(bases, sse=sse, with_token=listen.authenticates))
+    records.line(addresses_text(bases, listen.public_host, sse=sse, with_token=listen.authenticates))
     await hub.settled_catalog()
     records.line(catalog_text(hub))

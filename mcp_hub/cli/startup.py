@@ -17,7 +17,7 @@ from mcp_hub.config import LoadedConfig, default_path, read_config
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.hub.engine import Engine
-from mcp_hub.observability.records import RecordWriter
+from mcp_hub.observability.records import RecordWriter, log_line
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
@@ -100,6 +100,8 @@ class LogHandler(logging.Handler):
         super().__init__()
         self.redaction = Redactor()
         self.records: RecordWriter | None = None
+        self.timed = False
+        """Whether lines begin with the local time and its zone, as they do for a hub that runs on."""
         self._repeats = RepeatFilter()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -122,7 +124,8 @@ class LogHandler(logging.Handler):
 
     def _safe(self, level: int, text: str) -> str:
         name = logging.getLevelName(level).lower()
-        return f"mcp-hub: {name}: {printable(self.redaction.text(text[: 4 * MAX_LINE]), MAX_LINE)}"
+        shown = printable(self.redaction.text(text[: 4 * MAX_LINE]), MAX_LINE)
+        return log_line(name, shown) if self.timed else f"mcp-hub: {name}: {shown}"
 
     def _traceback(self, record: logging.LogRecord) -> str:
         if not record.exc_info:
@@ -149,14 +152,17 @@ MAX_SECRETS = 10_000
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds `--config` and `-v`."""
+    """Adds `--config`."""
     text = "configuration file (default: $MCP_HUB_CONFIG, ./servers.yaml, or the user's configuration directory)"
     parser.add_argument("--config", metavar="FILE", type=Path, help=text)
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: everything")
 
 
 def set_up_logging(verbose: int, *, quiet: bool) -> None:
-    """Logs to stderr: warnings (with `quiet` only errors), with -v information, with -vv everything."""
+    """Logs to stderr: warnings, with -v information, with -vv everything.
+
+    `quiet` is for a command that ends soon: only errors, and no times.
+    """
+    _handler.timed = not quiet
     logger = logging.getLogger("mcp_hub")
     logger.handlers[:] = [_handler]
     logger.propagate = False
@@ -181,8 +187,11 @@ def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice:
     path = options.config or default_path(Path.cwd(), os.environ)
     loaded = read_config(path, os.environ)
     hide_secrets_of(loaded.config)
+    # `check` prints the reasons of servers that are switched off in its table.
+    told = [f": {server.disabled_reason}" for server in loaded.config.servers if advice and server.disabled_reason]
     for warning in (*loaded.warnings, *map(str, loaded.duplicates), *(loaded.advice if advice else ())):
-        print(f"warning: {warning}", file=sys.stderr)
+        if not str(warning).endswith(tuple(told)):
+            print(f"warning: {warning}", file=sys.stderr)
     for line in loaded.left_out:
         print(f"{'error' if advice else 'warning'}: {line}; the file is left out", file=sys.stderr)
     return loaded

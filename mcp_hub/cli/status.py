@@ -47,7 +47,9 @@ def _print_hub(facts: Json) -> None:
         return
     tools = facts["exposed"]["tools"]
     print(f"hub {facts['pid']}, version {facts['version']}, up {_span(facts['seconds'])}: {tools} tools exposed")
-    print(f"  configuration {printable(str(facts['config']))}, generation {facts['generation']}")
+    loaded = facts["generation"] - 1
+    again = f", loaded again {loaded} time{'s' * (loaded != 1)}" if loaded > 0 else ""
+    print(f"  configuration {printable(str(facts['config']))}{again}")
     print(f"  serving {', '.join(map(printable, facts['serving']))}; {facts['calls']} calls running")
     counted = facts.get("metrics", {}).get("calls", [])
     if total := sum(one["count"] for one in counted):
@@ -75,7 +77,9 @@ def _print_table(servers: list[Json]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("server", "state", "for", "era", "transport", "tools", "calls", "starts", box=None, pad_edge=False)
+    table = Table(
+        "server", "state", "for", "protocol", "transport", "tools", "calls", "starts", box=None, pad_edge=False
+    )
     for server in servers:
         state = server["state"]
         word = state if server["next_attempt"] is None else f"{state}, again in {_span(server['next_attempt'])}"
@@ -85,7 +89,7 @@ def _print_table(servers: list[Json]) -> None:
             Text(printable(server["server"])),
             Text(word, style=_STYLES.get(state, "red")),
             Text(_span(server["seconds"])),
-            Text(f"{server['era']} {server['revision']}" if server["era"] else "-"),
+            Text(server["revision"] or "-"),
             Text(server["transport"] + (f", {server['sessions']} sessions" if server["session"] != "shared" else "")),
             Text(str(server["tools"])),
             Text(str(server["calls"])),

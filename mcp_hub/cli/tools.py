@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from mcp_hub.catalog import Catalog
 from mcp_hub.cli import OK, json_text
@@ -93,8 +94,9 @@ async def _tools(config: Config, selection: Selection, groups: list[str], format
         print(_formatted(tools, format))
     else:
         width = max((len(tool["name"]) for tool in tools), default=0)
+        room = max(_line_width() - width - 2, LEAST_DESCRIPTION)
         for tool in tools:
-            print(f"{tool['name']:<{width}}  {_first_line(tool)}".rstrip())
+            print(f"{tool['name']:<{width}}  {_first_line(tool, room)}".rstrip())
         if not tools:
             print("no tools; `mcp-hub check` says what each server has", file=sys.stderr)
     for group in shown if not groups and format is None else ():
@@ -126,9 +128,18 @@ def _formatted(tools: list[dict[str, Any]], format: Format) -> str:
     return json_text(made[format](tools) if format in made else tools)
 
 
-def _first_line(tool: dict[str, Any]) -> str:
+LEAST_DESCRIPTION: Final = 20
+PIPED_WIDTH: Final = 160
+"""Columns of a line that no terminal shows."""
+
+
+def _line_width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
+
+
+def _first_line(tool: dict[str, Any], room: int) -> str:
     text = str(tool.get("description") or tool.get("title") or "").strip()
-    return printable(text.splitlines()[0], 100) if text else ""
+    return printable(text.splitlines()[0], room) if text else ""
 
 
 _Row = dict[str, str]

@@ -48,11 +48,16 @@ _HINTS: Final = {
 }
 
 
+SHOWN_DIRECTORIES: Final = 4
+
+
 class CommandNotFound(HubError):
     """The command of an entry was not found. `str()` says where it was looked for, and what to do."""
 
     def __init__(self, command: str, looked_in: tuple[str, ...], hint: str) -> None:
-        where = ", ".join(looked_in) or "no directory: PATH is empty"
+        shown = ", ".join(looked_in[:SHOWN_DIRECTORIES])
+        more = f" and {len(looked_in) - SHOWN_DIRECTORIES} more" if len(looked_in) > SHOWN_DIRECTORIES else ""
+        where = f"{shown}{more}" if shown else "no directory: PATH is empty"
         super().__init__(f"the command '{command}' was not found: {hint}. Looked in {where}")
         self.command = command
         self.looked_in = looked_in

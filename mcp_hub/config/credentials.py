@@ -88,7 +88,7 @@ def read_oauth(fields: Fields, findings: Findings) -> OAuthSettings | None:
     if url is None:
         fields.error(given.at, "is for an entry with a 'url'")
         return None
-    if not _is_private_channel(url):
+    if not is_private_channel(url):
         fields.error(given.at, "needs a url with https:// (or one on this machine): tokens could be read on the way")
     values: Mapping[str, Any] = {} if given.value == "oauth" else given.value
     values = {_OAUTH_ALIASES.get(key, key): value for key, value in values.items()}
@@ -123,7 +123,8 @@ def _secret(fields: Fields, name: str) -> SecretStr | None:
     return None if text is None else SecretStr(text.strip())
 
 
-def _is_private_channel(url: str) -> bool:
+def is_private_channel(url: str) -> bool:
+    """Returns whether nobody else can read what is sent to a URL: it has https, or is on this machine."""
     try:
         parts = urlsplit(url)
         return parts.scheme == "https" or is_loopback(parts.hostname)

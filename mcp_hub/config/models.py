@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from mcp_hub.config.credentials import OAuthSettings, TokenStore
+from mcp_hub.config.credentials import OAuthSettings, TokenStore, is_private_channel
 from mcp_hub.config.entry_rules import (
     BreakerSettings,
     Filter,
@@ -212,6 +212,17 @@ class Server(Frozen):
             return "native"
         own = self.tools_dir is not None or self.builtin is not None or self.functions is not None
         return "builtin" if own else "mcp"
+
+    @property
+    def can_sign_in(self) -> bool:
+        """Whether `mcp-hub login` works for it although its entry says nothing of a sign-in.
+
+        Tokens are sent over https or inside this machine only, and a configured Authorization is not replaced.
+        """
+        if self.url is None or self.oauth is not None or not is_private_channel(self.url):
+            return False
+        user = self.url.partition("://")[2].partition("/")[0].rpartition("@")[0]
+        return not user and "authorization" not in {name.lower() for name in self.headers}
 
     @property
     def of_this_machine(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mcp_hub.config.credentials import OAuthSettings
 from mcp_hub.config.models import Config, Server
 from mcp_hub.oauth.token_store import (
     SignIn,
@@ -319,6 +320,11 @@ class UpstreamTokens:
         return SignInNeeded(text, executed=False, status=401)
 
 
+def with_sign_in(server: Server) -> Server | None:
+    """Returns an entry with a url alone as if `auth: oauth` stood in it; None if it cannot be signed in to."""
+    return server.model_copy(update={"oauth": OAuthSettings()}) if server.can_sign_in else None
+
+
 class TokenRegistry:
     """The tokens of all upstreams of one hub."""
 
@@ -329,9 +335,15 @@ class TokenRegistry:
         self._tokens: dict[str, UpstreamTokens] = {}
 
     def of(self, server: Server) -> UpstreamTokens | None:
-        """Returns the tokens of one upstream; None if no sign-in is configured."""
-        if server.oauth is None:
-            return None
+        """Returns the tokens of one upstream; None if it needs none, so far as is known.
+
+        An entry that says nothing of a sign-in has one from the moment that a user signs in to it.
+        """
+        if server.oauth is None and server.id not in self._tokens:
+            implied = with_sign_in(server)
+            if implied is None or self._store.stamp(implied) is None:
+                return None
+            server = implied
         if server.id not in self._tokens:
             self._tokens[server.id] = UpstreamTokens(server, self._store, self._allow, writes=self._writes)
         return self._tokens[server.id]

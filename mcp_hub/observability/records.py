@@ -21,7 +21,7 @@ from mcp_hub.observability.record_sinks import KEPT_FILES, MAX_FILE_SIZE, Record
 from mcp_hub.protocol.frames import FrameError, encode
 from mcp_hub.text import json_escaped, printable
 
-__all__ = ["KEPT_FILES", "MAX_FILE_SIZE", "MAX_WAITING", "RecordFile", "RecordWriter", "readable_record"]
+__all__ = ["KEPT_FILES", "MAX_FILE_SIZE", "MAX_WAITING", "RecordFile", "RecordWriter", "log_line", "readable_record"]
 
 MAX_WAITING: Final = 2 * 1024 * 1024
 """Bytes that may wait for each destination."""
@@ -157,12 +157,13 @@ class RecordWriter:
         if not self._warned:
             self._warned = True
             reason = error.strerror or str(error)
-            self.line(f"mcp-hub: warning: the call log {printable(str(path))} cannot be written: {printable(reason)}")
+            text = f"the call log {printable(str(path))} cannot be written: {printable(reason)}"
+            self.line(log_line("warning", text))
 
     def _works_again(self, path: Path) -> None:
         if self._warned:
             self._warned = False
-            self.line(f"mcp-hub: warning: the call log {printable(str(path))} is written again")
+            self.line(log_line("warning", f"the call log {printable(str(path))} is written again"))
 
     def _serve_stderr(self) -> bool:
         """Writes to stderr; returns whether everything is written, or stderr is gone for good."""
@@ -187,7 +188,8 @@ class RecordWriter:
     def _left_out(self, count: int) -> bytes:
         if self._records_to_stderr and not self._stderr.is_terminal:
             return _gap(count)
-        return f"mcp-hub: warning: {count:,} lines were left out here because nobody read them in time\n".encode()
+        text = f"{count:,} lines were left out here because nobody read them in time"
+        return f"{log_line('warning', text)}\n".encode()
 
 
 def _as_line(record: Mapping[str, Any]) -> bytes:
@@ -248,7 +250,7 @@ class LineQueue:
 
 def readable_record(record: Mapping[str, Any]) -> str:
     """Returns a record as one line for a terminal: time, what was called, where it went, outcome and duration."""
-    time = str(record.get("time", ""))[11:19]
+    time = _local_time(record.get("time"))
     if record.get("event") != "call":
         rest = {key: value for key, value in record.items() if key not in ("event", "time")}
         return f"{time} {printable(str(record.get('event')))} {json_escaped(encode(rest).decode())}"
@@ -262,3 +264,16 @@ def readable_record(record: Mapping[str, Any]) -> str:
     if record.get("duration_ms") is not None:
         words.append(f"{record['duration_ms']} ms")
     return printable(" ".join(words), 1000)
+
+
+def log_line(level: str, text: str) -> str:
+    """Returns a line of the log, with the local time and its zone."""
+    return f"mcp-hub: {datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z} {level}: {text}"
+
+
+def _local_time(text: object) -> str:
+    """Returns the time of a record as hours, minutes and seconds with the local zone."""
+    try:
+        return f"{datetime.fromisoformat(str(text)).astimezone():%H:%M:%S %z}"
+    except (ValueError, OverflowError):
+        return ""

@@ -1,7 +1,7 @@
 """Makes a schema lenient: it then also accepts what a server could convert to a valid value.
 
-Many servers take `"3"` for 3 and `"true"` for true, and models write so. What no reading could make valid stays
-refused: a list for a text, a value that an enum does not have, a missing argument.
+Many servers take `"3"` for 3, `"true"` for true and null for what may be left out, and models write so. What no
+reading could make valid stays refused: a list for a text, a value that an enum does not have, a missing argument.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ class _Copy:
         for key, value in schema.items():
             if key in _DROPPED or (key == "const" and not self._has_const):
                 continue
-            if key in _MAPS and isinstance(value, dict):
+            if key == "properties" and isinstance(value, dict):
+                found[key] = self._properties(value, schema.get("required"), depth)
+            elif key in _MAPS and isinstance(value, dict):
                 found[key] = {name: self._copied(inner, depth + 1) for name, inner in value.items()}
             elif key in _LISTS and isinstance(value, list):
                 found[key] = [self._copied(inner, depth + 1) for inner in value]
@@ -119,6 +121,17 @@ class _Copy:
             before = found.get("allOf")
             found["allOf"] = [*(before if isinstance(before, list) else []), *also]
         return found
+
+    def _properties(self, properties: Json, required: Any, depth: int) -> Json:
+        """Lets null stand for a property that may be left out: models under strict function calling send it so."""
+        needed = required if isinstance(required, list) else []
+        copies = {name: self._copied(inner, depth + 1) for name, inner in properties.items()}
+        if not self._spelled:
+            return copies
+        return {
+            name: copy if name in needed or isinstance(copy, bool) else {"anyOf": [copy, {"type": "null"}]}
+            for name, copy in copies.items()
+        }
 
     def _constraints(self, key: str, value: Any, depth: int) -> list[Schema] | None:
         """Returns what a keyword on the value itself becomes, to be met besides the rest; None for other keywords."""
@@ -171,6 +184,8 @@ class _Copy:
 def _keeps_its_place(reference: str) -> bool:
     steps = iter(_steps(reference))
     for step in steps:
+        if step == "properties":
+            return next(steps, None) is not None and next(steps, None) is None  # below, null may have been added
         if step in _MAPS or step in _LISTS:
             if next(steps, None) is None:
                 return False

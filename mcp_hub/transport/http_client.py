@@ -6,11 +6,8 @@ import asyncio
 import base64
 import contextlib
 import email.utils
-import http.client
 import importlib
 import logging
-import os
-import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
@@ -25,7 +22,6 @@ from mcp_hub.transport import (
     FrameTooLarge,
     LinkError,
     SessionLost,
-    Unauthorized,
 )
 from mcp_hub.transport.http1 import client_response
 from mcp_hub.transport.http1.client_connection import ClientConnection, ResponseCallback
@@ -33,6 +29,7 @@ from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http1.dialler import Dialler, trusted_certificates
 from mcp_hub.transport.http1.heads import RequestHeadEncoder, is_header
 from mcp_hub.transport.http1.pool import HttpPool
+from mcp_hub.transport.http_failures import error_text, failure_of, refusal, where
 
 if TYPE_CHECKING:
     from yarl import URL
@@ -53,18 +50,11 @@ ERROR_BODY: Final = 64 * 1024
 """Bytes of an error response's body that are read."""
 ERROR_BODY_WAIT: Final = 5.0
 """Seconds for those bytes to arrive."""
-SHOWN: Final = 200
-"""Characters of that body that an error message shows."""
 MAX_RETRY_AFTER: Final = 86400.0
 _SAME_METHOD: Final = frozenset({307, 308})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _NOT_OURS: Final = frozenset({"connection", "content-length", "mcp-session-id", "transfer-encoding"})
 """Headers that the configuration cannot set, as the transport sets them itself."""
-_CHALLENGE: Final = re.compile(r'(?:error|error_description)="[^"]{0,200}"')
-
-
-class HostUnreachable(LinkError):
-    """No connection could be made (refused, unknown name, TLS failure, timeout). Nothing was sent."""
 
 
 def content_type(response: HttpResponse) -> str:
@@ -75,11 +65,6 @@ def content_type(response: HttpResponse) -> str:
 def is_json(data: bytes) -> bool:
     """Returns whether the data of an event may be a message; some servers also send other text."""
     return data[:64].lstrip()[:1] in (b"{", b"[")
-
-
-def where(url: URL) -> str:
-    """Returns `scheme://host:port/path` of a URL: no user, password, query or fragment."""
-    return printable(str(url.with_user(None).with_query(None).with_fragment(None)), SHOWN)
 
 
 class HttpClient:
@@ -322,59 +307,25 @@ class HttpClient:
         status = response.status
         body = await self._head(response)
         response.close()
-        text = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
         if status in (401, 403):
-            challenge = response.get("www-authenticate") or ""
-            scheme = challenge.partition(" ")[0]
-            said = ", ".join([scheme, *_CHALLENGE.findall(challenge)]) if scheme else ""
-            return Unauthorized(text + self._shown(said.encode(), session), executed=False, status=status), body
+            return refusal(self._server, status, self._masked(response.get("www-authenticate") or "", session)), body
         if status == 404 and session is not None:
-            return SessionLost(f"{text}: the session is gone", executed=False, status=status), body
+            return SessionLost("HTTP 404 Not Found: the session is gone", executed=False, status=status), body
         executed = not 400 <= status < 500
         wait = _retry_after(response.get("retry-after")) if status in (429, 503) else None
-        return LinkError(text + self._shown(body, session), executed=executed, status=status, retry_after=wait), body
+        text = error_text(status, body, lambda said: self._masked(said, session))
+        return LinkError(text, executed=executed, status=status, retry_after=wait), body
 
-    def _shown(self, said: bytes, session: str | None = None) -> str:
-        secrets = [*self._secrets, session or "", self._token or ""]
-        text = printable(KnownSecrets(secrets).mask(" ".join(said.decode("utf-8", "replace").split())), SHOWN)
-        return f": {text}" if text else ""
+    def _masked(self, said: str, session: str | None = None) -> str:
+        return KnownSecrets([*self._secrets, session or "", self._token or ""]).mask(said)
 
     def too_large(self) -> FrameTooLarge:
         """Returns the error for an answer above the limit."""
         return FrameTooLarge(f"the answer is larger than the limit of {self._server.max_frame:,} bytes (max_frame)")
 
     def link_error(self, error: Exception) -> LinkError:
-        """Returns a failure as a LinkError. Texts of libraries are not used, as they may hold URLs and headers."""
-        at = where(self.url)
-        match error:
-            case LinkError():
-                return error
-            case client_response.NameUnknown():
-                return HostUnreachable(f"cannot find the host of {at}", executed=False)
-            case client_response.CertificateRefused():
-                reason = printable(str(error) or "it does not fit the host", 100)
-                return HostUnreachable(f"the certificate of {at} is not valid: {reason}", executed=False)
-            case client_response.TlsFailed():
-                return HostUnreachable(f"no TLS connection to {at} could be made", executed=False)
-            case client_response.ConnectFailed(error=cause):
-                reason = os.strerror(cause.errno) if cause.errno else printable(str(cause), 100)
-                return HostUnreachable(f"cannot connect to {at}: {reason}", executed=False)
-            case client_response.ConnectTimeout():
-                limit = self._server.deadlines.connect
-                return HostUnreachable(f"no connection to {at} within {limit:g} s", executed=False)
-            case client_response.PoolClosed():
-                return LinkError("the connection is not open", executed=False)
-            case client_response.NotHttp():
-                return LinkError(f"the answer of {at} is not valid HTTP{self._shown(str(error).encode())}")
-            case client_response.BrokenOff():
-                return LinkError(f"the answer of {at} broke off")
-            case client_response.Unanswered():
-                return LinkError(f"{at} closed the connection before it answered")
-            case client_response.ConnectionBroke(error=cause):
-                number = getattr(cause, "errno", None)
-                return LinkError(f"the connection to {at} broke" + (f": {os.strerror(number)}" if number else ""))
-        log.error("unexpected %s while talking to %s", type(error).__name__, at)
-        return LinkError(f"unexpected {type(error).__name__} while talking to {at}")
+        """Returns a failure as a LinkError."""
+        return failure_of(error, self.url, self._server, self._masked)
 
     async def close(self) -> None:
         """Closes all connections, in at most half a second."""

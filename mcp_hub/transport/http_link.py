@@ -14,7 +14,8 @@ from mcp_hub.protocol.frames import FrameError, Message, encode
 from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, Receiver, RequestId, http_stream
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
-from mcp_hub.transport.http_client import EVENTS, JSON, HostUnreachable, HttpClient, content_type
+from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type
+from mcp_hub.transport.http_failures import HostUnreachable
 from mcp_hub.transport.http_stream import EventReader, EventStream, error_about, messages_of
 
 log = logging.getLogger("mcp_hub.transport")

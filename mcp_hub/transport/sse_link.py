@@ -12,7 +12,8 @@ from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, Receiver, RequestId
 from mcp_hub.transport.http1.client_response import HttpResponse
-from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_json, where
+from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_json
+from mcp_hub.transport.http_failures import where
 from mcp_hub.transport.lines import pieces
 from mcp_hub.transport.sse_codec import EventTooLarge, SseEvent, SseParser
 

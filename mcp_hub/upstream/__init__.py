@@ -204,8 +204,12 @@ class Upstream:
             if self.left_out:
                 return
             self.backoff.ended(time.monotonic() - began, connected=session is not None)
-            await self.backoff.wait(self._wake, at_once=session is not None and self.backoff.failures <= 1)
+            at_once = session is not None and self.backoff.failures <= 1
+            await self.backoff.wait(self._wake, at_once=at_once, sooner=self._signed_in_anew)
             self._wake.set()
+
+    def _signed_in_anew(self) -> bool:
+        return self._dialer.signed_in_anew(self.server)
 
     async def _until_lost(self, session: UpstreamSession) -> None:
         self._health.follow(session, self.server.health)
@@ -394,7 +398,7 @@ class Upstream:
             return self.session
         self._negotiated()
         if self.backoff.failures >= FAILURES_TO_FAIL_FAST and self.state is UpstreamState.BACKING_OFF:
-            if not self._dialer.signed_in_anew(self.server):
+            if not self._signed_in_anew():
                 if time.monotonic() - self.since > TRY_AGAIN:
                     self._wake.set()  # this call does not wait for it, the next one may be lucky
                 raise self._attempt.refusal or self.messages.unavailable(self.error)

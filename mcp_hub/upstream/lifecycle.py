@@ -75,6 +75,8 @@ TRANSITIONS: Final[dict[tuple[UpstreamState, UpstreamEvent], UpstreamState]] = {
 
 FIRST_DELAY: Final = 0.5
 """Upper end in seconds of the wait after the first failure; it doubles with each further one."""
+LOOK: Final = 2.0
+"""Seconds between two looks for a reason to try sooner."""
 LONGEST_DELAY: Final = 30.0
 SHORT_LIFE: Final = 10.0
 """Seconds; a connection that lived shorter counts as one more failure, not as a recovery."""
@@ -133,14 +135,17 @@ class Backoff:
         """Counts an attempt, with the connection that came of it, that has ended after so many seconds."""
         self.failures = 0 if connected and seconds > SHORT_LIFE else self.failures + 1
 
-    async def wait(self, woken: asyncio.Event, *, at_once: bool) -> None:
-        """Waits until the next attempt is due or `woken` is set; does not wait if it is to be made `at_once`."""
+    async def wait(self, woken: asyncio.Event, *, at_once: bool, sooner: Callable[[], bool] = lambda: False) -> None:
+        """Waits until the next attempt is due, `woken` is set, or `sooner()`, asked every `LOOK` seconds, is true.
+
+        It does not wait if the attempt is to be made `at_once`.
+        """
         most = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self.failures - 1, 16))
-        delay = 0.0 if at_once else random.uniform(0, most)
-        self.next_attempt = time.monotonic() + delay
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay):
-                await woken.wait()
+        self.next_attempt = time.monotonic() + (0.0 if at_once else random.uniform(0, most))
+        while (left := self.next_attempt - time.monotonic()) > 0 and not woken.is_set() and not sooner():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, LOOK)):
+                    await woken.wait()
         self.next_attempt = None
 
 

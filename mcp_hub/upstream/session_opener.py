@@ -13,7 +13,7 @@ import msgspec
 
 from mcp_hub.config.ancestry import HubPath, refusal_in
 from mcp_hub.config.models import EraPin, Server
-from mcp_hub.errors import HubError, UpstreamAnswered
+from mcp_hub.errors import UNSUPPORTED_PROTOCOL_VERSION, HubError, UpstreamAnswered
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import LOG_MESSAGE, UPDATED, Envelope, Era
 from mcp_hub.protocol.kinds import PRESETS
@@ -304,10 +304,32 @@ async def negotiate(
     }
     if pin != "auto":
         return await attempts[pin]()
+    attempts["handshake"] = partial(_initialize_unless_modern, attempts["handshake"], attempts["modern"])
+    if known is None and not peer.link.is_local and peer.link.sole_era is None and await client_era() == "handshake":
+        return await _of_both(attempts["modern"], attempts["handshake"], peer.link)
     before: Era = known.era if known is not None else "modern"
     first = before if known is not None and known.only else peer.link.sole_era or await client_era() or before
     wait = None if known is not None and first == before else PROBE_WAIT
     return await _first_of(attempts.pop(first), *attempts.values(), wait=wait, link=peer.link)
+
+
+async def _of_both(discover: _Attempt, initialize: _Attempt, link: Link) -> Agreement:
+    """Agrees with a server over HTTP for a client of the handshake era.
+
+    Such a server is discovered first, as one that speaks the modern era alone must not be asked to initialize. What it
+    lists as supported does not tell: servers of both eras list the modern revisions only.
+    """
+    agreed = await _first_of(discover, initialize, wait=PROBE_WAIT, link=link)
+    if agreed.era == "handshake" or agreed.only:
+        return agreed
+    try:
+        return await initialize()
+    except (UpstreamAnswered, NoAgreement):
+        return agreed
+    except LinkError as error:
+        if error.status is None:
+            raise
+        return agreed
 
 
 async def _first_of(first: _Attempt, second: _Attempt, *, wait: float | None, link: Link) -> Agreement:
@@ -355,10 +377,19 @@ def _is_answer(attempt: asyncio.Future[Agreement]) -> bool:
 
 
 async def _discover(peer: Peer, info: Json) -> Agreement:
-    version = eras.LATEST_MODERN
-    params = eras.with_envelope({}, Envelope(version, {}, info))
-    headers = {VERSION_HEADER: version, "Mcp-Method": eras.DISCOVER}
-    answer = await _answered(peer.request(eras.DISCOVER, params, headers=headers))
+    version, only = eras.LATEST_MODERN, False
+    for again in (False, True):
+        params = eras.with_envelope({}, Envelope(version, {}, info))
+        headers = {VERSION_HEADER: version, "Mcp-Method": eras.DISCOVER}
+        try:
+            answer = await _answered(peer.request(eras.DISCOVER, params, headers=headers))
+            break
+        except UpstreamAnswered as error:
+            mutual = _modern_revisions_in(error)
+            if again or not mutual:
+                raise
+            version = mutual[-1]
+            only = not set(eras.HANDSHAKE_REVISIONS).intersection(error.data["supported"])
     supported = answer.get("supportedVersions")
     mutual = [v for v in eras.MODERN_REVISIONS if isinstance(supported, list) and v in supported]
     if not mutual:
@@ -366,13 +397,33 @@ async def _discover(peer: Peer, info: Json) -> Agreement:
     meta = answer.get("_meta")
     named = meta.get(eras.SERVER_INFO_KEY) if isinstance(meta, dict) else None
     offered, behind = _object(answer.get("capabilities")), HubPath.read(answer)
-    return Agreement("modern", mutual[-1], offered, _instructions(answer), _object(named), behind=behind)
+    said = _instructions(answer)
+    return Agreement("modern", mutual[-1], offered, said, _object(named), only=only, behind=behind)
+
+
+def _modern_revisions_in(error: UpstreamAnswered) -> list[str]:
+    """Returns the modern revisions that a server says it supports when it refuses another one."""
+    supported = error.data.get("supported") if isinstance(error.data, dict) else None
+    if error.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(supported, list):
+        return []
+    return [version for version in eras.MODERN_REVISIONS if version in supported]
+
+
+async def _initialize_unless_modern(initialize: _Attempt, discover: _Attempt) -> Agreement:
+    """Initializes a server; one that answers by naming modern revisions is discovered after all."""
+    try:
+        return await initialize()
+    except UpstreamAnswered as error:
+        if not _modern_revisions_in(error):
+            raise
+        return await discover()
 
 
 async def _initialize(peer: Peer, info: Json, capabilities: ClientCapabilities) -> Agreement:
     told = await capabilities()
     params = {"protocolVersion": eras.LATEST_HANDSHAKE, "capabilities": told, "clientInfo": info}
-    answer = await _answered(peer.request("initialize", params, cancellable=False))
+    headers = {"Mcp-Method": "initialize"}  # servers of both eras may want it of every request
+    answer = await _answered(peer.request("initialize", params, headers=headers, cancellable=False))
     version = answer.get("protocolVersion")
     if version not in eras.HANDSHAKE_REVISIONS:
         raise NoAgreement(f"it answered `initialize` with the revision {version!r}, which the hub does not know")

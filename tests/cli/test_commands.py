@@ -13,10 +13,12 @@ import pytest
 from tests.fakes.client import HUB, PATIENCE, fake, write_config
 
 
-def run(*arguments: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, cwd: Path | None = None, input: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "COLUMNS": "160", **environ}
     env.pop("MCP_HUB_CONFIG", None)
-    return subprocess.run([*HUB, *arguments], capture_output=True, text=True, timeout=PATIENCE * 2, cwd=cwd, env=env)
+    return subprocess.run(
+        [*HUB, *arguments], capture_output=True, text=True, timeout=PATIENCE * 2, cwd=cwd, env=env, input=input
+    )
 
 
 SERVERS = {"good": fake(), "modern": fake("--era", "modern"), "dead": {"command": "no-such-command"}}
@@ -25,10 +27,44 @@ SERVERS = {"good": fake(), "modern": fake("--era", "modern"), "dead": {"command"
 def test_check_is_a_table_with_the_cause_of_every_failure(tmp_path: Path) -> None:
     done = run("check", "--config", str(write_config(tmp_path, SERVERS)))
     assert done.returncode == 0
-    assert re.search(r"good +ok +handshake 2025-11-25 +stdio +15", done.stdout)
-    assert re.search(r"modern +ok +modern 2026-07-28 +stdio +15", done.stdout)
+    assert re.search(r"good +ok +2025-11-25 +stdio +15", done.stdout)
+    assert re.search(r"modern +ok +2026-07-28 +stdio +15", done.stdout)
     assert re.search(r"dead +FAILED", done.stdout)
     assert re.search(r"^dead: the command 'no-such-command' was not found: .* Looked in /", done.stdout, re.MULTILINE)
+
+
+def test_check_ends_with_how_many_servers_work(tmp_path: Path) -> None:
+    servers = {**SERVERS, "off": fake(enabled=False), "other": {"command": "another-missing-command"}}
+    done = run("check", "--config", str(write_config(tmp_path, servers)))
+    assert done.stdout.splitlines()[-1] == "2 of 4 servers work"
+    assert done.returncode == 0
+    strict = run("check", "--strict", "--config", str(write_config(tmp_path, servers)))
+    assert (strict.returncode, strict.stdout.splitlines()[-1]) == (1, "2 of 4 servers work")
+    facts = json.loads(run("check", "--json", "--config", str(write_config(tmp_path, servers))).stdout)
+    assert (facts["working"], facts["of"]) == (2, 4)
+
+
+def test_check_fails_if_no_server_works(tmp_path: Path) -> None:
+    done = run("check", "--config", str(write_config(tmp_path, {"dead": {"command": "no-such-command"}})))
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "0 of 1 server works")
+    good = run("check", "--strict", "--config", str(write_config(tmp_path, {"up": fake()})))
+    assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "1 of 1 server works")
+
+
+def test_check_says_each_reason_once(tmp_path: Path) -> None:
+    servers = {
+        **SERVERS,
+        "keyed": fake(env={"KEY": "${MCP_HUB_TEST_UNSET}"}),
+        "bare": {"url": "http://127.0.0.1:9/mcp"},
+    }
+    done = run("check", "--config", str(write_config(tmp_path, servers)))
+    for said in ("the command 'no-such-command' was not found", "MCP_HUB_TEST_UNSET", "Connection refused"):
+        assert (done.stdout + done.stderr).count(said) == 1, said
+
+
+def test_check_counts_the_tools_that_callers_get(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"up": fake()}, blacklist=[["up", "echo"], ["up", "add"]])
+    assert re.search(r"up +ok +2025-11-25 +stdio +13 of 15", run("check", "--config", str(config)).stdout)
 
 
 def test_check_as_json_has_the_same_facts(tmp_path: Path) -> None:
@@ -119,18 +155,102 @@ def test_call_of_a_failing_tool_exits_1_with_the_error_on_stderr(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ['{"a": 1, "b": 2}'],
+        ["a=1", "b=2"],
+        ["@numbers.json"],
+        ["-"],
+        ['{"a": 1, "b": 99}', "b=2"],
+        ["--args", '{"a": 1}', "b=2"],
+    ],
+)
+def test_the_arguments_of_a_call_may_be_given_in_every_usual_way(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "numbers.json").write_text('{"a": 1, "b": 2}')
+    config = ["--config", str(write_config(tmp_path, {"up": fake()}))]
+    for name in (["up__add"], ["up", "add"]):
+        done = run("call", *name, *words, *config, cwd=tmp_path, input='{"a": 1, "b": 2}')
+        assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+
+
+def test_the_text_of_an_argument_gets_the_type_of_its_schema(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "kinds.py").write_text(
+        "from mcp_hub import tool\n@tool\n"
+        "def kinds(text: str, number: float, yes: bool, many: list[int], free) -> str:\n"
+        "    return repr((text, number, yes, many, free))\n"
+    )
+    config = str(write_config(tmp_path, {"local": {"tools_dir": str(tools)}}))
+    words = ["text=12", "number=1.5", "yes=true", "many=[1, 2]", "free=a=b"]
+    done = run("call", "local__kinds", *words, "--config", config)
+    assert (done.returncode, done.stdout) == (0, "('12', 1.5, True, [1, 2], 'a=b')\n"), done.stderr
+
+
+def test_the_progress_of_a_call_is_shown(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, {"up": fake()}))
+    done = run("call", "up__count", "steps=3", "pause=0.2", "--config", config)
+    assert (done.returncode, done.stderr) == (0, "progress 1 of 3\nprogress 2 of 3\nprogress 3 of 3\n")
+    flood = run("call", "up__count", "steps=2000", "--config", config)
+    assert flood.stdout == done.stdout
+    assert 1 <= flood.stderr.count("progress") < 500
+
+
+@pytest.mark.parametrize("name", [["dead", "echo"], ["dead__echo"]])
+def test_a_call_of_a_dead_server_exits_1_with_its_reason_alone(tmp_path: Path, name: list[str]) -> None:
+    done = run("call", *name, "--config", str(write_config(tmp_path, SERVERS)))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("dead is not available: the command 'no-such-command' was not found")
+
+
+@pytest.mark.parametrize("command", ["check", "tools", "call", "status", "pin", "login", "logout", "browser", "serve"])
+def test_every_command_takes_v_and_tells_its_exit_codes(command: str) -> None:
+    done = run("help", command)
+    assert done.returncode == 0
+    assert "-v, --verbose" in done.stdout
+    assert re.search(r"exit codes:\n +0  done\n +1 .*\n +2 .*\n", done.stdout)
+    assert done.stdout == run(command, "--help").stdout
+
+
+def test_the_command_alone_says_where_to_begin() -> None:
+    done = run()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(r"Start here:\n +mcp-hub check ", done.stderr)
+    assert run("help").stdout == done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["call", "up__echo", "--jsn"], "unrecognized arguments: --jsn (did you mean --json?)"),
+        (["tools", "--strict"], "unrecognized arguments: --strict"),
+    ],
+)
+def test_an_unknown_option_shows_the_usage_of_its_command(arguments: list[str], said: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"usage: mcp-hub {arguments[0]} ")
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["call", "up__ecko"], "did you mean up__echo"),
         (["call", "zzz"], "`mcp-hub tools` lists them all"),
         (["call", "up__echo", "--args", "{oops"], "--args is not JSON"),
         (["call", "up__echo", "--args", "[1]"], "must be a JSON object"),
+        (["call", "up__echo", "{oops"], "the argument is not JSON"),
+        (["call", "up__echo", "[1]"], "must be a JSON object"),
+        (["call", "up__echo", "@no-such.json"], "cannot read no-such.json: No such file"),
+        (["call", "up__echo", "text=a", "words"], "write key=value, a JSON object, @FILE or -"),
+        (["call", "elsewhere", "echo"], "there is no server 'elsewhere'; there are: up"),
+        (["call", "up", "ecko"], "did you mean up__echo"),
         (["serve", "--port", "80"], "--host, --port and --public-host need --sse or --http"),
         (["serve", "--http", "--host", "0.0.0.0"], "token"),
         (["serve", "--http", "--port", "99999"], "--port"),
         (["serve", "--http", "--sse"], "not allowed with"),
         (["nonsense"], "nonsense"),
-        ([], "COMMAND"),
     ],
 )
 def test_bad_input_exits_2_and_says_what_to_do(tmp_path: Path, arguments: list[str], said: str) -> None:

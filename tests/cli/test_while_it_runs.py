@@ -1,6 +1,7 @@
 """Commands while they run: interrupted by the user, started on a network, next to servers that do not answer."""
 
 import os
+import pty
 import re
 import select
 import signal
@@ -92,6 +93,64 @@ async def test_the_token_is_not_among_the_lines_to_paste(tmp_path: Path) -> None
     assert '--header "Authorization: Bearer YOUR_TOKEN"' in said
     assert "/sse" not in said
     assert "http://0.0.0.0" not in said.split("Paste into a client:")[1]
+
+
+async def test_the_lines_to_paste_have_the_public_host(tmp_path: Path) -> None:
+    said = await announced(tmp_path, {"up": fake()}, "--http", "--public-host", "hub.example", MCP_HUB_TOKEN="t" * 32)
+    pasted = said.split("Paste into a client:")[1].split("Serving")[0]
+    assert pasted.count("https://hub.example/mcp") == 2
+    assert "127.0.0.1" not in pasted
+    assert re.search(r"^  http://127\.0\.0\.1:\d+/mcp$", said, re.MULTILINE)
+
+
+async def test_lines_of_the_log_of_a_running_hub_have_the_local_time_and_its_zone(tmp_path: Path) -> None:
+    said = await announced(tmp_path, {"dead": {"command": "no-such-command"}, "up": fake()}, "--http", TZ="UTC-5:30")
+    time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0530"
+    assert re.search(rf"^mcp-hub: {time} warning: dead is not available", said, re.MULTILINE)
+
+
+def read_terminal(terminal: int, until: bytes) -> bytes:
+    """Reads what a program prints on its terminal until `until` appears."""
+    seen = b""
+    while until not in seen:
+        assert select.select([terminal], [], [], PATIENCE)[0], f"the terminal has shown only {seen!r}"
+        seen += os.read(terminal, 65536)
+    return seen
+
+
+def test_at_a_terminal_serve_says_what_it_waits_for_and_how_it_ends(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, {"up": fake()}))
+    child, terminal = pty.fork()
+    if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.execv(HUB[0], [*HUB, "serve", "--config", config])
+    try:
+        greeting = read_terminal(terminal, b"Ctrl-C ends this.").decode()
+        assert "mcp-hub waits for the messages of a client on stdin" in greeting
+        assert f"claude mcp add hub -- mcp-hub serve --config {config}" in greeting
+        os.write(terminal, b"\x03")
+        assert b"Ctrl-C again ends all at once" in read_terminal(terminal, b"at once")
+    finally:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os.close(terminal)
+    assert code == 0
+
+
+def test_the_list_of_tools_fits_the_terminal(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "wide.py").write_text(f'from mcp_hub import tool\n@tool\ndef wide() -> str:\n    """{"word " * 60}"""\n')
+    config = str(write_config(tmp_path, {"local": {"tools_dir": str(tools)}}))
+    assert len(run("tools", "--config", config).stdout.rstrip("\n")) > 120
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ["COLUMNS"] = "60"
+        os.execv(HUB[0], [*HUB, "tools", "--config", config])
+    shown = read_terminal(terminal, b"\xe2\x80\xa6\r\n").decode()
+    os.waitpid(child, 0)
+    os.close(terminal)
+    line = shown[shown.index("local__wide") :].splitlines()[0]
+    assert 50 < len(line) <= 61
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1"])

@@ -42,6 +42,44 @@ async def test_a_user_signs_in_with_pkce_and_the_hub_calls(tmp_path: Path, trans
         assert form["code"] not in shown
 
 
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_an_entry_with_a_url_alone_can_be_signed_in_to(tmp_path: Path, transport: str) -> None:
+    async with authority(transport) as server:
+        config = configured(tmp_path, {"a": {"url": server.url}})
+        before = await command("check", "--config", str(config))
+        assert "it wants you to sign in (HTTP 401); run: mcp-hub login a" in before.out
+        said = await login(config)
+        assert said.code == 0, said.all
+        done = await command("call", "a__whoami", "--config", str(config))
+        assert (done.code, done.out) == (0, "read\n"), done.all
+        explicit = await command("call", "a__whoami", "--config", str(configured(tmp_path, {"a": entry(server)})))
+        assert explicit.code == 0, "writing 'auth: oauth' later keeps the sign-in"
+        gone = await command("logout", "a", "--config", str(configured(tmp_path, {"a": {"url": server.url}})))
+        assert (gone.code, kept_files(tmp_path)) == (0, []), gone.all
+
+
+async def test_a_running_hub_uses_a_sign_in_to_an_entry_with_a_url_alone(tmp_path: Path) -> None:
+    async with authority() as server:
+        config = configured(tmp_path, {"a": {"url": server.url}})
+        async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+            await client.initialize()
+            await client.until(lambda: b"mcp-hub login a" in client.stderr)
+            assert await client.tool_names() == []
+            assert (await login(config)).code == 0
+            await client.notified("notifications/tools/list_changed")
+            assert await client.text("a__whoami") == "read"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"headers": {"Authorization": "Bearer of-the-file"}}, {"url": "http://mcp.example/mcp"}]
+)
+async def test_an_entry_that_cannot_be_signed_in_to_says_why(tmp_path: Path, fields: dict[str, Any]) -> None:
+    config = configured(tmp_path, {"a": {"url": "https://mcp.example/mcp", **fields}})
+    said = await login(config)
+    assert said.code == 2
+    assert "it needs a url with https:// and no Authorization of its own" in said.err
+
+
 async def test_token_files_are_readable_by_their_user_only(tmp_path: Path) -> None:
     async with authority() as server:
         await login(configured(tmp_path, {"a": entry(server)}))

@@ -19,6 +19,14 @@ def accepts(schema: Any, value: Any) -> bool:
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 PASSED = [
+    ({"properties": {"a": {"type": "boolean"}}}, {"a": None}),
+    ({"properties": {"a": {"enum": ["x"]}, "b": {"type": "string"}}, "required": ["b"]}, {"a": None, "b": "x"}),
+    ({"properties": {"a": {"properties": {"b": {"type": "array"}}}}, "required": ["a"]}, {"a": {"b": None}}),
+    (
+        {"properties": {"a": {"properties": {"x": {"type": "integer"}}}, "b": {"$ref": "#/properties/a/properties/x"}}},
+        {"a": None, "b": "7"},
+    ),
+    ({"items": {"properties": {"a": {"const": 1}}}}, [{"a": None}]),
     ({"type": "integer"}, "3"),
     ({"type": "integer"}, " -3.0 "),
     ({"type": "integer"}, 3.0),
@@ -64,6 +72,9 @@ PASSED = [
     ({"$schema": DRAFT_4, "const": 3}, 4),
 ]
 REFUSED = [
+    ({"properties": {"a": {"type": "boolean"}}, "required": ["a"]}, {"a": None}),
+    ({"properties": {"a": {"type": "boolean"}}}, {"a": [None]}),
+    ({"properties": {"a": {"items": {"type": "boolean"}}}}, {"a": [None]}),
     ({"type": "string"}, ["a"]),
     ({"type": "string"}, {"a": 1}),
     ({"type": "string"}, None),
@@ -243,7 +254,7 @@ def test_any_json_can_be_made_lenient_without_being_changed(schema: Any) -> None
 def test_a_schema_nested_without_an_end_accepts_anything_from_some_depth_on() -> None:
     schema: Any = {"type": "integer"}
     for _ in range(100_000):
-        schema = {"properties": {"a": schema}}
+        schema = {"properties": {"a": schema}, "required": ["a"]}
     copy = make_lenient(schema)
     for _ in range(MAX_DEPTH + 1):
         copy = copy["properties"]["a"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mcp_hub.config.models import Deadlines
-from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, Unauthorized
+from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, SignInNeeded, Unauthorized
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.scripted_http import (
     NOTE,
@@ -35,14 +35,49 @@ pytestmark = pytest.mark.anyio
 # --- refusals ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [401, 403])
-async def test_401_and_403_are_unauthorized_with_the_challenge_in_short(status):
-    challenge = 'Bearer realm="x", error="invalid_token", resource_metadata="https://auth/?a=b"'
-    error = await one_failure(always(status, b"secret body", WWW_Authenticate=challenge))
+CHALLENGE = 'Bearer realm="x", error="invalid_token", resource_metadata="https://auth/?a=b"'
+
+
+@pytest.mark.parametrize(("status", "headers"), [(403, {}), (401, {"Authorization": "Bearer of-the-file"})])
+async def test_401_and_403_are_unauthorized_with_the_challenge_in_short(status, headers):
+    error = await one_failure(always(status, b"secret body", WWW_Authenticate=CHALLENGE), headers=headers)
     assert isinstance(error, Unauthorized)
+    assert not isinstance(error, SignInNeeded)
     assert (error.executed, error.status) == (False, status)
     assert 'Bearer, error="invalid_token"' in str(error)
-    assert "auth" not in str(error).lower().replace("unauthorized", "")
+    assert "https://auth" not in str(error)
+    assert "secret body" not in str(error)
+    assert ("servers.up.headers" in str(error)) is bool(headers)
+
+
+@pytest.mark.parametrize("challenge", [CHALLENGE, None])
+async def test_a_401_without_configured_authorization_names_the_command_that_signs_in(challenge):
+    said = {"WWW_Authenticate": challenge} if challenge is not None else {}
+    error = await one_failure(always(401, b"secret body", **said))
+    assert isinstance(error, SignInNeeded)
+    assert (error.executed, error.status) == (False, 401)
+    assert "run: mcp-hub login up" in str(error)
+    assert ("servers.up.headers" in str(error)) is (challenge is None)
+
+
+async def test_a_401_that_wants_another_scheme_than_a_token_promises_no_sign_in():
+    error = await one_failure(always(401, b"", WWW_Authenticate='Basic realm="x"'))
+    assert not isinstance(error, SignInNeeded)
+    assert str(error) == "HTTP 401 Unauthorized: Basic"
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+async def test_an_address_without_mcp_says_to_check_the_path_and_quotes_no_page(status):
+    page = b"<!DOCTYPE html><html><head><title>Not\n here</title></head><body><p>long prose</p></body></html>"
+    error = await one_failure(always(status, page, Content_Type="text/html"))
+    assert "(a web page: Not here); no MCP server answers at this address: check the path" in str(error)
+    assert "prose" not in str(error)
+
+
+async def test_plain_http_to_a_port_of_tls_says_to_write_https():
+    page = b"<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>"
+    error = await one_failure(always(400, page, Content_Type="text/html"))
+    assert "the port speaks TLS: begin the url with https://" in str(error)
 
 
 @pytest.mark.parametrize(("status", "executed"), [(429, False), (503, True)])
@@ -92,8 +127,9 @@ async def test_an_http_error_with_anything_else_is_a_failure_with_its_status(bod
     assert (error.status, error.executed) == (400, False)
 
 
-async def test_the_body_of_a_failure_is_shown_short_escaped_and_without_our_credentials():
-    body = f"<html>\x1b[31m  you sent {TOKEN} and {TOKEN[7:]}\n{'x' * 999}".encode()
+@pytest.mark.parametrize("start", ["", "<html><title>"])
+async def test_the_body_of_a_failure_is_shown_short_escaped_and_without_our_credentials(start):
+    body = f"{start}\x1b[31m  you sent {TOKEN} and {TOKEN[7:]}\n{'x' * 999}".encode()
     error = await one_failure(always(500, body), headers={"Authorization": TOKEN})
     assert (error.status, error.executed) == (500, True)
     assert "\x1b" not in str(error)
@@ -384,3 +420,17 @@ async def test_a_circle_of_redirects_ends():
         await ask(link)
         assert (await inbox.failure(1)).executed is False
         assert len(server.requests) == 4
+
+
+async def test_https_to_a_port_without_tls_says_to_try_http():
+    async def answer_any_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer_any_bytes, "127.0.0.1", 0)
+    async with server, linked(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp") as (link, inbox):
+        await ask(link)
+        error = await inbox.failure(1)
+    assert "the port does not speak TLS; try http:// in the url" in str(error)
+    assert not error.executed

@@ -248,7 +248,11 @@ class CertificateRefused(HttpFailure):
 
 
 class TlsFailed(HttpFailure):
-    """The TLS handshake failed."""
+    """The TLS handshake failed. `spoken` is False where the answer was no TLS."""
+
+    def __init__(self, *, spoken: bool = True) -> None:
+        super().__init__()
+        self.spoken = spoken
 
 
 class ConnectFailed(HttpFailure):

@@ -60,8 +60,8 @@ class Dialler:
             return made
         except ssl.CertificateError as error:
             raise CertificateRefused(getattr(error, "verify_message", "")) from None
-        except ssl.SSLError:
-            raise TlsFailed from None
+        except ssl.SSLError as error:
+            raise TlsFailed(spoken=error.reason not in _NO_TLS) from None
         except OSError as error:
             raise ConnectFailed(error) from None
 
@@ -121,6 +121,8 @@ async def _connect(address: Address) -> socket.socket:
     return made
 
 
+_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
+"""What OpenSSL says of a first answer that is no TLS."""
 FRESH: Final = 10.0
 """Seconds an answer of the resolver is reused."""
 

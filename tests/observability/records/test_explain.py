@@ -97,11 +97,16 @@ def test_a_hidden_name_is_explained_by_the_rule_that_hides_it(tmp_path: Path, wo
     assert reasons == [rule] * 3
 
 
-@pytest.mark.parametrize("words", [["up__nothing"], ["up", "nothing"], ["off", "echo"]])
+@pytest.mark.parametrize("words", [["up__nothing"], ["up", "nothing"]])
 def test_a_name_of_no_tool_is_unknown(tmp_path: Path, words: list[str]) -> None:
     done = called(tmp_path, *words, "--explain")
     assert done.returncode == 2
     assert "there is no tool" in done.stderr
+
+
+def test_a_tool_of_a_server_that_is_switched_off_has_that_reason(tmp_path: Path) -> None:
+    done = called(tmp_path, "off", "echo", "--explain")
+    assert (done.returncode, done.stderr) == (1, "off is not available: it is switched off in the configuration\n")
 
 
 def test_a_server_that_is_not_configured_is_named_with_those_that_are(tmp_path: Path) -> None:

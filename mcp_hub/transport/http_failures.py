@@ -1,0 +1,117 @@
+"""Failures of HTTP as sentences for the user: what happened, and the next step where it is known."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import os
+import re
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from mcp_hub.config.models import Server
+from mcp_hub.text import printable
+from mcp_hub.transport import LinkError, SignInNeeded, Unauthorized
+from mcp_hub.transport.http1 import client_response
+
+if TYPE_CHECKING:
+    from yarl import URL
+
+log = logging.getLogger("mcp_hub.transport")
+
+SHOWN: Final = 200
+"""Characters of a server's text that an error message shows."""
+_CHALLENGE: Final = re.compile(r'(?:error|error_description)="[^"]{0,200}"')
+_TITLE: Final = re.compile(rb"<title[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
+_PAGE: Final = re.compile(rb"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
+_ELSEWHERE: Final = frozenset({404, 405, 410, 501})
+"""Statuses with which a web server without MCP at this path answers a POST."""
+
+
+class HostUnreachable(LinkError):
+    """No connection could be made (refused, unknown name, TLS failure, timeout). Nothing was sent."""
+
+
+def where(url: URL) -> str:
+    """Returns `scheme://host:port/path` of a URL: no user, password, query or fragment."""
+    return printable(str(url.with_user(None).with_query(None).with_fragment(None)), SHOWN)
+
+
+def refusal(server: Server, status: int, challenge: str) -> Unauthorized:
+    """Returns the error of an answer of status 401 or 403; `challenge` is its WWW-Authenticate."""
+    scheme = challenge.partition(" ")[0]
+    said = ", ".join([scheme, *_CHALLENGE.findall(challenge)]) if scheme else ""
+    told = _status_line(status) + (f": {said}" if said else "")
+    if status == 401 and server.can_sign_in and scheme.lower() in ("", "bearer"):
+        step = f"run: mcp-hub login {shlex.quote(printable(server.id, 100))}"
+        if not scheme:
+            step += f", or set a token (servers.{printable(server.id, 100)}.headers: Authorization)"
+        return SignInNeeded(
+            f"unavailable (auth): it wants you to sign in (HTTP 401); {step}", executed=False, status=status
+        )
+    if status == 401 and "authorization" in {name.lower() for name in server.headers}:
+        told += f"; it does not accept the Authorization of servers.{printable(server.id, 100)}.headers"
+    return Unauthorized(told, executed=False, status=status)
+
+
+def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> str:
+    """Returns the sentence for an error response; of a web page it has the title only. `mask` replaces secrets."""
+    text = _status_line(status)
+    page = _PAGE.match(body) is not None
+    title = _TITLE.search(body) if page else None
+    raw = title[1] if title is not None else b"" if page else body
+    said = printable(mask(" ".join(raw.decode("utf-8", "replace").split())), SHOWN)
+    if page:
+        text += f" (a web page{f': {said}' if said else ''})"
+    elif said:
+        text += f": {said}"
+    if b"https port" in body[:2000].lower():
+        return f"{text}; the port speaks TLS: begin the url with https://"
+    if status in _ELSEWHERE:
+        text += "; no MCP server answers at this address: check the path of the url (often /mcp or /sse)"
+    return text
+
+
+def _status_line(status: int) -> str:
+    return f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
+
+
+def failure_of(error: Exception, url: URL, server: Server, mask: Callable[[str], str]) -> LinkError:
+    """Returns a failure as a LinkError. Texts of libraries are not used, as they may hold URLs and headers.
+
+    `mask` replaces secrets in what the server sent.
+    """
+    at = where(url)
+    match error:
+        case LinkError():
+            return error
+        case client_response.NameUnknown():
+            return HostUnreachable(f"cannot find the host of {at}", executed=False)
+        case client_response.CertificateRefused():
+            reason = printable(str(error) or "it does not fit the host", 100)
+            return HostUnreachable(f"the certificate of {at} is not valid: {reason}", executed=False)
+        case client_response.TlsFailed(spoken=False):
+            text = f"no TLS connection to {at} could be made: the port does not speak TLS; try http:// in the url"
+            return HostUnreachable(text, executed=False)
+        case client_response.TlsFailed():
+            return HostUnreachable(f"no TLS connection to {at} could be made", executed=False)
+        case client_response.ConnectFailed(error=cause):
+            reason = os.strerror(cause.errno) if cause.errno else printable(str(cause), 100)
+            return HostUnreachable(f"cannot connect to {at}: {reason}", executed=False)
+        case client_response.ConnectTimeout():
+            limit = server.deadlines.connect
+            return HostUnreachable(f"no connection to {at} within {limit:g} s", executed=False)
+        case client_response.PoolClosed():
+            return LinkError("the connection is not open", executed=False)
+        case client_response.NotHttp():
+            return LinkError(f"the answer of {at} is not valid HTTP: {printable(mask(str(error)), SHOWN)}")
+        case client_response.BrokenOff():
+            return LinkError(f"the answer of {at} broke off")
+        case client_response.Unanswered():
+            return LinkError(f"{at} closed the connection before it answered")
+        case client_response.ConnectionBroke(error=cause):
+            number = getattr(cause, "errno", None)
+            return LinkError(f"the connection to {at} broke" + (f": {os.strerror(number)}" if number else ""))
+    log.error("unexpected %s while talking to %s", type(error).__name__, at)
+    return LinkError(f"unexpected {type(error).__name__} while talking to {at}")
