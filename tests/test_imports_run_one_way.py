@@ -61,6 +61,7 @@ PURE = (
     "mcp_hub.security.url_rules",
     "mcp_hub.security.urls",
     "mcp_hub.text",
+    "mcp_hub.transport.http1.message_machine",
     "mcp_hub.version",
 )
 """Packages and modules that do no I/O."""

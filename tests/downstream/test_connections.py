@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_hub.transport.http1 import server_connection
+from mcp_hub.transport.http1 import heads, server_connection
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 from mcp_hub.transport.http1.listener import Listener
 from tests.downstream.scripted import (
@@ -180,7 +180,7 @@ async def test_an_invalid_head_ends_its_connection(text: bytes) -> None:
 
 async def test_a_head_beyond_its_bound_is_refused_however_it_comes() -> None:
     async with serving() as served, connected(served) as connection:
-        connection.send(get() + get(head=f"X-Long: {'x' * 2 * server_connection.MAX_HEAD}\r\n"))
+        connection.send(get() + get(head=f"X-Long: {'x' * 2 * heads.MAX_HEAD}\r\n"))
         assert (await connection.response()).status == 200
         assert (await connection.head()).status == 431
         assert await connection.ended()
@@ -201,7 +201,7 @@ def sized(size: int, body: bytes = b"") -> bytes:
 @pytest.mark.parametrize("body", [b"", b"{}"])
 @pytest.mark.parametrize("before", [b"", b"first", b"behind the first"], ids=["alone", "second", "in one piece"])
 async def test_the_bound_of_a_head_holds_to_the_byte(piece: int, body: bytes, before: bytes) -> None:
-    for size, status in ((server_connection.MAX_HEAD, 200), (server_connection.MAX_HEAD + 1, 431)):
+    for size, status in ((heads.MAX_HEAD, 200), (heads.MAX_HEAD + 1, 431)):
         async with serving() as served, connected(served) as connection:
             data = sized(size, body)
             assert data.index(b"\r\n\r\n") + 4 == size
@@ -304,7 +304,7 @@ async def test_trailers_do_not_become_headers() -> None:
 
 async def test_trailers_are_bounded() -> None:
     async with serving() as served, connected(served) as connection:
-        connection.send(in_chunks(BOTH) + chunked(call("echo"))[:-2] + b"X: " + b"x" * 3 * server_connection.MAX_HEAD)
+        connection.send(in_chunks(BOTH) + chunked(call("echo"))[:-2] + b"X: " + b"x" * 3 * heads.MAX_HEAD)
         assert (await connection.head()).status == 431
         assert await connection.ended()
         assert served.dispatcher.asked == []
