@@ -51,6 +51,7 @@ PURE = (
     "mcp_hub.schema.schema_edits",
     "mcp_hub.security",
     "mcp_hub.text",
+    "mcp_hub.transport.http1.message_machine",
     "mcp_hub.version",
 )
 """Packages and modules that do no I/O."""

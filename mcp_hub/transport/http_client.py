@@ -27,8 +27,7 @@ from mcp_hub.transport.http1 import client_response
 from mcp_hub.transport.http1.client_connection import ClientConnection, ResponseCallback
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http1.dialler import Dialler, trusted_certificates
-from mcp_hub.transport.http1.heads import RequestHeadEncoder, is_header
-from mcp_hub.transport.http1.pool import HttpPool
+from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder, is_header
 from mcp_hub.transport.http_failures import error_text, failure_of, refusal, where
 
 if TYPE_CHECKING:

@@ -135,6 +135,9 @@ class Answer:
     def regulate(self) -> None:
         """What comes, comes."""
 
+    def stream_begun(self) -> None:
+        """What is written shows it."""
+
     def answered(self, *, keep: bool) -> None:
         assert not self.ended, "two answers to one request"
         self.ended = True

@@ -3,7 +3,7 @@
 import pytest
 from yarl import URL
 
-from mcp_hub.transport.http1.heads import KEPT, KEPT_SIZE, RequestHeadEncoder
+from mcp_hub.transport.http1.pool import KEPT, KEPT_SIZE, RequestHeadEncoder
 
 
 def lines(head: bytes) -> list[str]:

@@ -46,10 +46,12 @@ class HttpResponse:
         "status",
     )
 
-    def __init__(self, status: int, fields: Sequence[tuple[bytes, bytes]], source: BodySource) -> None:
+    def __init__(
+        self, status: int, fields: Sequence[tuple[bytes, bytes]], first: dict[bytes, bytes], source: BodySource
+    ) -> None:
         self.status = status
         self._fields = fields
-        self.first = dict(reversed(fields))
+        self.first = first
         self._source: BodySource | None = source
         self._pieces: list[bytes] = []
         self._size = 0
@@ -78,12 +80,14 @@ class HttpResponse:
         self._size += len(piece)
         if self._size > BUFFER and self._source is not None:
             self._source.pause()
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def end(self) -> None:
         """Marks the body as complete."""
         self._ended = True
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def fail(self, failure: HttpFailure) -> None:
         """Marks the body as broken off. What has come before can still be read."""

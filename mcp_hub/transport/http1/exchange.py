@@ -69,6 +69,9 @@ class ExchangeConnection(Protocol):
     def regulate(self) -> None:
         """Pauses or resumes reading, depending on the room for what comes."""
 
+    def stream_begun(self) -> None:
+        """Called when the head of a reply is written before its body."""
+
     def answered(self, *, keep: bool) -> None:
         """Called when a reply is complete. `keep` says whether another request may follow on the connection."""
 
@@ -337,6 +340,7 @@ class HttpReply:
         if self._chunks:
             head = head[:-2] + b"transfer-encoding: chunked\r\n\r\n"
         if not self.lost:
+            self._wire.stream_begun()
             self._wire.write(head)
 
     async def write(self, data: bytes) -> None:

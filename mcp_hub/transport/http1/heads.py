@@ -1,9 +1,8 @@
-"""Heads of HTTP messages: requests that the server reads, replies that it writes, requests that the client writes."""
+"""Heads of HTTP messages on the server: of the requests that it reads, and of the replies that it writes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -11,13 +10,8 @@ from time import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from mcp_hub.transport.http1.client_response import ACCEPTED
-from mcp_hub.version import VERSION
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from yarl import URL
 
 HeaderLines = list[tuple[bytes, bytes]]
 """Header lines: names in lower case, values as they came."""
@@ -38,6 +32,7 @@ LENGTH: Final = len(b"content-length: \r\n")
 LINE: Final = 4
 """Bytes of a header line besides its name and value: colon, blank and the end of the line."""
 
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,9})\r\n", re.IGNORECASE)
 _ABSOLUTE: Final = re.compile(rb"http(s)?://([^/?#@]+)", re.IGNORECASE)
 """A target in absolute form (a whole URL), up to its path."""
 _UNSOUND_NAME: Final = re.compile(rb'[\x00-\x20\x7f()<>@,;:\\\[\]={}"]')
@@ -122,11 +117,41 @@ class RequestHead:
 class RequestHeadCache:
     """Caches the last request head of a connection: the next request nearly always has the same."""
 
-    __slots__ = ("_known", "_length_at")
+    __slots__ = ("_known", "_length_at", "_of_bytes")
 
     def __init__(self) -> None:
         self._known: RequestHead | None = None
         self._length_at = 0
+        self._of_bytes: tuple[bytes, bytes, RequestHead] | None = None
+        """The last head that came with its whole body: its bytes before and behind the digits of Content-Length."""
+
+    def known(self, data: bytes) -> tuple[RequestHead, bytes] | None:
+        """Returns head and body of a whole request if its head has the bytes of a head that the parser has read.
+
+        Only the digits of Content-Length may differ.
+        """
+        if self._of_bytes is None:
+            return None
+        before, behind, head = self._of_bytes
+        end = data.find(b"\r\n\r\n") + 4
+        length = _LENGTH.search(data, 0, end)
+        if length is None or not data.startswith(before) or data[length.end(1) : end] != behind:
+            return None
+        if length.start(1) != len(before) or len(data) - end != int(length[1]):
+            return None
+        return head, data[end:]
+
+    def learn(self, data: bytes, head: RequestHead, size: int | None) -> None:
+        """Keeps the bytes of a head that the parser has found in `data`, if its whole request is all there is.
+
+        `size`: its Content-Length.
+        """
+        end = data.find(b"\r\n\r\n") + 4
+        length = _LENGTH.search(data, 0, end)
+        if length is None or head.method != "POST" or head.size > MAX_KNOWN:
+            return
+        if size == int(length[1]) == len(data) - end and not head.raw(b"expect"):
+            self._of_bytes = (data[: length.start(1)], data[length.end(1) : end], head)
 
     def head(self, method: bytes, target: bytes, lines: HeaderLines) -> tuple[RequestHead, int | None]:
         """Returns the head with these lines, and the Content-Length if there is one. Raises BadHead."""
@@ -259,63 +284,3 @@ def written(lines: Iterable[tuple[bytes, bytes]]) -> bytes:
 def closes(lines: Iterable[tuple[bytes, bytes]]) -> bool:
     """Returns whether these lines have `Connection: close`."""
     return any(name == b"connection" and b"close" in value.lower() for name, value in lines)
-
-
-KEPT: Final = 64
-"""Heads that are cached; they differ by method, tool name and session."""
-KEPT_SIZE: Final = 4096
-"""Bytes of a head up to which it is cached."""
-
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_TARGET: Final = re.compile(r"[\x21-\x7e]+")
-_NO_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-
-
-def is_header(name: str, value: str) -> bool:
-    """Returns whether a header can be sent: its name is a token and its value has no control characters."""
-    return bool(_NAME.fullmatch(name)) and not _NO_VALUE.search(value)
-
-
-class RequestHeadEncoder:
-    """Encodes heads of requests to one origin, once for equal requests.
-
-    Headers of a request win over `common`, and those over the defaults (Host, User-Agent, Accept, Accept-Encoding).
-    """
-
-    def __init__(self, origin: URL, common: Mapping[str, str]) -> None:
-        always = {
-            "Host": origin.host_port_subcomponent or "",
-            "User-Agent": f"mcp-hub/{VERSION}",
-            "Accept": "*/*",
-            "Accept-Encoding": ACCEPTED,
-        }
-        self._common = _joined(always, common)
-        self._kept: dict[tuple[object, ...], bytes] = {}
-
-    def head(self, method: str, target: str, headers: Mapping[str, str], size: int | None) -> bytes:
-        """Returns the head of one request to `target`, a path with its query.
-
-        `size`: bytes of the body; None: there is no body. Raises ValueError for an invalid target or header.
-        """
-        key = (method, target, *headers.items())
-        begun = self._kept.get(key)
-        if begun is None:
-            begun = self._encoded(method, target, headers)
-            if len(self._kept) >= KEPT:
-                self._kept.clear()
-            if len(begun) <= KEPT_SIZE:
-                self._kept[key] = begun
-        return begun + b"\r\n" if size is None else b"%bContent-Length: %d\r\n\r\n" % (begun, size)
-
-    def _encoded(self, method: str, target: str, headers: Mapping[str, str]) -> bytes:
-        fields = _joined(self._common, headers)
-        if not _TARGET.fullmatch(target) or not all(is_header(name, value) for name, value in fields.items()):
-            raise ValueError("a header or the target is not valid")
-        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
-        return ("\r\n".join(lines) + "\r\n").encode()
-
-
-def _joined(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
-    """Returns all headers; the second mapping wins where both have a name, in any case."""
-    names = {name.lower() for name in second}
-    return {**{name: value for name, value in first.items() if name.lower() not in names}, **second}

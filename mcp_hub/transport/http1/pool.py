@@ -1,15 +1,21 @@
-"""A pool of HTTP connections to one origin: bounded, with keep-alive, served first come first served."""
+"""The client's side of one origin: the heads of requests to it, and its pool of connections.
+
+The pool is bounded, keeps connections alive, and serves first come first served.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 from collections import deque
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from mcp_hub.transport.http1.client_connection import AT_ONCE, ClientConnection, ResponseCallback
 from mcp_hub.transport.http1.client_response import (
+    ACCEPTED,
     ConnectionBroke,
     ConnectTimeout,
     HttpResponse,
@@ -17,6 +23,10 @@ from mcp_hub.transport.http1.client_response import (
     Unanswered,
 )
 from mcp_hub.transport.http1.dialler import Dialler
+from mcp_hub.version import VERSION
+
+if TYPE_CHECKING:
+    from yarl import URL
 
 LOOK_AFTER: Final = 0.05
 """Seconds of idleness after which a socket is checked before use: the loop may not have noticed that it was closed."""
@@ -216,3 +226,63 @@ class HttpPool:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CUT):
                     await self._empty
+
+
+KEPT: Final = 64
+"""Heads that are cached; they differ by method, tool name and session."""
+KEPT_SIZE: Final = 4096
+"""Bytes of a head up to which it is cached."""
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TARGET: Final = re.compile(r"[\x21-\x7e]+")
+_NO_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def is_header(name: str, value: str) -> bool:
+    """Returns whether a header can be sent: its name is a token and its value has no control characters."""
+    return bool(_NAME.fullmatch(name)) and not _NO_VALUE.search(value)
+
+
+class RequestHeadEncoder:
+    """Encodes heads of requests to one origin, once for equal requests.
+
+    Headers of a request win over `common`, and those over the defaults (Host, User-Agent, Accept, Accept-Encoding).
+    """
+
+    def __init__(self, origin: URL, common: Mapping[str, str]) -> None:
+        always = {
+            "Host": origin.host_port_subcomponent or "",
+            "User-Agent": f"mcp-hub/{VERSION}",
+            "Accept": "*/*",
+            "Accept-Encoding": ACCEPTED,
+        }
+        self._common = _joined(always, common)
+        self._kept: dict[tuple[object, ...], bytes] = {}
+
+    def head(self, method: str, target: str, headers: Mapping[str, str], size: int | None) -> bytes:
+        """Returns the head of one request to `target`, a path with its query.
+
+        `size`: bytes of the body; None: there is no body. Raises ValueError for an invalid target or header.
+        """
+        key = (method, target, *headers.items())
+        begun = self._kept.get(key)
+        if begun is None:
+            begun = self._encoded(method, target, headers)
+            if len(self._kept) >= KEPT:
+                self._kept.clear()
+            if len(begun) <= KEPT_SIZE:
+                self._kept[key] = begun
+        return begun + b"\r\n" if size is None else b"%bContent-Length: %d\r\n\r\n" % (begun, size)
+
+    def _encoded(self, method: str, target: str, headers: Mapping[str, str]) -> bytes:
+        fields = _joined(self._common, headers)
+        if not _TARGET.fullmatch(target) or not all(is_header(name, value) for name, value in fields.items()):
+            raise ValueError("a header or the target is not valid")
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+        return ("\r\n".join(lines) + "\r\n").encode()
+
+
+def _joined(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
+    """Returns all headers; the second mapping wins where both have a name, in any case."""
+    names = {name.lower() for name in second}
+    return {**{name: value for name, value in first.items() if name.lower() not in names}, **second}

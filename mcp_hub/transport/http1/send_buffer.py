@@ -19,7 +19,7 @@ class UnreadAccount(Protocol):
 
 
 class SendBuffer(asyncio.Protocol):
-    """Writes to the client, and knows whether the write buffer is full. `_transport` is set by `connection_made`."""
+    """Knows how full the write buffer is, and for how long. `_transport` is set by `connection_made`."""
 
     __slots__ = ("__weakref__", "_loop", "_transport", "_unread", "_unwritten", "_writable", "paused", "share")
 
@@ -33,11 +33,6 @@ class SendBuffer(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         self._unwritten = 0
         self._unread: asyncio.TimerHandle | None = None
-
-    def write(self, data: bytes) -> None:
-        """Sends bytes; does nothing if the client is gone."""
-        if not self._transport.is_closing():
-            self._transport.write(data)
 
     async def writable(self) -> None:
         """Waits until it is not `paused`, or the client is gone."""
@@ -110,10 +105,6 @@ class LazyTimer:
                 return
             self._timer.cancel()
         self._timer = self._loop.call_at(at, self._look)
-
-    def clear(self) -> None:
-        """Removes the deadline. The event loop's timer may still fire and is then ignored."""
-        self._at = None
 
     def close(self) -> None:
         """Removes the deadline and drops the reference to `late`; it must not be set again."""

@@ -13,7 +13,7 @@ from mcp_hub.config import load_config
 from mcp_hub.config.listen import CallerLimits, TokenVerification
 from mcp_hub.downstream import handshake, quotas, sse, verifier
 from mcp_hub.downstream.admission import MIN_TOKEN, check_listener
-from mcp_hub.transport.http1 import server_connection
+from mcp_hub.transport.http1 import heads, server_connection
 
 PAGE = (Path(__file__).parents[3] / "docs" / "network.md").read_text()
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -40,7 +40,7 @@ def test_the_documented_numbers_are_those_of_the_code() -> None:
         f"| `sessions` | {limits.sessions} |",
         f"| `calls` | {limits.calls} |",
         f"have {handshake.MAX_SESSIONS:,} sessions, {sse.MAX_STREAMS:,} SSE streams and {quotas.MAX_CALLS}",
-        f"{server_connection.MAX_HEAD // 1024} KiB of headers",
+        f"{heads.MAX_HEAD // 1024} KiB of headers",
         f"within {server_connection.HEAD_DEADLINE:.0f} s",
         f"({verifier.VERIFY_DEADLINE:.0f} s), or {verifier.MAX_ASKING} tokens",
         f"| `cache` | `{TokenVerification.model_fields['cache'].default:.0f}s` |",

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from mcp_hub.transport.http1.listener import Listener
-from mcp_hub.transport.http1.server_connection import BODY as READING_A_BODY
+from mcp_hub.transport.http1.message_machine import BODY as READING_A_BODY
 from mcp_hub.transport.http1.server_connection import ServerConnection
 from tests.downstream.scripted import ENVELOPE
 from tests.fuzz import strict_http
@@ -112,7 +112,7 @@ async def _sent(ours: socket.socket, piece: bytes) -> bytes:
 
 def _works(connection: ServerConnection) -> bool:
     """Whether a request is being answered that the client has no more to say to."""
-    waits = connection._reading == READING_A_BODY and connection._request is connection._answering
+    waits = connection._machine.theirs is READING_A_BODY and connection._request is connection._answering
     return connection._reply is not None and not waits
 
 
