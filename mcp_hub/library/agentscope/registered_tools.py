@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import logging
 from collections.abc import Awaitable, Callable, Collection, Container, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from mcp_hub.config.entry_rules import Filter, ToolRules
@@ -30,7 +30,7 @@ from mcp_hub.servers.local.signature import InvalidArguments, ModelExtension
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from mcp_hub.library.agentscope.tool_stream import ToolStream
+    from mcp_hub.library.agentscope.tool_calls import ToolStream
 
 log = logging.getLogger("mcp_hub.library")
 
@@ -168,7 +168,15 @@ def registered_tool(target: Callable[..., Any], mark: Mark) -> RegisteredToolFun
 
     Raises TypeError if the json_schema is invalid, or no schema can be made of the function.
     """
-    return register_remote(target, mark) if isinstance(target, MCPToolFunction) else register_function(target, mark)
+    if isinstance(target, MCPToolFunction):
+        return register_remote(target, mark)
+    schema, server = getattr(target, "json_schema", None), getattr(target, "mcp_name", None)
+    if not isinstance(schema, dict) or not isinstance(server, str):
+        return register_function(target, mark)
+    # A tool of AgentScope's own MCP client: an async function that says what its arguments are.
+    tool = register_function(target, replace(mark, json_schema=mark.json_schema or schema))
+    tool.source, tool.mcp_name = "mcp_server", server
+    return tool
 
 
 def take_name(tool: RegisteredToolFunction, taken: Container[str], strategy: Strategy) -> str | None:

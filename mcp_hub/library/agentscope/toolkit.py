@@ -10,21 +10,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_hub.config.models import Config
-from mcp_hub.library.agentscope.mcp_clients import MCPClientBase, MCPToolFunction
+from mcp_hub.library.agentscope.mcp_clients import MCPClientBase
 from mcp_hub.library.agentscope.registered_tools import (
     RegisteredToolFunction,
     Strategy,
     hold_presets,
-    register_function,
-    register_remote,
+    registered_tool,
     repeated_registrations,
     take_name,
     with_own_names,
     with_tools,
 )
-from mcp_hub.library.agentscope.tool_calls import call_tool
-from mcp_hub.library.agentscope.tool_groups import BASIC, SkillRegistry, ToolGroups
-from mcp_hub.library.agentscope.tool_stream import ToolStream, response
+from mcp_hub.library.agentscope.tool_calls import ToolStream, call_tool, read_block, response
+from mcp_hub.library.agentscope.tool_groups import BASIC, SkillRegistry, StateOfAgent, ToolGroups
 from mcp_hub.library.hub import Hub
 from mcp_hub.servers.local.registry import Mark, inherited_options
 from mcp_hub.servers.local.signature import ModelExtension
@@ -41,7 +39,7 @@ Postprocess = Callable[[Json, ToolResponse], Any]
 RESET = "reset_equipped_tools"
 
 
-class Toolkit(SkillRegistry):
+class Toolkit(StateOfAgent, SkillRegistry):
     """Tools and groups of tools for an agent. Every call goes through the hub and its policies.
 
     `hub` is a hub to share. Without it the toolkit makes its own from `config`: a file, the content of one, or nothing.
@@ -145,16 +143,19 @@ class Toolkit(SkillRegistry):
     get_tool_group_notes = get_activated_notes
 
     def reset_equipped_tools(self, **kwargs: Any) -> ToolResponse:
-        """Choose appropriate tools to equip yourself with, so that you can
-        finish your task. Each argument in this function represents a group
-        of related tools, and the value indicates whether to activate the
-        group or not. Besides, the tool response of this function will
-        contain the precaution notes for using them, which you
-        **MUST pay attention to and follow**. You can also reuse this function
-        to check the notes of the tool groups.
+        """This function allows you to activate or deactivate tool groups
+        dynamically based on your current task requirements.
+        **Important: Each call sets the absolute final state of ALL tool
+        groups, not incremental changes**. Any group not explicitly set to True
+        will be deactivated, regardless of its previous state.
 
-        Note this function will `reset` the tools, so that the original tools
-        will be removed first.
+        **Best practice**: Actively manage your tool groups——activate only
+        what you need for the current task, and promptly deactivate groups as
+        soon as they are no longer needed to conserve context space.
+
+        The function will return the usage instructions for the activated tool
+        groups, which you **MUST pay attention to and follow**. You can also
+        reuse this function to check the notes of the tool groups.
         """
         said = self.groups.reset(kwargs)
         self._tell()
@@ -196,11 +197,7 @@ class Toolkit(SkillRegistry):
             include_var_keyword=include_var_keyword,
             convert=False,
         )
-        tool = (
-            register_remote(tool_func, mark)
-            if isinstance(tool_func, MCPToolFunction)
-            else register_function(tool_func, mark)
-        )
+        tool = registered_tool(tool_func, mark)
         tool.group = group_name
         name = take_name(tool, self.tools, namesake_strategy)
         if name is None:
@@ -231,13 +228,24 @@ class Toolkit(SkillRegistry):
             self.tools[RESET].extended_model = self.groups.choice()
         return [tool.extended_json_schema for tool in self.tools.values() if self._is_on(tool.group, group_names)]
 
-    def set_extended_model(self, func_name: str, model: type[BaseModel] | None) -> None:
+    def set_extended_model(
+        self,
+        func_name: str | None = None,
+        model: type[BaseModel] | None = None,
+        *,
+        finish_function_name: str | None = None,
+        structured_model: type[BaseModel] | None = None,
+    ) -> None:
         """Adds the fields of a model to a tool's arguments, which the model then checks; None removes them.
 
         Responses of such a tool have the checked fields as JSON in `metadata["response_msg"]`, unless the tool sets
-        that itself. Raises ValueError if the tool is unknown or has one of the fields already, and TypeError if it is
-        not a model.
+        that itself. `finish_function_name` and `structured_model` are other names of the arguments. Raises ValueError
+        if the tool is unknown or has one of the fields already, and TypeError if it is not a model.
         """
+        func_name = finish_function_name if func_name is None else func_name
+        model = structured_model if model is None else model
+        if func_name is None:
+            raise TypeError("set_extended_model needs the name of a tool")
         if model is not None:
             ModelExtension(model)
         tool = self.tools.get(func_name)
@@ -255,14 +263,14 @@ class Toolkit(SkillRegistry):
 
     # --- calls -------------------------------------------------------------------------------------------------
 
-    def call_tool_function(self, tool_call: Mapping[str, Any]) -> ToolStream:
+    def call_tool_function(self, tool_call: Mapping[str, Any] | BaseModel) -> ToolStream:
         """Calls a tool with a block `{"type": "tool_use", "id", "name", "input"}` and returns the stream of its chunks.
 
         The stream is used with `async for chunk in toolkit.call_tool_function(block)`, or after `await`; its last chunk
         is complete. Errors are chunks with a text. The stream raises TypeError if a tool yields anything but
         ToolResponses.
         """
-        return ToolStream(self._called(dict(tool_call)))
+        return ToolStream(self._called(read_block(tool_call)))
 
     async def _called(self, block: Json) -> AsyncGenerator[Any, None]:
         name = block["name"]
@@ -287,7 +295,7 @@ class Toolkit(SkillRegistry):
 
     async def register_mcp_client(
         self,
-        mcp_client: MCPClientBase,
+        mcp_client: MCPClientBase | Any,
         group_name: str = BASIC,
         enable_funcs: list[str] | None = None,
         disable_funcs: list[str] | None = None,
@@ -299,8 +307,9 @@ class Toolkit(SkillRegistry):
     ) -> None:
         """Registers the tools of an MCP client, all of them or those in `enable_funcs`.
 
-        Raises RuntimeError if the client must be connected first, ValueError if a name is both enabled and disabled or
-        as `register_tool_function` does, and TypeError for arguments of the wrong type.
+        The client may be AgentScope's own; its tools are functions to the hub. Raises RuntimeError if the client must
+        be connected first, ValueError if a name is both enabled and disabled or as `register_tool_function` does, and
+        TypeError for arguments of the wrong type.
         """
         if getattr(mcp_client, "is_stateful", False) and not getattr(mcp_client, "is_connected", False):
             raise RuntimeError("The MCP client is not connected to the server. Use the `connect()` method first.")
@@ -314,11 +323,11 @@ class Toolkit(SkillRegistry):
             raise TypeError(
                 f"The preset_kwargs_mapping must be a dictionary or None, but got {type(preset_kwargs_mapping)}."
             )
-        names = [tool["name"] for tool in await mcp_client.list_tools()]
+        names = [tool.name for tool in await mcp_client.list_tools()]
         for name in names:
             if (enabled is not None and name not in enabled) or name in disabled:
                 continue
-            function = await mcp_client.get_callable_function(name, wrap_tool_result, execution_timeout)
+            function = await self._function_of(mcp_client, name, wrap_tool_result, execution_timeout)
             self.register_tool_function(
                 function,
                 group_name,
@@ -326,9 +335,19 @@ class Toolkit(SkillRegistry):
                 postprocess_func=postprocess_func,
                 namesake_strategy=namesake_strategy,
             )
-        if self._gathers:
+        if self._gathers and isinstance(mcp_client, MCPClientBase):
             self._hub.attach(mcp_client)
             self._tell()
+
+    register_mcp_server = register_mcp_client
+
+    async def _function_of(self, client: Any, name: str, wrap: bool, timeout: float | None) -> Callable[..., Any]:
+        if isinstance(client, MCPClientBase):
+            return await client.get_callable_function(name, wrap, timeout)
+        if timeout is not None:
+            raise TypeError("execution_timeout needs a client of mcp_hub")
+        function: Callable[..., Any] = await client.get_callable_function(func_name=name, wrap_tool_result=wrap)
+        return function
 
     async def remove_mcp_clients(self, client_names: str | list[str]) -> None:
         """Removes all tools of these clients, which stay connected.

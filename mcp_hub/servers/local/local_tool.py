@@ -31,6 +31,7 @@ from mcp_hub.servers.local.tool_results import (
     ToolResult,
     as_response,
     failure_of,
+    given_response,
     response_of,
     result_of,
 )
@@ -215,13 +216,14 @@ async def apply_postprocessor(process: Callable[..., Any], block: Mapping[str, A
         changed = process(block, chunk)
         if inspect.isawaitable(changed):
             changed = await changed
-        if changed is not None and not isinstance(changed, ToolResponse):
+        response = None if changed is None else given_response(changed)
+        if changed is not None and response is None:
             raise TypeError(f"it returned {type(changed).__name__}, not a ToolResponse or None")
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # also sys.exit, which must not end more than the call
         raise ResultWithheld(str(block["name"]), process, error) from None
-    return changed
+    return response
 
 
 async def postprocess_result(process: Callable[..., Any], block: Mapping[str, Any], result: Json) -> Json:
