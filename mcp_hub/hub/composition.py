@@ -207,16 +207,17 @@ def _made_from(server: Server, config: Config) -> tuple[Any, ...]:
 
 def _tracing(services: SharedServices, config: Config, former: Generation | None) -> SpanTracing | None:
     """Returns the former generation's tracing if its settings are the same, else a new one; None if it is off."""
-    if not config.tracing.enabled and services.tracer_provider is None:
+    provider = services.tracer_provider
+    if provider is None and services.functions is not None and not config.tracing.enabled:
+        from mcp_hub.observability.tracing import ambient_provider
+
+        provider = ambient_provider()
+    if not config.tracing.enabled and provider is None:
         return None
     from mcp_hub.observability.tracing import SpanTracing
 
     before = former.tracing if former is not None else None
-    return (
-        before
-        if before is not None and before.settings == config.tracing
-        else SpanTracing(config.tracing, services.tracer_provider)
-    )
+    return before if before is not None and before.settings == config.tracing else SpanTracing(config.tracing, provider)
 
 
 def _take_pins(services: SharedServices, generation: Generation, pins: PinsByServer) -> None:

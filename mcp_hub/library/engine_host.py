@@ -7,15 +7,16 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from mcp_hub.catalog.merge import Route
+from mcp_hub.catalog.merge import OWN, Route
 from mcp_hub.config.models import Config
 from mcp_hub.errors import INVALID_PARAMS, CallError, DeadlineExceeded, HubError, UnknownName
 from mcp_hub.hub.engine import Engine
 from mcp_hub.library.portal import keep
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.observability.records import RecordWriter
+from mcp_hub.observability.tracing import is_imported
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
@@ -66,6 +67,13 @@ class ServerTools:
     """Names of its tools that the blacklist hides."""
 
 
+class CallLabel(NamedTuple):
+    """How records, spans and errors call one call: by the tool's name where it was called, and the call's id there."""
+
+    name: str
+    id: str | None = None
+
+
 @dataclass(frozen=True)
 class CallOutcome:
     """The outcome of one call: either `error` or `result`."""
@@ -95,6 +103,8 @@ class EngineHost:
         self._hub: Engine | None = None
         self._records: RecordWriter | None = None
         self._changing = asyncio.Lock()
+        self._traces = tracer_provider is not None
+        """Whether the engine was made, or changed, when a tracer provider could be there."""
 
     async def hub(self) -> Engine:
         """Returns the engine, and starts it if it is not running. Raises ConfigError."""
@@ -109,6 +119,7 @@ class EngineHost:
         if log.enabled and log.file is not None:
             self._records = RecordWriter(log.file, stderr=False)
         kept = CatalogCache(self.config.cache_dir or default_directory()) if self.config.path is not None else None
+        self._traces = self._traces or is_imported()
         hub = Engine(
             self.config,
             kept=kept,
@@ -189,6 +200,7 @@ class EngineHost:
         on_progress: Callable[[Json], None] | None = None,
         direct: DirectCall | None = None,
         preset: Mapping[str, Any] | None = None,
+        label: CallLabel | None = None,
     ) -> CallOutcome:
         """Makes one call as any client's. Errors are in the outcome and not raised.
 
@@ -196,11 +208,13 @@ class EngineHost:
         """
         call: Call | None = None
         try:
-            hub = await self.hub()
+            hub = await self._traced()
             route, exposed = await self._route(hub, server, tool)
             params: Json = {"name": tool, "arguments": dict(arguments)}
             call = Call(TOOLS.act_method, exposed, route, params, "handshake", _ENVELOPE, on_progress=on_progress)
             call.preset = preset
+            if label is not None:
+                call.exposed, call.label = label
             if direct is None or hub.upstreams[server].server.functions is None:
                 return CallOutcome(call, await hub.act(call), None)
             with self.functions.called(direct) as key:
@@ -210,6 +224,26 @@ class EngineHost:
             return CallOutcome(call, result, None, direct.value if same else None, same, direct.error)
         except (HubError, TimeoutError) as error:
             return CallOutcome(call, None, error)
+
+    async def answered(self, label: CallLabel, arguments: Mapping[str, Any], result: Json) -> Json:
+        """Records and traces a call that a facade itself has answered, and returns the result without secrets."""
+        hub = await self._traced()
+        params: Json = {"name": label.name, "arguments": dict(arguments)}
+        route = Route(OWN, TOOLS, label.name)
+        call = Call(TOOLS.act_method, label.name, route, params, "handshake", _ENVELOPE, label=label.id)
+
+        async def answer(call: Call) -> Json:
+            return result
+
+        return await hub.rules.watched(call, answer)
+
+    async def _traced(self) -> Engine:
+        """Returns the engine. If the program has imported OpenTelemetry since it started, calls are traced from now."""
+        hub = await self.hub()
+        if not self._traces and is_imported():
+            self._traces = True
+            await self.change(lambda config: config)
+        return hub
 
     async def _route(self, hub: Engine, server: str, tool: str) -> tuple[Route, str]:
         """Returns the route and the exposed name of a tool.

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from mcp_hub.config.models import Config
 from mcp_hub.errors import CallError
+from mcp_hub.library.engine_host import CallLabel
 from mcp_hub.library.hub import Hub
 from mcp_hub.library.server_entries import secrets_among, with_secrets
 from mcp_hub.servers.local.tool_results import response_of
@@ -98,10 +99,15 @@ class MCPToolFunction:
         """
         return await self.called(kwargs)
 
-    async def called(self, arguments: Json, preset: Mapping[str, Any] | None = None) -> Any:
-        """Does what `__call__` does. `preset` are additional arguments that are kept out of all records and logs."""
+    async def called(
+        self, arguments: Json, preset: Mapping[str, Any] | None = None, label: CallLabel | None = None
+    ) -> Any:
+        """Does what `__call__` does.
+
+        `preset` are additional arguments that are kept out of all records and logs.
+        """
         async with asyncio.timeout(self.execution_timeout):
-            result = await self.client.call(self.name, arguments, preset)
+            result = await self.client.call(self.name, arguments, preset, label)
         return response_of(result) if self.wrap_tool_result else result
 
 
@@ -167,9 +173,11 @@ class MCPClientBase:
                 return MCPToolFunction(self, tool, wrap_tool_result, execution_timeout)
         raise ValueError(f"Tool '{func_name}' not found in the MCP server")
 
-    async def call(self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None) -> McpObject:
+    async def call(
+        self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None, label: CallLabel | None = None
+    ) -> McpObject:
         """Calls a tool and returns the CallToolResult. Raises CallError and UpstreamAnswered."""
-        outcome = await self.hub.act(self.name, tool, arguments, preset=preset)
+        outcome = await self.hub.act(self.name, tool, arguments, preset=preset, label=label)
         if outcome.error is not None:
             raise outcome.error
         return McpObject(outcome.result or {})
@@ -234,10 +242,12 @@ class StatefulClientBase(MCPClientBase):
         self._require_connection()
         return await super().get_callable_function(func_name, wrap_tool_result, execution_timeout)
 
-    async def call(self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None) -> McpObject:
+    async def call(
+        self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None, label: CallLabel | None = None
+    ) -> McpObject:
         """Calls a tool and returns the CallToolResult. Raises RuntimeError before `connect` and after `close`."""
         self._require_connection()
-        return await super().call(tool, arguments, preset)
+        return await super().call(tool, arguments, preset, label)
 
     def _require_connection(self) -> None:
         if not self.is_connected:

@@ -121,7 +121,7 @@ def register_function(function: Callable[..., Any], mark: Mark) -> RegisteredToo
     stated = handwritten_schema(mark.json_schema)
     parameters = dict(local.definition["inputSchema"])
     if stated is None:
-        del parameters["additionalProperties"]
+        parameters.pop("additionalProperties", None)
     about: Json = {"name": local.name, "parameters": parameters}
     description = mark.description or (local.documented if stated is None else stated.get("description"))
     if description:

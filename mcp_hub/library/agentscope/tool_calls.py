@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp_hub.errors import CallError, InvalidParameters, ToolFailed
 from mcp_hub.library.agentscope.mcp_clients import McpObject
 from mcp_hub.library.agentscope.registered_tools import RegisteredToolFunction
+from mcp_hub.library.engine_host import CallLabel
 from mcp_hub.library.hub import Hub
 from mcp_hub.protocol.frames import FrameError, decode
 from mcp_hub.servers.local.local_tool import ResultWithheld, apply_postprocessor, tool_call
@@ -48,6 +49,12 @@ def read_block(tool_call: Mapping[str, Any] | BaseModel) -> Json:
             given = None
         block["input"] = given if isinstance(given, dict) else block["input"]
     return block
+
+
+def label_of(block: Json) -> CallLabel:
+    """Returns what records and spans call the call of a block."""
+    id = block.get("id")
+    return CallLabel(str(block["name"]), id if isinstance(id, str) and id else None)
 
 
 class NoResponse(TypeError):
@@ -201,7 +208,7 @@ async def _through_the_hub(
 ) -> Any:
     before = tool_call.set(block)
     try:
-        outcome = await hub.act(hub.functions or "", tool.name, given, on_chunk=heard)
+        outcome = await hub.act(hub.functions or "", tool.name, given, on_chunk=heard, label=label_of(block))
     finally:
         tool_call.reset(before)
     if outcome.error is not None:
@@ -223,7 +230,7 @@ async def _through_the_client(tool: RegisteredToolFunction, block: Json, given: 
     if tool.extended_model is not None:
         ModelExtension(tool.extended_model).checked(tool.name, given)
     assert tool.remote is not None
-    answer = await tool.remote.called(given, tool.preset_kwargs)
+    answer = await tool.remote.called(given, tool.preset_kwargs, label_of(block))
     if tool.postprocess_func is None:
         return answer
     chunk = response_of(answer) if isinstance(answer, McpObject) else answer

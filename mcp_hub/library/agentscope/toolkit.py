@@ -21,7 +21,7 @@ from mcp_hub.library.agentscope.registered_tools import (
     with_own_names,
     with_tools,
 )
-from mcp_hub.library.agentscope.tool_calls import ToolStream, call_tool, read_block, response
+from mcp_hub.library.agentscope.tool_calls import ToolStream, call_tool, label_of, read_block, response
 from mcp_hub.library.agentscope.tool_groups import BASIC, SkillRegistry, StateOfAgent, ToolGroups
 from mcp_hub.library.hub import Hub
 from mcp_hub.servers.local.registry import Mark, inherited_options
@@ -276,20 +276,35 @@ class Toolkit(StateOfAgent, SkillRegistry):
         name = block["name"]
         tool = self.tools.get(name)
         if tool is None:
-            yield response(f"FunctionNotFoundError: Cannot find the function named {name}")
+            yield await self._answer(block, f"FunctionNotFoundError: Cannot find the function named {name}")
         elif not self._is_on(tool.group):
-            yield response(
+            text = (
                 f"FunctionInactiveError: The function '{name}' is in the inactive group '{tool.group}'. "
                 "Activate the tool group by calling 'reset_equipped_tools' first to use this tool."
             )
+            yield await self._answer(block, text)
         else:
             async for chunk in self._begin(tool, block):
                 yield chunk
 
     def _begin(self, tool: RegisteredToolFunction, block: Json) -> ToolStream:
         if self._is_meta(tool):
-            return ToolStream(_one(partial(self.reset_equipped_tools, **dict(block.get("input") or {}))))
+            return ToolStream(self._reset(block))
         return ToolStream(call_tool(self._hub, tool, block, raise_on_error=self.raise_on_error))
+
+    async def _reset(self, block: Json) -> AsyncGenerator[Any, None]:
+        said = self.reset_equipped_tools(**dict(block.get("input") or {}))
+        yield await self._answer(block, said.content[0]["text"], failed=False)
+
+    async def _answer(self, block: Json, text: str, *, failed: bool = True) -> ToolResponse:
+        """Returns what the toolkit itself answers, once the hub has recorded and traced it like any call."""
+        answer = response(text)
+        result = answer.to_wire() | ({"isError": True} if failed else {})
+        name, given = block["name"], block.get("input")
+        hidden = self.tools[name].preset_kwargs if name in self.tools else {}
+        shown = {key: value for key, value in given.items() if key not in hidden} if isinstance(given, dict) else {}
+        await self._hub.answered(label_of(block), shown, result)
+        return answer
 
     # --- MCP clients -------------------------------------------------------------------------------------------
 
@@ -415,10 +430,6 @@ class Toolkit(StateOfAgent, SkillRegistry):
         told, self._told = self._told | self.groups.keys(), frozenset(self.groups)
         tools, groups = tuple(self.tools.values()), tuple(self.groups.values())
         self._hub.change_sync(lambda config: with_tools(config, tools, groups, told, self._hub, mine))
-
-
-async def _one(work: Callable[[], ToolResponse]) -> AsyncGenerator[Any, None]:
-    yield work()
 
 
 def _names(value: Any, what: str) -> list[str]:

@@ -83,6 +83,9 @@ class LocalTool:
                 var_keyword=mark.include_var_keyword,
             )
             schema = self._arguments.schema
+            if self.preset:
+                # What callers send for a preset is dropped in `bind`, which refuses any other name: not before.
+                schema = {key: one for key, one in schema.items() if key != "additionalProperties"}
         else:
             schema = without_properties(drop_titles(written["parameters"]), self.preset)
         long = documented.long_description if mark.include_long_description else None
