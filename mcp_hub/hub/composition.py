@@ -33,6 +33,7 @@ from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, read_pins
 from mcp_hub.policy.screen import BackgroundScreening
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.file_access import RAW_TEXT_VARIABLE
 from mcp_hub.security.principals import profile_of
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.transport.children import Children
@@ -176,7 +177,7 @@ def _upstreams(
 ) -> dict[str, Upstream]:
     found: dict[str, Upstream] = {}
     for server in config.servers:
-        made_from = _made_from(server, config)
+        made_from = _made_from(server, config, services.environ)
         known = former.get(server.id)
         if known is not None and known.made_from == made_from and not known.left_out:
             found[server.id] = known
@@ -199,10 +200,13 @@ def _internal_upstream(services: SharedServices, dialer: LinkDialer, server: Ser
     return Upstream(server, dialer, services.info, ClientRegistry(expected=False), services.starts, None, lambda: None)
 
 
-def _made_from(server: Server, config: Config) -> tuple[Any, ...]:
+def _made_from(server: Server, config: Config, environ: Mapping[str, str] | None) -> tuple[Any, ...]:
     """Returns the settings that the process of an upstream depends on. If they are equal, the process can be kept."""
     settings = built_in_settings(config, server) if server.builtin is not None else None
-    return server.connection, settings, tool_files(server.tools_dir)
+    raw = (
+        (os.environ if environ is None else environ).get(RAW_TEXT_VARIABLE) if server.builtin == "text_files" else None
+    )
+    return server.connection, settings, tool_files(server.tools_dir), raw
 
 
 def _tracing(services: SharedServices, config: Config, former: Generation | None) -> SpanTracing | None:

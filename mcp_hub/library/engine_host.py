@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -21,6 +22,7 @@ from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.file_access import RAW_TEXT_VARIABLE
 from mcp_hub.servers.local.in_process import DIRECT, DirectCall, FunctionServer
 from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
 from mcp_hub.upstream.upstream import Upstream
@@ -103,8 +105,7 @@ class EngineHost:
         self._hub: Engine | None = None
         self._records: RecordWriter | None = None
         self._changing = asyncio.Lock()
-        self._traces = tracer_provider is not None
-        """Whether the engine was made, or changed, when a tracer provider could be there."""
+        self._facts = _facts()
 
     async def hub(self) -> Engine:
         """Returns the engine, and starts it if it is not running. Raises ConfigError."""
@@ -119,7 +120,7 @@ class EngineHost:
         if log.enabled and log.file is not None:
             self._records = RecordWriter(log.file, stderr=False)
         kept = CatalogCache(self.config.cache_dir or default_directory()) if self.config.path is not None else None
-        self._traces = self._traces or is_imported()
+        self._facts = _facts()
         hub = Engine(
             self.config,
             kept=kept,
@@ -208,7 +209,7 @@ class EngineHost:
         """
         call: Call | None = None
         try:
-            hub = await self._traced()
+            hub = await self._current()
             route, exposed = await self._route(hub, server, tool)
             params: Json = {"name": tool, "arguments": dict(arguments)}
             call = Call(TOOLS.act_method, exposed, route, params, "handshake", _ENVELOPE, on_progress=on_progress)
@@ -227,7 +228,7 @@ class EngineHost:
 
     async def answered(self, label: CallLabel, arguments: Mapping[str, Any], result: Json) -> Json:
         """Records and traces a call that a facade itself has answered, and returns the result without secrets."""
-        hub = await self._traced()
+        hub = await self._current()
         params: Json = {"name": label.name, "arguments": dict(arguments)}
         route = Route(OWN, TOOLS, label.name)
         call = Call(TOOLS.act_method, label.name, route, params, "handshake", _ENVELOPE, label=label.id)
@@ -237,11 +238,11 @@ class EngineHost:
 
         return await hub.rules.watched(call, answer)
 
-    async def _traced(self) -> Engine:
-        """Returns the engine. If the program has imported OpenTelemetry since it started, calls are traced from now."""
+    async def _current(self) -> Engine:
+        """Returns the engine, renewed if the program has changed what the engine takes from it."""
         hub = await self.hub()
-        if not self._traces and is_imported():
-            self._traces = True
+        if (facts := _facts()) != self._facts:
+            self._facts = facts
             await self.change(lambda config: config)
         return hub
 
@@ -275,6 +276,14 @@ class EngineHost:
         """Returns the name of the rule that hides a tool, or None. It is for the user of the hub."""
         hub = await self.hub()
         return hub.rules.why(Route(server, TOOLS, tool)) if server in hub.upstreams else None
+
+
+def _facts() -> tuple[bool, str | None]:
+    """Returns what of the program decides how the engine is made, beside the configuration.
+
+    Spans go to the program's tracer provider, and the raw text tools read their policy at the call.
+    """
+    return is_imported(), os.environ.get(RAW_TEXT_VARIABLE)
 
 
 def _is_meant(upstream: Upstream) -> bool:

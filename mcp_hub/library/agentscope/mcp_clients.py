@@ -193,6 +193,19 @@ class MCPClientBase:
         self._own = True
 
 
+class ConfiguredServer(MCPClientBase):
+    """A server of a toolkit's configuration, as a client whose tools can be called."""
+
+    is_stateful = False
+
+    def __init__(self, name: str, hub: Hub) -> None:
+        super().__init__(name, {})
+        self.hub = hub
+
+    def _check(self) -> None:
+        """Does nothing: the hub has the server."""
+
+
 class StatefulClientBase(MCPClientBase):
     """A client with one session from `connect` to `close`. Several clients may be closed in any order."""
 

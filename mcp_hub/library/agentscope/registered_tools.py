@@ -12,8 +12,9 @@ from mcp_hub.config.entry_rules import Filter, ToolRules
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.root_rules import ToolGroupSettings as GroupSettings
 from mcp_hub.errors import InvalidParameters, ToolFailed
-from mcp_hub.library.agentscope.mcp_clients import MCPClientBase, MCPToolFunction
+from mcp_hub.library.agentscope.mcp_clients import ConfiguredServer, MCPClientBase, McpObject, MCPToolFunction
 from mcp_hub.library.agentscope.tool_groups import BASIC, ToolGroup
+from mcp_hub.library.engine_host import ServerTools
 from mcp_hub.library.hub import Hub
 from mcp_hub.schema.schema_edits import drop_titles, written_path
 from mcp_hub.security.redaction import preset_texts
@@ -161,6 +162,17 @@ def register_remote(function: MCPToolFunction, mark: Mark) -> RegisteredToolFunc
         postprocess_func=mark.postprocess,
         by_hand=mark.json_schema is not None,
     )
+
+
+def configured_tools(hub: Hub, listed: Iterable[ServerTools]) -> dict[str, RegisteredToolFunction]:
+    """Returns the tools of a hub's servers under the names by which the hub exposes them."""
+    found = {}
+    for server in listed:
+        client = ConfiguredServer(server.server, hub)
+        for card in server.tools:
+            function = MCPToolFunction(client, McpObject({**card.definition, "name": card.name}), wrap_tool_result=True)
+            found[card.exposed] = register_remote(function, Mark(name=card.exposed))
+    return found
 
 
 def registered_tool(target: Callable[..., Any], mark: Mark) -> RegisteredToolFunction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from mcp_hub.library.agentscope.mcp_clients import MCPClientBase
 from mcp_hub.library.agentscope.registered_tools import (
     RegisteredToolFunction,
     Strategy,
+    configured_tools,
     hold_presets,
     registered_tool,
     repeated_registrations,
@@ -23,6 +24,7 @@ from mcp_hub.library.agentscope.registered_tools import (
 )
 from mcp_hub.library.agentscope.tool_calls import ToolStream, call_tool, label_of, read_block, response
 from mcp_hub.library.agentscope.tool_groups import BASIC, SkillRegistry, StateOfAgent, ToolGroups
+from mcp_hub.library.engine_host import ServerTools
 from mcp_hub.library.hub import Hub
 from mcp_hub.servers.local.registry import Mark, inherited_options
 from mcp_hub.servers.local.signature import ModelExtension
@@ -43,6 +45,7 @@ class Toolkit(StateOfAgent, SkillRegistry):
     """Tools and groups of tools for an agent. Every call goes through the hub and its policies.
 
     `hub` is a hub to share. Without it the toolkit makes its own from `config`: a file, the content of one, or nothing.
+    The tools of its servers are the toolkit's, under the names that the hub gives them, in the basic group.
     With `raise_on_error`, the stream raises what a tool raises instead of yielding a text.
     """
 
@@ -63,6 +66,10 @@ class Toolkit(StateOfAgent, SkillRegistry):
         self._hub = Hub(config) if hub is None else hub
         self._gathers = hub is not None or config is not None
         """Whether its MCP clients move to the hub, so that the hub's policies apply to them too."""
+        self._configured = [] if config is None or hub is not None else [one.id for one in self._hub.config.servers]
+        """Ids of the servers of the configuration, whose tools are listed without having been registered."""
+        self._found: dict[str, RegisteredToolFunction] = {}
+        """Their tools as they were listed last."""
         self._told: frozenset[str] = frozenset()
         """Names of the groups that this toolkit has added to the hub."""
 
@@ -223,10 +230,22 @@ class Toolkit(StateOfAgent, SkillRegistry):
             raise ValueError(f"Tool function '{tool_name}' does not exist in the toolkit.")
 
     def get_json_schemas(self, group_names: list[str] | None = None) -> list[Json]:
-        """Returns the schemas that models see of the tools in the active groups, or in the named ones."""
+        """Returns the schemas that models see of the tools in the active groups, or in the named ones.
+
+        Where the toolkit has a configuration, this waits until its servers have been tried.
+        """
         if RESET in self.tools and self._is_meta(self.tools[RESET]):
             self.tools[RESET].extended_model = self.groups.choice()
-        return [tool.extended_json_schema for tool in self.tools.values() if self._is_on(tool.group, group_names)]
+        found: dict[str, RegisteredToolFunction] = {}
+        if self._configured and self._is_on(BASIC, group_names):
+            found = self._find(self._hub.listed_sync())
+        mine = [tool for tool in self.tools.values() if self._is_on(tool.group, group_names)]
+        others = [tool for name, tool in found.items() if name not in self.tools]
+        return [tool.extended_json_schema for tool in (*mine, *others)]
+
+    def _find(self, listed: Iterable[ServerTools]) -> dict[str, RegisteredToolFunction]:
+        self._found = configured_tools(self._hub, [one for one in listed if one.server in self._configured])
+        return self._found
 
     def set_extended_model(
         self,
@@ -274,7 +293,9 @@ class Toolkit(StateOfAgent, SkillRegistry):
 
     async def _called(self, block: Json) -> AsyncGenerator[Any, None]:
         name = block["name"]
-        tool = self.tools.get(name)
+        tool = self.tools.get(name) or self._found.get(name)
+        if tool is None and self._configured:
+            tool = self._find(await self._hub.listed()).get(name)
         if tool is None:
             yield await self._answer(block, f"FunctionNotFoundError: Cannot find the function named {name}")
         elif not self._is_on(tool.group):
@@ -373,6 +394,8 @@ class Toolkit(StateOfAgent, SkillRegistry):
         removed = [name for name, tool in self.tools.items() if tool.mcp_name in names]
         for name in removed:
             self._remove(name)
+        self._configured = [id for id in self._configured if id not in names]
+        self._found = {name: tool for name, tool in self._found.items() if tool.mcp_name not in names}
         self._tell()
         log.info("Removed %d tool functions from %d MCP: %s", len(removed), len(names), ", ".join(removed))
 
