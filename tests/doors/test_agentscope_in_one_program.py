@@ -34,6 +34,7 @@ OF_1 = """
 from functools import partial
 from agentscope.message import ImageBlock, TextBlock, ToolUseBlock, URLSource
 from agentscope.module import StateModule
+from agentscope.session import JSONSession
 from agentscope.tool import Toolkit as Theirs, ToolResponse
 
 def picture(of: str) -> ToolResponse:
@@ -63,6 +64,11 @@ async def main():
         await call(toolkit, ToolUseBlock(type="tool_use", id="1", name=name, input=given))
     print(isinstance(toolkit, StateModule), isinstance(toolkit, Theirs), isinstance(toolkit, Toolkit))
     print(Holder(toolkit).state_dict())
+    session = JSONSession(save_dir=sys.argv[1])
+    await session.save_session_state("s", toolkit=toolkit)
+    toolkit.update_tool_groups(["g"], active=False)
+    await session.load_session_state("s", toolkit=toolkit)
+    print(toolkit.state_dict())
     listed = await toolkit.hub.list()
     print([card.definition.get("outputSchema") for card in listed])
     print(json.dumps(await toolkit.hub.call(listed[0].server, "picture", {"of": "x"})))
@@ -75,15 +81,73 @@ asyncio.run(main())
 async def test_responses_blocks_and_state_modules_of_agentscope_1_are_taken(tmp_path: Path) -> None:
     picture = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
     link = {"type": "resource_link", "uri": "https://example.org/a.png", "name": "https://example.org/a.png"}
-    lines = await printed(tmp_path, "agentscope1", CALL + OF_1)
+    lines = await printed(tmp_path, "agentscope1", CALL + OF_1, str(tmp_path / "sessions"))
     assert [json.loads(line) for line in lines[:4]] == [
         [[{"type": "text", "text": "it"}, picture], {"of": "it"}, True, False],
         [[{"type": "text", "text": "it"}, picture, {"type": "text", "text": "marked"}], None, True, False],
         [[{"type": "text", "text": "0"}], None, False, False],
         [[{"type": "text", "text": "1"}], None, True, False],
     ]
-    assert lines[4:7] == ["True True True", "{'toolkit': {'active_groups': ['g']}}", "[None, None, None]"]
-    assert json.loads(lines[7]) == {"content": [{"type": "text", "text": "x"}, link], "_meta": {"of": "x"}}
+    assert lines[4:8] == [
+        "True True True",
+        "{'toolkit': {'active_groups': ['g']}}",
+        "{'active_groups': ['g']}",
+        "[None, None, None]",
+    ]
+    assert json.loads(lines[8]) == {"content": [{"type": "text", "text": "x"}, link], "_meta": {"of": "x"}}
+
+
+SIGNATURES = """
+import dataclasses, inspect
+import agentscope.mcp, agentscope.tool, mcp_hub
+from agentscope.tool import _types as their_types
+from mcp_hub.library.agentscope import registered_tools, tool_groups
+
+def parameters(function):
+    return list(inspect.signature(function).parameters.values())
+
+def compared(name, theirs, ours):
+    for one in parameters(theirs):
+        same = [other for other in parameters(ours) if other.name == one.name]
+        if not same or (one.default is not one.empty and same[0].default != one.default):
+            print(name, one, "is", same)
+    if [one.name for one in parameters(theirs)] != [one.name for one in parameters(ours)][: len(parameters(theirs))]:
+        print(name, "has another order")
+
+methods = 0
+for module, names in (
+    (agentscope.tool, ("Toolkit",)),
+    (agentscope.mcp, agentscope.mcp.__all__),
+):
+    for name in names:
+        theirs, ours = getattr(module, name), getattr(mcp_hub, name)
+        if name in ("Toolkit", "HttpStatefulClient", "HttpStatelessClient", "StdIOStatefulClient"):
+            compared(name, theirs.__init__, ours.__init__)
+        for method, function in vars(theirs).items():
+            if inspect.isfunction(function) and not method.startswith("_"):
+                if hasattr(ours, method):
+                    methods += 1
+                    compared(f"{name}.{method}", function, getattr(ours, method))
+                else:
+                    print(name, "has no", method)
+functions = ("execute_python_code", "execute_shell_command", "insert_text_file", "view_text_file", "write_text_file")
+for name in functions:
+    compared(name, getattr(agentscope.tool, name), getattr(mcp_hub, name))
+for theirs, ours in (
+    (their_types.RegisteredToolFunction, registered_tools.RegisteredToolFunction),
+    (their_types.ToolGroup, tool_groups.ToolGroup),
+    (agentscope.tool.ToolResponse, mcp_hub.ToolResponse),
+):
+    fields = [one.name for one in dataclasses.fields(theirs)]
+    print(fields == [one.name for one in dataclasses.fields(ours)][: len(fields)])
+print(methods > 20)
+"""
+
+
+async def test_every_parameter_of_the_original_has_its_name_place_and_default(tmp_path: Path) -> None:
+    """The class diagrams of seed 004, lines 43 to 75 and 163 to 243."""
+    lines = await printed(tmp_path, "agentscope1", SIGNATURES)
+    assert lines == ["HttpStatelessClient has no get_client", "True", "True", "True", "True"]
 
 
 OF_2 = """
@@ -145,6 +209,9 @@ def add(a: int, b: int) -> ToolResponse:
     with trace.get_tracer("mine").start_as_current_span("adding"):
         return ToolResponse(content=[TextBlock(type="text", text=str(a + b))])
 
+def fail() -> ToolResponse:
+    raise ValueError("no such thing")
+
 async def main():
     toolkit = Toolkit()
     toolkit.create_tool_group("off", "Off.")
@@ -152,7 +219,8 @@ async def main():
     toolkit.register_tool_function(add, "off", func_name="late")
     await call(toolkit, use("before", "add", a=1, b=2))
     agentscope.init(tracing_url=sys.argv[1])  # the hub has run before
-    turns = [use("one", "add", a=1, b=2)], [use("two", "late", a=1, b=2), use("three", "absent")]
+    toolkit.register_tool_function(fail)
+    turns = [use("one", "add", a=1, b=2), use("five", "fail")], [use("two", "late", a=1, b=2), use("three", "absent")]
     switched = [use("four", "reset_equipped_tools", off=True)]
     model = Script(*turns, switched, [TextBlock(type="text", text="done")])
     agent = ReActAgent("Friday", "You.", model, DashScopeChatFormatter(), toolkit=toolkit, enable_meta_tool=True)
@@ -178,12 +246,15 @@ async def test_spans_go_to_the_provider_of_the_program_with_the_ids_of_its_block
         "two": "execute_tool late",
         "three": "execute_tool absent",
         "four": "execute_tool reset_equipped_tools",
+        "five": "execute_tool fail",
     }
     assert {(span.trace, span.parent) for span in tools.values()} == {(agent.trace, agent.id)}
     added = tools["one"].attributes
     assert json.loads(added["gen_ai.tool.call.arguments"]) == {"a": 1, "b": 2}
     assert json.loads(added["gen_ai.tool.call.result"])["content"] == [{"type": "text", "text": "3"}]
-    assert [id for id, span in tools.items() if span.error] == ["two", "three"]
+    assert sorted(id for id, span in tools.items() if span.error) == ["five", "three", "two"]
+    assert [name for name, _ in tools["five"].events] == ["exception"]
+    assert "no such thing" in tools["five"].attributes["gen_ai.tool.call.result"]
     assert "FunctionInactiveError" in tools["two"].attributes["gen_ai.tool.call.result"]
     (inside,) = [span for span in spans if span.name == "adding"]
     assert inside.parent == tools["one"].id
