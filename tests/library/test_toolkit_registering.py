@@ -195,6 +195,13 @@ async def test_what_a_caller_sends_for_a_preset_of_a_function_is_dropped_over_mc
 
     toolkit.register_tool_function(opened, preset_kwargs={"key": "sesame"})
     toolkit.register_tool_function(functools.partial(opened, key="sesame"), func_name="bound")
+    written = {
+        "type": "object",
+        "properties": {"door": {"type": "string"}, "key": {"type": "string"}},
+        "required": ["door", "key"],
+        "additionalProperties": False,
+    }
+    toolkit.register_tool_function(opened, preset_kwargs={"key": "sesame"}, json_schema=written, func_name="by_hand")
     for card in await toolkit.hub.list():
         caplog.clear()
         outcome = await toolkit.hub.call(card.server, card.name, {"door": "d", "key": "mine"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -204,6 +204,16 @@ class ConfiguredServer(MCPClientBase):
 
     def _check(self) -> None:
         """Does nothing: the hub has the server."""
+
+
+async def function_of(client: Any, name: str, wrap: bool, timeout: float | None) -> Callable[..., Any]:
+    """Returns a tool of a client, ours or AgentScope's, as a function. Raises TypeError for what theirs cannot do."""
+    if isinstance(client, MCPClientBase):
+        return await client.get_callable_function(name, wrap, timeout)
+    if timeout is not None or not wrap:
+        raise TypeError("execution_timeout and wrap_tool_result=False need a client of mcp_hub")
+    function: Callable[..., Any] = await client.get_callable_function(func_name=name, wrap_tool_result=True)
+    return function
 
 
 class StatefulClientBase(MCPClientBase):

@@ -176,7 +176,7 @@ async def call_tool(
     """
     given = block.get("input") or {}
     if not isinstance(given, dict):
-        yield response(f"Error: the input of {tool.name!r} must be an object, but got {type(given).__name__}.")
+        yield await record_answer(hub, tool, block, invalid_input(tool.name, given))
         return
     if dropped := tool.preset_kwargs.keys() & given.keys():
         log.warning("%s: %d arguments were dropped because they are preset", tool.name, len(dropped))
@@ -201,6 +201,24 @@ async def call_tool(
         if raise_on_error:
             raise
         yield response(f"Error: {error}") if changed is None else changed
+
+
+def invalid_input(tool: str, given: object) -> str:
+    """Returns the text for a call whose input is not an object."""
+    return f"Error: the input of {tool!r} must be an object, but got {type(given).__name__}."
+
+
+async def record_answer(
+    hub: Hub, tool: RegisteredToolFunction | None, block: Json, text: str, *, failed: bool = True
+) -> ToolResponse:
+    """Returns what a toolkit itself answers, once the hub has recorded and traced it like any call."""
+    answer = response(text)
+    if not hub.closed:
+        hidden = tool.preset_kwargs if tool is not None else {}
+        given = block.get("input")
+        shown = {key: value for key, value in given.items() if key not in hidden} if isinstance(given, dict) else {}
+        await hub.answered(label_of(block), shown, answer.to_wire() | ({"isError": True} if failed else {}))
+    return answer
 
 
 async def _through_the_hub(

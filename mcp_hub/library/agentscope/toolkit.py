@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_hub.config.models import Config
-from mcp_hub.library.agentscope.mcp_clients import MCPClientBase
+from mcp_hub.library.agentscope.mcp_clients import MCPClientBase, function_of
 from mcp_hub.library.agentscope.registered_tools import (
     RegisteredToolFunction,
     Strategy,
@@ -22,7 +22,14 @@ from mcp_hub.library.agentscope.registered_tools import (
     with_own_names,
     with_tools,
 )
-from mcp_hub.library.agentscope.tool_calls import ToolStream, call_tool, label_of, read_block, response
+from mcp_hub.library.agentscope.tool_calls import (
+    ToolStream,
+    call_tool,
+    invalid_input,
+    read_block,
+    record_answer,
+    response,
+)
 from mcp_hub.library.agentscope.tool_groups import BASIC, SkillRegistry, StateOfAgent, ToolGroups
 from mcp_hub.library.engine_host import ServerTools
 from mcp_hub.library.hub import Hub
@@ -297,35 +304,30 @@ class Toolkit(StateOfAgent, SkillRegistry):
         if tool is None and self._configured:
             tool = self._find(await self._hub.listed()).get(name)
         if tool is None:
-            yield await self._answer(block, f"FunctionNotFoundError: Cannot find the function named {name}")
+            text = f"FunctionNotFoundError: Cannot find the function named {name}"
+            yield await record_answer(self._hub, None, block, text)
         elif not self._is_on(tool.group):
             text = (
                 f"FunctionInactiveError: The function '{name}' is in the inactive group '{tool.group}'. "
                 "Activate the tool group by calling 'reset_equipped_tools' first to use this tool."
             )
-            yield await self._answer(block, text)
+            yield await record_answer(self._hub, tool, block, text)
         else:
             async for chunk in self._begin(tool, block):
                 yield chunk
 
     def _begin(self, tool: RegisteredToolFunction, block: Json) -> ToolStream:
         if self._is_meta(tool):
-            return ToolStream(self._reset(block))
+            return ToolStream(self._reset(tool, block))
         return ToolStream(call_tool(self._hub, tool, block, raise_on_error=self.raise_on_error))
 
-    async def _reset(self, block: Json) -> AsyncGenerator[Any, None]:
-        said = self.reset_equipped_tools(**dict(block.get("input") or {}))
-        yield await self._answer(block, said.content[0]["text"], failed=False)
-
-    async def _answer(self, block: Json, text: str, *, failed: bool = True) -> ToolResponse:
-        """Returns what the toolkit itself answers, once the hub has recorded and traced it like any call."""
-        answer = response(text)
-        result = answer.to_wire() | ({"isError": True} if failed else {})
-        name, given = block["name"], block.get("input")
-        hidden = self.tools[name].preset_kwargs if name in self.tools else {}
-        shown = {key: value for key, value in given.items() if key not in hidden} if isinstance(given, dict) else {}
-        await self._hub.answered(label_of(block), shown, result)
-        return answer
+    async def _reset(self, tool: RegisteredToolFunction, block: Json) -> AsyncGenerator[Any, None]:
+        states = block.get("input") or {}
+        if isinstance(states, dict):
+            said = self.reset_equipped_tools(**states).content[0]["text"]
+            yield await record_answer(self._hub, tool, block, said, failed=False)
+        else:
+            yield await record_answer(self._hub, tool, block, invalid_input(tool.name, states))
 
     # --- MCP clients -------------------------------------------------------------------------------------------
 
@@ -347,7 +349,7 @@ class Toolkit(StateOfAgent, SkillRegistry):
         be connected first, ValueError if a name is both enabled and disabled or as `register_tool_function` does, and
         TypeError for arguments of the wrong type.
         """
-        if getattr(mcp_client, "is_stateful", False) and not getattr(mcp_client, "is_connected", False):
+        if not getattr(mcp_client, "is_connected", True):
             raise RuntimeError("The MCP client is not connected to the server. Use the `connect()` method first.")
         if group_name != BASIC and group_name not in self.groups:
             raise ValueError(f"Tool group '{group_name}' not found.")
@@ -363,7 +365,7 @@ class Toolkit(StateOfAgent, SkillRegistry):
         for name in names:
             if (enabled is not None and name not in enabled) or name in disabled:
                 continue
-            function = await self._function_of(mcp_client, name, wrap_tool_result, execution_timeout)
+            function = await function_of(mcp_client, name, wrap_tool_result, execution_timeout)
             self.register_tool_function(
                 function,
                 group_name,
@@ -376,14 +378,6 @@ class Toolkit(StateOfAgent, SkillRegistry):
             self._tell()
 
     register_mcp_server = register_mcp_client
-
-    async def _function_of(self, client: Any, name: str, wrap: bool, timeout: float | None) -> Callable[..., Any]:
-        if isinstance(client, MCPClientBase):
-            return await client.get_callable_function(name, wrap, timeout)
-        if timeout is not None:
-            raise TypeError("execution_timeout needs a client of mcp_hub")
-        function: Callable[..., Any] = await client.get_callable_function(func_name=name, wrap_tool_result=wrap)
-        return function
 
     async def remove_mcp_clients(self, client_names: str | list[str]) -> None:
         """Removes all tools of these clients, which stay connected.

@@ -23,7 +23,14 @@ from pydantic import BaseModel
 from mcp_hub.schema.schema_edits import drop_titles
 from mcp_hub.servers.local import call_stream
 from mcp_hub.servers.local.registry import Mark
-from mcp_hub.servers.local.signature import FunctionArguments, ModelExtension, hints_of, output_schema, parameters_of
+from mcp_hub.servers.local.signature import (
+    FunctionArguments,
+    InvalidArguments,
+    ModelExtension,
+    hints_of,
+    output_schema,
+    parameters_of,
+)
 from mcp_hub.servers.local.tool_results import (
     ERROR_KEY,
     ToolRefused,
@@ -83,11 +90,14 @@ class LocalTool:
                 var_keyword=mark.include_var_keyword,
             )
             schema = self._arguments.schema
-            if self.preset:
-                # What callers send for a preset is dropped in `bind`, which refuses any other name: not before.
-                schema = {key: one for key, one in schema.items() if key != "additionalProperties"}
         else:
             schema = without_properties(drop_titles(written["parameters"]), self.preset)
+        self._only: frozenset[str] | None = None
+        """The names that a schema by hand allows, if it allows no others."""
+        if self.preset and schema.get("additionalProperties") is False:
+            # What callers send for a preset is dropped in `bind`, which refuses any other name: not before.
+            schema = {key: one for key, one in schema.items() if key != "additionalProperties"}
+            self._only = frozenset(schema["properties"]) if self._arguments is None else None
         long = documented.long_description if mark.include_long_description else None
         texts = [text for text in (documented.short_description, long) if text]
         self.documented = mark.before_long_description.join(texts)
@@ -154,6 +164,9 @@ class LocalTool:
             given = {name: value for name, value in given.items() if name not in added}
             if self._arguments is not None and not self._arguments.takes_keywords:
                 added = {}  # checked for the caller's sake; the function does not take them
+        if self._only is not None and (unknown := sorted(given.keys() - self._only)):
+            what = "; ".join(f"{name}: is not an argument of this tool" for name in unknown)
+            raise InvalidArguments(f"The arguments of {self.name!r} do not fit, nothing was called. {what}")
         if self._arguments is None:
             return BoundCall(id, arguments, [], {**given, **added, **self.preset})
         checked = self._arguments.checked(self.name, given) if check else given
