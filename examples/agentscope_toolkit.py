@@ -7,11 +7,14 @@ The lines marked `was:` are the only ones that differ from the same program writ
 
 import asyncio
 import json
+import os
 import sys
+import tempfile
 from functools import partial
 
 from pydantic import BaseModel
 
+import mcp_hub as tools  # was: import agentscope.tool as tools
 from mcp_hub import StdIOStatefulClient  # was: from agentscope.mcp import StdIOStatefulClient
 from mcp_hub import Toolkit, ToolResponse  # was: from agentscope.tool import Toolkit, ToolResponse
 
@@ -174,6 +177,32 @@ async def main() -> None:
     print(sorted(schema["function"]["name"] for schema in toolkit.get_json_schemas()))
     toolkit.load_state_dict({"active_groups": ["demo"]})
     print(toolkit.state_dict())
+
+    # What comes with it: programs and text files of this machine, if they are registered.
+    for name in ("execute_python_code", "execute_shell_command", "view_text_file", "write_text_file"):
+        toolkit.register_tool_function(getattr(tools, name))
+    toolkit.register_tool_function(tools.insert_text_file)
+    for schema in toolkit.get_json_schemas()[-5:]:
+        shape = schema["function"]["parameters"]
+        print(schema["function"]["name"], shape["required"], {k: v.get("type") for k, v in shape["properties"].items()})
+    await call("execute_python_code", code="import sys; print(6 * 7); print('so', file=sys.stderr); sys.exit(3)")
+    await call("execute_python_code", code="import time; print('begun', flush=True); time.sleep(600)", timeout=1)
+    await call("execute_shell_command", command="echo shell; exit 2")
+    await call("execute_shell_command", command="exec sleep 600", timeout=1)
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        await call("write_text_file", file_path="new.txt", content="one\ntwo\nthree\n", ranges=[1, 2])
+        await call("view_text_file", file_path="new.txt")
+        await call("insert_text_file", file_path="new.txt", content="half", line_number=2)
+        await call("insert_text_file", file_path="new.txt", content="far", line_number=9)
+        await call("write_text_file", file_path="new.txt", content="2\n", ranges=[3, 3])
+        await call("view_text_file", file_path="new.txt", ranges=[2, 3])
+        await call("view_text_file", file_path="new.txt", ranges=[3, 2])
+        await call("view_text_file", file_path="new.txt", ranges=[8, 9])
+        await call("view_text_file", file_path="none.txt")
+        await call("write_text_file", file_path="new.txt", content="all\n")
+        os.chdir("/")
+    print((await tools.execute_python_code("print('directly')")).content)
 
     # And away again.
     await toolkit.remove_mcp_clients(["demo"])

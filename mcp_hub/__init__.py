@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from mcp_hub.config import load_config
     from mcp_hub.errors import HubError
-    from mcp_hub.library.agentscope.mcp_clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
+    from mcp_hub.library.agentscope.machine_tools import (
+        execute_python_code,
+        execute_shell_command,
+        insert_text_file,
+        view_text_file,
+        write_text_file,
+    )
+    from mcp_hub.library.agentscope.mcp_clients import (
+        HttpStatefulClient,
+        HttpStatelessClient,
+        MCPClientBase,
+        MCPToolFunction,
+        StatefulClientBase,
+        StdIOStatefulClient,
+    )
     from mcp_hub.library.agentscope.toolkit import Toolkit
     from mcp_hub.library.hub import Hub
     from mcp_hub.library.manager import ToolManager
@@ -48,6 +62,16 @@ _HOMES: Final = {
     "ToolUseBlock": "mcp_hub.servers.local.tool_results",
     "URLSource": "mcp_hub.servers.local.tool_results",
     "VideoBlock": "mcp_hub.servers.local.tool_results",
+    **dict.fromkeys(
+        (
+            "execute_python_code",
+            "execute_shell_command",
+            "insert_text_file",
+            "view_text_file",
+            "write_text_file",
+        ),
+        "mcp_hub.library.agentscope.machine_tools",
+    ),
     "BaseTool": "mcp_hub.library.tool_system.tool_types",
     "HttpStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
     "HttpStatelessClient": "mcp_hub.library.agentscope.mcp_clients",
@@ -61,7 +85,10 @@ _HOMES: Final = {
     "IToolExecutor": "mcp_hub.library.tool_system.tool_types",
     "IToolManager": "mcp_hub.library.tool_system.tool_types",
     "load_config": "mcp_hub.config",
+    "MCPClientBase": "mcp_hub.library.agentscope.mcp_clients",
+    "MCPToolFunction": "mcp_hub.library.agentscope.mcp_clients",
     "PlaywrightSession": "mcp_hub.library.miroflow.tools_by_server",
+    "StatefulClientBase": "mcp_hub.library.agentscope.mcp_clients",
     "StdIOStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
     "tool": "mcp_hub.servers.local",
     "ToolExecutor": "mcp_hub.library.tool_system.executor",
@@ -91,7 +118,10 @@ __all__ = [
     "IToolExecutor",
     "IToolManager",
     "ImageBlock",
+    "MCPClientBase",
+    "MCPToolFunction",
     "PlaywrightSession",
+    "StatefulClientBase",
     "StdIOStatefulClient",
     "TextBlock",
     "ToolExecutor",
@@ -105,9 +135,14 @@ __all__ = [
     "URLSource",
     "VideoBlock",
     "__version__",
+    "execute_python_code",
+    "execute_shell_command",
+    "insert_text_file",
     "load_config",
     "tool",
+    "view_text_file",
     "with_timeout",
+    "write_text_file",
 ]
 
 

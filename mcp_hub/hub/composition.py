@@ -35,6 +35,7 @@ from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.era import HUB_NAME
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security import profile_of
+from mcp_hub.security.file_access import RAW_TEXT_VARIABLE
 from mcp_hub.security.private_files import PendingWrites
 from mcp_hub.transport.children import Children
 from mcp_hub.upstream import Upstream
@@ -177,7 +178,7 @@ def _upstreams(
 ) -> dict[str, Upstream]:
     found: dict[str, Upstream] = {}
     for server in config.servers:
-        made_from = _made_from(server, config)
+        made_from = _made_from(server, config, services.environ)
         known = former.get(server.id)
         if known is not None and known.made_from == made_from and not known.left_out:
             found[server.id] = known
@@ -200,24 +201,28 @@ def _internal_upstream(services: SharedServices, dialer: LinkDialer, server: Ser
     return Upstream(server, dialer, services.info, ClientRegistry(expected=False), services.starts, None, lambda: None)
 
 
-def _made_from(server: Server, config: Config) -> tuple[Any, ...]:
+def _made_from(server: Server, config: Config, environ: Mapping[str, str] | None) -> tuple[Any, ...]:
     """Returns the settings that the process of an upstream depends on. If they are equal, the process can be kept."""
     settings = built_in_settings(config, server) if server.builtin is not None else None
-    return server.connection, settings, tool_files(server.tools_dir)
+    raw = (
+        (os.environ if environ is None else environ).get(RAW_TEXT_VARIABLE) if server.builtin == "text_files" else None
+    )
+    return server.connection, settings, tool_files(server.tools_dir), raw
 
 
 def _tracing(services: SharedServices, config: Config, former: Generation | None) -> SpanTracing | None:
     """Returns the former generation's tracing if its settings are the same, else a new one; None if it is off."""
-    if not config.tracing.enabled and services.tracer_provider is None:
+    provider = services.tracer_provider
+    if provider is None and services.functions is not None and not config.tracing.enabled:
+        from mcp_hub.observability.tracing import ambient_provider
+
+        provider = ambient_provider()
+    if not config.tracing.enabled and provider is None:
         return None
     from mcp_hub.observability.tracing import SpanTracing
 
     before = former.tracing if former is not None else None
-    return (
-        before
-        if before is not None and before.settings == config.tracing
-        else SpanTracing(config.tracing, services.tracer_provider)
-    )
+    return before if before is not None and before.settings == config.tracing else SpanTracing(config.tracing, provider)
 
 
 def _take_pins(services: SharedServices, generation: Generation, pins: PinsByServer) -> None:

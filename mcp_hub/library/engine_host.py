@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from mcp_hub.catalog.merge import Route
+from mcp_hub.catalog.merge import OWN, Route
 from mcp_hub.config.models import Config
 from mcp_hub.errors import INVALID_PARAMS, CallError, DeadlineExceeded, HubError, UnknownName
 from mcp_hub.hub.engine import Engine
 from mcp_hub.library.portal import keep
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.observability.records import RecordWriter
+from mcp_hub.observability.tracing import is_imported
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.security.file_access import RAW_TEXT_VARIABLE
 from mcp_hub.servers.local.in_process import DIRECT, DirectCall, FunctionServer
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
@@ -66,6 +69,13 @@ class ServerTools:
     """Names of its tools that the blacklist hides."""
 
 
+class CallLabel(NamedTuple):
+    """How records, spans and errors call one call: by the tool's name where it was called, and the call's id there."""
+
+    name: str
+    id: str | None = None
+
+
 @dataclass(frozen=True)
 class CallOutcome:
     """The outcome of one call: either `error` or `result`."""
@@ -95,6 +105,7 @@ class EngineHost:
         self._hub: Engine | None = None
         self._records: RecordWriter | None = None
         self._changing = asyncio.Lock()
+        self._facts = _facts()
 
     async def hub(self) -> Engine:
         """Returns the engine, and starts it if it is not running. Raises ConfigError."""
@@ -109,6 +120,7 @@ class EngineHost:
         if log.enabled and log.file is not None:
             self._records = RecordWriter(log.file, stderr=False)
         kept = CatalogCache(self.config.cache_dir or default_directory()) if self.config.path is not None else None
+        self._facts = _facts()
         hub = Engine(
             self.config,
             kept=kept,
@@ -189,6 +201,7 @@ class EngineHost:
         on_progress: Callable[[Json], None] | None = None,
         direct: DirectCall | None = None,
         preset: Mapping[str, Any] | None = None,
+        label: CallLabel | None = None,
     ) -> CallOutcome:
         """Makes one call as any client's. Errors are in the outcome and not raised.
 
@@ -196,11 +209,13 @@ class EngineHost:
         """
         call: Call | None = None
         try:
-            hub = await self.hub()
+            hub = await self._current()
             route, exposed = await self._route(hub, server, tool)
             params: Json = {"name": tool, "arguments": dict(arguments)}
             call = Call(TOOLS.act_method, exposed, route, params, "handshake", _ENVELOPE, on_progress=on_progress)
             call.preset = preset
+            if label is not None:
+                call.exposed, call.label = label
             if direct is None or hub.upstreams[server].server.functions is None:
                 return CallOutcome(call, await hub.act(call), None)
             with self.functions.called(direct) as key:
@@ -210,6 +225,26 @@ class EngineHost:
             return CallOutcome(call, result, None, direct.value if same else None, same, direct.error)
         except (HubError, TimeoutError) as error:
             return CallOutcome(call, None, error)
+
+    async def answered(self, label: CallLabel, arguments: Mapping[str, Any], result: Json) -> Json:
+        """Records and traces a call that a facade itself has answered, and returns the result without secrets."""
+        hub = await self._current()
+        params: Json = {"name": label.name, "arguments": dict(arguments)}
+        route = Route(OWN, TOOLS, label.name)
+        call = Call(TOOLS.act_method, label.name, route, params, "handshake", _ENVELOPE, label=label.id)
+
+        async def answer(call: Call) -> Json:
+            return result
+
+        return await hub.rules.watched(call, answer)
+
+    async def _current(self) -> Engine:
+        """Returns the engine, renewed if the program has changed what the engine takes from it."""
+        hub = await self.hub()
+        if (facts := _facts()) != self._facts:
+            self._facts = facts
+            await self.change(lambda config: config)
+        return hub
 
     async def _route(self, hub: Engine, server: str, tool: str) -> tuple[Route, str]:
         """Returns the route and the exposed name of a tool.
@@ -241,6 +276,14 @@ class EngineHost:
         """Returns the name of the rule that hides a tool, or None. It is for the user of the hub."""
         hub = await self.hub()
         return hub.rules.why(Route(server, TOOLS, tool)) if server in hub.upstreams else None
+
+
+def _facts() -> tuple[bool, str | None]:
+    """Returns what of the program decides how the engine is made, beside the configuration.
+
+    Spans go to the program's tracer provider, and the raw text tools read their policy at the call.
+    """
+    return is_imported(), os.environ.get(RAW_TEXT_VARIABLE)
 
 
 def _is_meant(upstream: Upstream) -> bool:

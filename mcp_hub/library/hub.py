@@ -15,7 +15,7 @@ from mcp_hub.config import config_of, default_path, load_config
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import CallError, to_wire
-from mcp_hub.library.engine_host import CallOutcome, EngineHost, ServerTools, ToolCard
+from mcp_hub.library.engine_host import CallLabel, CallOutcome, EngineHost, ServerTools, ToolCard
 from mcp_hub.library.hub_groups import HubGroups
 from mcp_hub.library.portal import Portal
 from mcp_hub.library.server_entries import (
@@ -191,6 +191,7 @@ class Hub:
         on_chunk: Callable[[Any, bool], None] | None = None,
         in_hub: bool = False,
         preset: Mapping[str, Any] | None = None,
+        label: CallLabel | None = None,
     ) -> CallOutcome:
         """Calls a tool for a facade: the outcome has the error as an exception, and the value that a function returned.
 
@@ -199,10 +200,12 @@ class Hub:
         arguments of the facade, which are kept out of all records and logs.
         """
         direct = DirectCall(None if in_hub else asyncio.get_running_loop(), on_chunk=on_chunk)
-        act = partial(
-            self._running.act, server, tool, arguments or {}, on_progress=on_progress, direct=direct, preset=preset
-        )
-        return await self._portal.wait(act)
+        act = partial(self._running.act, server, tool, arguments or {}, direct=direct, preset=preset, label=label)
+        return await self._portal.wait(partial(act, on_progress=on_progress))
+
+    async def answered(self, label: CallLabel, arguments: Mapping[str, Any], result: Json) -> Json:
+        """Records and traces a call that a facade itself has answered, and returns the result without secrets."""
+        return await self._portal.wait(partial(self._running.answered, label, arguments, result))
 
     def act_sync(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> CallOutcome:
         """Does what `act` does, for code without a loop."""

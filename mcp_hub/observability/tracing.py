@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -34,11 +35,38 @@ FLUSH_WITHIN: Final = 2.0
 MAX_CARRIER: Final = 512
 """Characters of a member of a trace context; the specification allows no more to be passed on."""
 
+_API: Final = "opentelemetry.trace"
+
 Attributes = dict[str, str | int]
 
 
 _TALKATIVE: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
 """Loggers that write a line for each failed attempt and each dropped span."""
+
+
+def is_imported() -> bool:
+    """Returns whether the program that the hub runs in has imported OpenTelemetry."""
+    return _API in sys.modules
+
+
+def ambient_provider() -> trace.TracerProvider | None:
+    """Returns a provider of spans for the one that the program has set or sets later; None without OpenTelemetry."""
+    api = sys.modules.get(_API)
+    return None if api is None else api.ProxyTracerProvider()
+
+
+def enter_trace(meta: Mapping[str, Any]) -> None:
+    """Makes the span in the `_meta` of a call the current one of this context, where OpenTelemetry is imported."""
+    if not is_imported() or TRACE_CONTEXT[0] not in meta:
+        return
+    from opentelemetry import context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    context.attach(TraceContextTextMapPropagator().extract(_carrier(meta), context.get_current()))
+
+
+def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
+    return {key: one for key in TRACE_CONTEXT if isinstance(one := meta.get(key), str) and len(one) <= MAX_CARRIER}
 
 
 class SpanTracing:
@@ -152,11 +180,8 @@ class _Tracer:
         self._context = TraceContextTextMapPropagator()
 
     def begin(self, name: str, meta: Mapping[str, Any]) -> _Span:
-        carrier = {
-            key: value for key in TRACE_CONTEXT if isinstance(value := meta.get(key), str) and len(value) <= MAX_CARRIER
-        }
         # The current span is one of the program that runs the hub as a library; under `serve` there is none.
-        parent = self._context.extract(carrier, self._current())
+        parent = self._context.extract(_carrier(meta), self._current())
         return _Span(self._tracer.start_span(name, parent), self._context.inject)
 
 

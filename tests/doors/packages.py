@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
-from tests.peers.catalogue import HERE, PEERS, RealClient, Transport, installed
+from tests.peers.catalogue import HERE, PEERS, RealClient, Transport, installed, run
+
+ROOT = Path(__file__).parents[2]
+MADE = 60.0
+"""Seconds an environment may take to be made; a bound against hangs."""
 
 STDIO: Mapping[Transport, str | None] = {"stdio": None}
 HTTP: Mapping[Transport, str | None] = {"http": None}
@@ -14,6 +19,16 @@ SSE: Mapping[Transport, str | None] = {"sse": None}
 def python_of(environment: str) -> str:
     """The Python of one locked environment. Raises PeerMissing."""
     return installed(PEERS / environment / "bin" / "python")
+
+
+async def python_beside(environment: str, place: Path) -> str:
+    """A Python with the packages of an environment and the hub of this repository, as one has who installs both."""
+    python = python_of(environment)
+    await run([python, "-m", "venv", "--without-pip", str(place)], MADE)
+    packages = next((PEERS / environment / "lib").glob("python*/site-packages"))
+    own = place / packages.relative_to(PEERS / environment)
+    (own / "beside.pth").write_text(f"{packages}\n{ROOT}\n", encoding="utf-8")
+    return str(place / "bin" / "python")
 
 
 def _client(name: str, driver: str, versions: Mapping[Transport, str | None], mode: str | None = None) -> RealClient:

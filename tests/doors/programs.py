@@ -30,10 +30,10 @@ def changed_lines(program: str) -> list[tuple[str, str]]:
     return re.findall(r"^\s*(.*?)  # was: (.*)$", text, re.MULTILINE)
 
 
-def blocks(page: str, language: str) -> list[str]:
-    """The blocks of a page that are about the hub: those marked `after`."""
+def blocks(page: str, language: str, mark: str = "after") -> list[str]:
+    """The blocks of a page that are about the hub, or with the mark `before`, those about the original."""
     text = (PAGES / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language} after\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{language} {mark}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def promised(code: str) -> list[str]:

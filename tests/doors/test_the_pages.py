@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.config.load import read_config
+from tests.doors.packages import python_of
 from tests.doors.programs import EXAMPLES, PAGES, SERVER, blocks, output, promised
 
 pytestmark = pytest.mark.anyio
 
 PYTHON = "with_await.py"
+ORIGINALS = {"agentscope.md": "agentscope1"}
+"""Page -> the environment of the package it is about, where its program is written for that version."""
 PAGE_NAMES = ["agently.md", "agentscope-sop.md", "agentscope.md", "miroflow.md", "tool-system.md"]
 
 
@@ -27,6 +30,18 @@ async def test_the_code_of_a_page_runs_and_prints_what_the_page_says(tmp_path: P
     printed = await output(Path(__file__).with_name(PYTHON), str(program), cwd=tmp_path, env=env)
     assert printed
     assert printed == promised(code)
+
+
+@pytest.mark.parametrize("page", ORIGINALS)
+async def test_the_code_of_a_page_prints_the_same_on_the_original(tmp_path: Path, page: str) -> None:
+    """The imports before the hub, then the block that stays."""
+    stays = blocks(page, "python")[1]
+    program = tmp_path / "page.py"
+    program.write_text("\n".join([*blocks(page, "python", "before"), stays]), encoding="utf-8")
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    assert promised(stays)
+    runner = Path(__file__).with_name(PYTHON)
+    assert await output(runner, str(program), cwd=tmp_path, python=python_of(ORIGINALS[page])) == promised(stays)
 
 
 @pytest.mark.parametrize("page", PAGE_NAMES)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from mcp_hub import HttpStatefulClient, HttpStatelessClient, Hub, StdIOStatefulClient, ToolResponse
+from mcp_hub import HttpStatefulClient, HttpStatelessClient, Hub, StdIOStatefulClient, Toolkit, ToolResponse
 from mcp_hub.errors import CallError, ConfigError
 from tests.fakes.client import fake
 from tests.hub.test_over_a_network import network_hub
@@ -136,3 +138,71 @@ async def test_a_client_that_is_attached_works_with_the_hub_and_by_its_rules() -
     await client.close()
     assert await hub.list() == []
     await hub.aclose()
+
+
+async def test_a_stateless_client_has_a_session_for_each_call_and_a_stateful_one_keeps_its_own(tmp_path: Path) -> None:
+    """Seed 004, section 6. The server behind the listener has a process for each session."""
+    async with network_hub(tmp_path, {"fake": fake(namespace="", session="client")}) as (_, base):
+        # Only the handshake era has sessions.
+        stateful = HttpStatefulClient("one", "streamable_http", base + "/mcp", era="handshake")
+        await stateful.connect()
+        stateless = HttpStatelessClient("two", "streamable_http", base + "/mcp", era="handshake")
+        kept, each = [await client.get_callable_function("pid") for client in (stateful, stateless)]
+        first, second = await kept(), await kept()
+        assert first.content == second.content
+        others = [(await each()).content for _ in range(2)]
+        assert first.content not in others
+        assert others[0] != others[1]
+        await stateful.close()
+
+
+async def test_parameters_of_a_stdio_client_reach_its_server(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "place.py").write_text(
+        "import os\nfrom mcp_hub import tool\n@tool\ndef place() -> str:\n"
+        "    return os.getcwd() + os.environ['MARK'] + str('LEAK' in os.environ)\n"
+    )
+    work = tmp_path / "work"
+    work.mkdir()
+    client = StdIOStatefulClient(
+        name="local",
+        command=sys.executable,
+        args=["-m", "mcp_hub.servers.local", str(tools)],
+        env={"MARK": "${HOME}"},  # a value, not a reference
+        cwd=str(work),
+        encoding="utf-8",
+        encoding_error_handler="strict",
+    )
+    await client.connect()
+    (said,) = (await (await client.get_callable_function("place"))()).content
+    assert said["text"] == f"{work}${{HOME}}False"
+    await client.close()
+
+
+@pytest.mark.parametrize("kind", [HttpStatefulClient, HttpStatelessClient])
+async def test_timeouts_of_an_http_client_are_deadlines_of_its_server(kind: Any) -> None:
+    usual, own = kind("a", "sse", "http://127.0.0.1/sse"), kind("b", "sse", "http://127.0.0.1/sse", None, 2, 5)
+    found = [(one.connect, one.list, one.idle) for one in (c.hub.config.servers[0].deadlines for c in (usual, own))]
+    assert found == [(30, 30, 300), (2, 2, 5)]
+
+
+async def test_the_whole_schema_of_a_tool_is_kept(tmp_path: Path) -> None:
+    """AgentScope kept `properties` and `required` alone (row A004-16)."""
+    schema = {
+        "type": "object",
+        "properties": {"where": {"$ref": "#/$defs/Place"}},
+        "$defs": {"Place": {"type": "object", "properties": {"city": {"type": "string"}}}},
+        "anyOf": [{"required": ["where"]}],
+        "additionalProperties": False,
+    }
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"tools": [{"name": "go", "inputSchema": schema}]}))
+    client = stdio("fake", "--lists", str(lists))
+    await client.connect()
+    toolkit = Toolkit()
+    await toolkit.register_mcp_client(client)
+    (listed,) = toolkit.get_json_schemas()
+    assert listed["function"]["parameters"] == schema
+    await client.close()
+    await toolkit.aclose()

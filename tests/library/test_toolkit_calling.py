@@ -90,6 +90,7 @@ async def test_chunks_arrive_while_the_tool_runs_and_a_last_one_is_always_marked
 
 
 async def test_an_interrupted_tool_ends_with_its_last_chunk_and_a_note(toolkit: Toolkit) -> None:
+    """`is_interrupted` of seed 001, line 98; row A004-18 has the words of the note."""
     ended = asyncio.Event()
 
     async def endless() -> AsyncGenerator[ToolResponse, None]:
@@ -130,6 +131,8 @@ async def test_an_interrupted_tool_ends_with_its_last_chunk_and_a_note(toolkit: 
 
 
 async def test_an_exception_of_a_tool_is_a_text_or_raised(toolkit: Toolkit) -> None:
+    """Seed 001, lines 87 and 111 say "raised" and "raised or an error block"; row A004-19 has the words of the text."""
+
     class Odd(Exception):
         pass
 

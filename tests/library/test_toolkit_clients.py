@@ -147,6 +147,30 @@ async def test_a_client_returns_raw_results_and_single_functions(toolkit: Toolki
         await chunks(toolkit, "sleep")
 
 
+async def test_an_async_post_processor_of_a_client_keeps_or_replaces_what_its_tools_answer(
+    toolkit: Toolkit, client: StdIOStatefulClient
+) -> None:
+    """Seed 001, line 80: None keeps the response, a ToolResponse replaces it. Seed 004, line 55: it may be async."""
+    seen: list[tuple[str, Any]] = []
+
+    async def process(call: dict[str, Any], response: ToolResponse) -> ToolResponse | None:
+        seen.append((call["name"], call["input"]))
+        return said("other", metadata={"changed": True}) if call["name"] == "add" else None
+
+    await toolkit.register_mcp_client(client, enable_funcs=["echo", "add"], postprocess_func=process)
+    (kept,) = await chunks(toolkit, "echo", text="x")
+    assert (kept.content, kept.metadata) == ([{"type": "text", "text": "x"}], {"x/y": 1})
+    (changed,) = await chunks(toolkit, "add", a=1, b=2)
+    assert (changed.content, changed.metadata, changed.is_last) == (
+        [{"type": "text", "text": "other"}], {"changed": True}, True,
+    )  # fmt: skip
+    assert seen == [("echo", {"text": "x"}), ("add", {"a": 1, "b": 2})]
+    await toolkit.remove_mcp_clients(["one"])
+    await toolkit.register_mcp_client(client, enable_funcs=["echo"], postprocess_func=process, wrap_tool_result=False)
+    (raw,) = [one async for one in toolkit.call_tool_function(block("echo", text="x"))]
+    assert raw["futureTop"] == {"n": 10**25}
+
+
 async def test_invalid_registrations_of_a_client_are_errors(toolkit: Toolkit, client: StdIOStatefulClient) -> None:
     entry = fake()
     apart = StdIOStatefulClient("apart", command=entry["command"], args=entry["args"])

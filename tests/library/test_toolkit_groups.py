@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 async def test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on(
     toolkit: Toolkit,
 ) -> None:
-    """Check 38."""
+    """Check 38. Seed 004, lines 128 and 305; rows A004-5 to 8 have the words of the texts."""
     toolkit.create_tool_group("sums", "Adding.", notes="Add slowly.")
     toolkit.create_tool_group("words", "Saying.", active=True)
     for name in ("sums", "basic"):

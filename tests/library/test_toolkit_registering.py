@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 from mcp_hub import Toolkit, ToolResponse
 from tests.library.toolkits import Point, add, names, parameters, said, text
@@ -121,3 +123,90 @@ async def test_a_function_gets_arguments_as_the_model_sent_them(toolkit: Toolkit
     toolkit.register_tool_function(where, include_var_positional=True, include_var_keyword=True)
     assert await text(toolkit, "where", point={"x": 1}, rest=[1, 2], more={"y": 3}) == "dict (1, 2) m {'y': 3}"
     assert (await text(toolkit, "where", point={"x": "one"})).startswith("Error: ")
+
+
+async def test_a_function_of_any_keywords_takes_what_its_schema_allows(toolkit: Toolkit) -> None:
+    """AgentScope's `generate_response` takes `**kwargs` alone and gets the fields of a model (seed 001, line 36)."""
+
+    class Answer(BaseModel):
+        answer: Point
+        kwargs: dict[str, int]
+
+    def generate_response(**kwargs: Any) -> ToolResponse:
+        return said(json.dumps(kwargs, sort_keys=True))
+
+    def finish(response: str, **answer: Any) -> ToolResponse:
+        return said(json.dumps([response, answer], sort_keys=True))
+
+    for function in (generate_response, finish):
+        toolkit.register_tool_function(function)
+    assert "additionalProperties" not in parameters(toolkit, "generate_response")
+    assert await text(toolkit, "generate_response", any={"x": 1}, more=[2]) == '{"any": {"x": 1}, "more": [2]}'
+    assert await text(toolkit, "finish", response="r", other=1) == '["r", {"other": 1}]'
+    given = {"answer": {"x": 1}, "kwargs": {"y": 2}}
+    for name in ("generate_response", "finish"):
+        toolkit.set_extended_model(name, Answer)
+    assert await text(toolkit, "generate_response", **given) == json.dumps(given)
+    assert await text(toolkit, "finish", response="r", **given) == json.dumps(["r", given])
+    assert (await text(toolkit, "generate_response", answer={"x": "one"}, kwargs={})).startswith("Error: ")
+    (listed,) = [card for card in await toolkit.hub.list() if card.name == "finish"]
+    outcome = await toolkit.hub.call(listed.server, "finish", {"response": "r", **given, "more": True})
+    assert json.loads(outcome["content"][0]["text"]) == ["r", {**given, "more": True}]
+
+
+async def test_the_keyword_names_of_both_documents_are_accepted(toolkit: Toolkit) -> None:
+    """Seed 001, line 82 and seed 004, line 53: `set_extended_model`; seed 001, line 32: `register_mcp_server`."""
+
+    def finish(**answer: Any) -> ToolResponse:
+        return said(str(answer))
+
+    toolkit.register_tool_function(tool_func=finish, group_name="basic")
+    toolkit.set_extended_model(finish_function_name="finish", structured_model=Point)
+    assert list(parameters(toolkit, "finish")["properties"]) == ["x"]
+    toolkit.set_extended_model(finish_function_name="finish", structured_model=None)
+    assert parameters(toolkit, "finish")["properties"] == {}
+    toolkit.set_extended_model(func_name="finish", model=Point)
+    assert list(parameters(toolkit, "finish")["properties"]) == ["x"]
+    toolkit.set_extended_model("finish", None)
+    assert parameters(toolkit, "finish")["properties"] == {}
+    with pytest.raises(TypeError):
+        toolkit.set_extended_model()
+    with pytest.raises(ValueError, match="finish_it"):
+        toolkit.set_extended_model(finish_function_name="finish_it", structured_model=Point)
+    assert (Toolkit.register_mcp_server, Toolkit.remove_mcp_servers, Toolkit.get_tool_group_notes) == (
+        Toolkit.register_mcp_client,
+        Toolkit.remove_mcp_clients,
+        Toolkit.get_activated_notes,
+    )
+
+
+async def test_the_description_of_the_meta_tool_says_that_it_sets_the_final_state(toolkit: Toolkit) -> None:
+    """It is the text of AgentScope 1.0.10."""
+    toolkit.register_tool_function(toolkit.reset_equipped_tools)
+    (schema,) = toolkit.get_json_schemas()
+    assert "absolute final state of ALL tool\ngroups, not incremental changes" in schema["function"]["description"]
+
+
+async def test_what_a_caller_sends_for_a_preset_of_a_function_is_dropped_over_mcp_too(
+    toolkit: Toolkit, caplog: pytest.LogCaptureFixture
+) -> None:
+    def opened(door: str, key: str) -> ToolResponse:
+        return said(f"{door} {key}")
+
+    toolkit.register_tool_function(opened, preset_kwargs={"key": "sesame"})
+    toolkit.register_tool_function(functools.partial(opened, key="sesame"), func_name="bound")
+    written = {
+        "type": "object",
+        "properties": {"door": {"type": "string"}, "key": {"type": "string"}},
+        "required": ["door", "key"],
+        "additionalProperties": False,
+    }
+    toolkit.register_tool_function(opened, preset_kwargs={"key": "sesame"}, json_schema=written, func_name="by_hand")
+    for card in await toolkit.hub.list():
+        caplog.clear()
+        outcome = await toolkit.hub.call(card.server, card.name, {"door": "d", "key": "mine"})
+        assert outcome["content"] == [{"type": "text", "text": "d sesame"}]
+        assert "dropped" in caplog.text
+        refused = await toolkit.hub.call(card.server, card.name, {"door": "d", "lock": "mine"})
+        assert refused["_meta"]["mcp-hub/error"]["code"] == "invalid_parameters"
+        assert "key" not in json.dumps(refused)

@@ -31,9 +31,15 @@ _REGISTERING = "library/test_toolkit_registering.py"
 _CALLING = "library/test_toolkit_calling.py"
 _GROUPS_OF_TOOLKIT = "library/test_toolkit_groups.py"
 _CLIENTS_OF_TOOLKIT = "library/test_toolkit_clients.py"
+_MACHINE = "library/test_toolkit_of_this_machine.py"
+_ONE_PROGRAM = "doors/test_agentscope_in_one_program.py"
+_PROCESSORS = "library/test_postprocessors_see_everything.py"
 _URLS = "policy/guard/test_url_rules.py"
 
 _ON_BOTH = f"{_EXAMPLES}::test_a_program_prints_the_same_on_the_original_and_on_the_hub"
+_AGENT = f"{_EXAMPLES}::test_agentscopes_own_agent_does_the_same_with_the_hubs_toolkit"
+_SIGNATURES = f"{_ONE_PROGRAM}::test_every_parameter_of_the_original_has_its_name_place_and_default"
+_SPANS_OF_PROGRAM = f"{_ONE_PROGRAM}::test_spans_go_to_the_provider_of_the_program_with_the_ids_of_its_blocks"
 _PROCEDURE = f"{_EXAMPLES}::test_the_toolkit_does_what_its_operating_procedure_says"
 
 SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
@@ -95,11 +101,14 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A001-1": (
         f"{_STREAMS}::test_the_fields_of_a_response_have_agentscopes_defaults",
         f"{_STREAMS}::test_a_response_is_a_result_and_a_result_a_response",
+        f"{_ONE_PROGRAM}::test_responses_blocks_and_state_modules_of_agentscope_1_are_taken",
+        _SIGNATURES,
     ),
     "A001-2": (
         f"{_KINDS}::test_every_kind_of_function_is_a_stream_whose_last_chunk_is_the_result",
         f"{_STREAMS}::test_every_kind_of_function_is_the_same_stream",
         f"{_CALLING}::test_every_kind_of_tool_gives_chunks_that_end_in_is_last",
+        _AGENT,
     ),
     "A001-3": (
         f"{_KINDS}::test_a_blocking_sync_tool_does_not_delay_another_call",
@@ -112,7 +121,11 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_SCHEMAS}::test_self_and_variable_parameters_are_left_out_and_awkward_names_stay",
         f"{_REGISTERING}::test_function_schemas_equal_those_of_agentscope",
     ),
-    "A001-5": (f"{_SCHEMAS}::test_the_long_description_and_variable_parameters_are_optional",),
+    "A001-5": (
+        f"{_SCHEMAS}::test_the_long_description_and_variable_parameters_are_optional",
+        f"{_REGISTERING}::test_a_function_gets_arguments_as_the_model_sent_them",
+        f"{_REGISTERING}::test_a_function_of_any_keywords_takes_what_its_schema_allows",
+    ),
     "A001-6": (
         f"{_SCHEMAS}::test_titles_are_removed_but_never_a_property_of_that_name",
         f"{_SCHEMAS}::test_titles_go_at_every_depth_of_a_schema_and_values_stay",
@@ -129,6 +142,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "schema/test_arguments_are_checked_first.py::test_the_value_of_a_preset_is_checked_and_never_quoted",
         f"{_KINDS}::test_presets_are_hidden_and_override_sent_arguments",
         f"{_REGISTERING}::test_presets_and_partial_arguments_are_hidden_and_override",
+        f"{_REGISTERING}::test_what_a_caller_sends_for_a_preset_of_a_function_is_dropped_over_mcp_too",
     ),
     "A001-10": (
         f"{_KINDS}::test_arguments_bound_by_a_partial_are_preset",
@@ -140,6 +154,9 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_SHAPED}::test_the_hubs_own_post_processing_steps",
         f"{_KINDS}::test_a_post_processor_changes_every_chunk_keeps_it_or_withholds_it",
         f"{_CALLING}::test_a_post_processor_gets_the_call_as_it_was_and_every_chunk",
+        f"{_CLIENTS_OF_TOOLKIT}::test_an_async_post_processor_of_a_client_keeps_or_replaces_what_its_tools_answer",
+        f"{_PROCESSORS}::test_chunks_and_a_later_error_go_through_the_post_processor",
+        f"{_PROCESSORS}::test_a_failing_post_processor_withholds_the_content",
     ),
     "A001-12": (
         f"{_GROUPS_IN_PROGRAMS}::test_a_group_is_made_filled_switched_and_removed_with_its_tools",
@@ -149,23 +166,29 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A001-13": (
         f"{_GROUPS}::test_the_command_line_switches_groups_on_and_shows_them",
         _PROCEDURE,
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
     ),
     "A001-14": (
         f"{_GROUPS}::test_notes_of_active_groups_are_in_the_instructions",
         _PROCEDURE,
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
     ),
     "A001-15": (
         f"{_KINDS}::test_fields_of_an_extended_model_and_of_extend_schema_are_arguments",
         f"{_SCHEMAS}::test_an_extended_model_must_be_one_and_must_not_have_a_field_of_the_tools_own",
         f"{_CLIENTS_OF_TOOLKIT}::test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata",
+        f"{_REGISTERING}::test_the_keyword_names_of_both_documents_are_accepted",
     ),
     "A001-16": (
         _PROCEDURE,
         f"{_CLIENTS_OF_TOOLKIT}::test_an_extended_model_adds_arguments_and_checks_them_and_the_message_is_in_the_metadata",
+        _AGENT,
     ),
     "A001-17": (
         _PROCEDURE,
         f"{_CALLING}::test_an_exception_of_a_tool_is_a_text_or_raised",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+        f"{_ONE_PROGRAM}::test_chunks_and_calls_of_agentscope_2_are_taken",
     ),
     "A001-18": (
         f"{_CLIENTS}::test_a_tool_function_has_its_schema_and_returns_the_raw_result_on_request",
@@ -173,31 +196,43 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         _PROCEDURE,
         f"{_CLIENTS_OF_TOOLKIT}::test_the_tools_of_a_client_are_registered_filtered_and_preset",
         f"{_CLIENTS_OF_TOOLKIT}::test_a_client_returns_raw_results_and_single_functions",
+        _SIGNATURES,
     ),
     "A001-19": (
         "library/test_hub.py::test_servers_can_be_added_and_removed_while_the_hub_runs",
         _PROCEDURE,
+        f"{_CLIENTS_OF_TOOLKIT}::test_the_tools_of_a_client_are_registered_filtered_and_preset",
     ),
     "A001-20": (
         f"{_GROUPS_IN_PROGRAMS}::test_state_dicts_are_those_of_a_toolkit",
         f"{_GROUPS}::test_with_hub_scope_the_state_outlives_the_hub_where_there_is_a_file",
         f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
+        _AGENT,
+        f"{_ONE_PROGRAM}::test_responses_blocks_and_state_modules_of_agentscope_1_are_taken",
     ),
-    "A001-21": ("observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_its_outcome",),
+    "A001-21": (
+        "observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_its_outcome",
+        _SPANS_OF_PROGRAM,
+    ),
     "A001-22": (
         f"{_CLIENTS}::test_a_stdio_client_keeps_one_session_and_refuses_calls_before_connect",
         f"{_CLIENTS}::test_http_clients_list_and_call",
+        f"{_CLIENTS}::test_a_stateless_client_has_a_session_for_each_call_and_a_stateful_one_keeps_its_own",
     ),
     "A001-23": (
         f"{_RAW_FILES}::test_deny_blocks_warn_logs_and_allow_is_silent",
         f"{_RAW_FILES}::test_the_stricter_of_configured_and_environment_policy_applies",
         f"{_OFF}::test_without_an_entry_no_tools_of_this_machine_exist",
+        f"{_MACHINE}::test_no_toolkit_has_tools_of_the_machine_unless_they_are_registered",
+        f"{_MACHINE}::test_text_file_tools_follow_the_variable_at_the_call_and_are_marked",
+        f"{_MACHINE}::test_the_built_in_text_files_follow_the_variable_of_the_program_at_the_call",
     ),
     "A001-24": (
         f"{_RAW_FILES}::test_lines_are_numbered_and_ranges_are_inclusive",
         f"{_RAW_FILES}::test_invalid_ranges_change_nothing_and_are_reported",
         f"{_RAW_FILES}::test_lines_are_inserted_up_to_one_after_the_last",
         f"{_RAW_FILES}::test_a_new_file_ignores_ranges_and_a_path_may_begin_at_home",
+        _ON_BOTH,
     ),
     "A001-25": (
         f"{_FILES}::test_files_are_read_written_edited_listed_and_deleted",
@@ -429,23 +464,38 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "catalog/test_catalog.py::test_equal_names_are_decided_as_configured",
         f"{_REGISTERING}::test_namesakes_are_refused_left_out_replaced_or_renamed",
     ),
-    "A004-2": (_ON_BOTH,),
+    "A004-2": (
+        _ON_BOTH,
+        f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
+    ),
     "A004-3": (
         _ON_BOTH,
         f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
     ),
-    "A004-4": (_ON_BOTH,),
+    "A004-4": (
+        _ON_BOTH,
+        f"{_CALLING}::test_an_exception_of_a_tool_is_a_text_or_raised",
+    ),
     "A004-5": (
         f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",
         _ON_BOTH,
         f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
     ),
-    "A004-6": (f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",),
+    "A004-6": (
+        f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",
+        f"{_REGISTERING}::test_the_description_of_the_meta_tool_says_that_it_sets_the_final_state",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+    ),
     "A004-7": (
         f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",
         f"{_GROUPS}::test_an_invalid_switch_changes_nothing",
+        _AGENT,
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
     ),
-    "A004-8": (f"{_GROUPS}::test_an_invalid_switch_changes_nothing",),
+    "A004-8": (
+        f"{_GROUPS}::test_an_invalid_switch_changes_nothing",
+        f"{_GROUPS_OF_TOOLKIT}::test_tools_of_an_inactive_group_are_not_listed_and_say_how_to_switch_it_on",
+    ),
     "A004-9": (
         "hub/groups/test_many_clients.py::test_a_switch_by_one_client_affects_and_notifies_only_that_client",
         "hub/groups/test_search_and_call.py::test_a_call_through_the_hubs_tool_is_answered_as_a_direct_one",
@@ -455,6 +505,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_ACCESS}::test_filters_apply_to_lists_and_calls",
         f"{_ACCESS}::test_a_tool_that_appears_after_an_allow_list_was_written_stays_hidden",
         "config/test_entries.py::test_an_invalid_value_is_reported_with_its_key",
+        f"{_CLIENTS_OF_TOOLKIT}::test_invalid_registrations_of_a_client_are_errors",
     ),
     "A004-11": (
         _ON_BOTH,
@@ -467,12 +518,16 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A004-13": (
         f"{_CLIENTS}::test_http_clients_list_and_call",
         f"{_CLIENTS}::test_invalid_client_arguments_are_refused_at_construction",
+        f"{_CLIENTS}::test_parameters_of_a_stdio_client_reach_its_server",
+        f"{_CLIENTS}::test_timeouts_of_an_http_client_are_deadlines_of_its_server",
+        _SIGNATURES,
     ),
     "A004-14": (f"{_CLIENTS}::test_stdio_clients_are_closed_in_any_order",),
     "A004-15": (_ON_BOTH,),
     "A004-16": (
         "hub/test_nothing_is_lost_on_the_way.py::test_unknown_fields_arrive_untouched",
         "matrix/features.py::test_tools_are_listed_with_everything_they_say_of_themselves",
+        f"{_CLIENTS}::test_the_whole_schema_of_a_tool_is_kept",
     ),
     "A004-17": (
         "catalog/test_names.py::test_every_exposed_name_is_legal_and_the_same_every_time",
@@ -483,6 +538,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_STREAMS}::test_an_interrupted_call_ends_with_its_last_chunk_and_a_note",
         "library/test_hub.py::test_a_cancelled_call_is_cancelled_at_its_server",
         f"{_CALLING}::test_an_interrupted_tool_ends_with_its_last_chunk_and_a_note",
+        _AGENT,
     ),
     "A004-19": (
         _ON_BOTH,
@@ -491,17 +547,21 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A004-20": (
         f"{_CODE}::test_the_result_of_a_program_has_the_documented_format",
         f"{_CODE}::test_the_code_file_is_removed_with_its_directory",
+        _ON_BOTH,
     ),
     "A004-21": (
         f"{_CODE}::test_long_output_is_cut_with_a_note_and_does_not_time_out",
         f"{_CODE}::test_at_the_time_limit_grandchildren_end_in_any_group_or_session",
         f"{_CODE}::test_programs_get_a_small_environment_and_the_entrys_variables",
         f"{_OFF}::test_servers_of_this_machine_are_refused_over_a_network_before_anything_starts",
+        f"{_MACHINE}::test_programs_end_with_their_call_and_have_no_secrets_of_the_program",
+        f"{_MACHINE}::test_a_toolkit_of_a_configuration_lists_and_calls_its_servers",
     ),
     "A004-22": (
         "observability/spans/test_spans_of_calls.py::test_every_call_is_a_span_with_its_outcome",
         "observability/spans/test_spans_of_calls.py::test_the_trace_context_of_the_client_reaches_the_server",
         "observability/spans/test_spans_of_calls.py::test_without_opentelemetry_check_says_what_to_install_and_calls_work",
+        _SPANS_OF_PROGRAM,
     ),
     "A004-23": (
         "config/discovery/test_skills.py::test_skills_are_listed_read_and_described_as_the_access_rules_allow",
@@ -511,11 +571,15 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_GROUPS_IN_PROGRAMS}::test_state_dicts_are_those_of_a_toolkit",
         f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
     ),
-    "A004-25": (_ON_BOTH,),
+    "A004-25": (
+        _ON_BOTH,
+        f"{_GROUPS_OF_TOOLKIT}::test_groups_are_switched_and_removed_with_their_tools_and_their_state_is_kept",
+    ),
     "A004-26": (
         f"{_GROUPS}::test_a_refused_tool_stays_unknown_in_an_inactive_group",
         f"{_GROUPS}::test_inactive_tools_are_unlisted_until_their_group_is_activated",
         f"{_ACCESS}::test_a_preset_argument_is_not_listed_and_always_sent",
+        f"{_REGISTERING}::test_what_a_caller_sends_for_a_preset_of_a_function_is_dropped_over_mcp_too",
     ),
 }
 """Row -> the tests that show it, as `path below tests/::name`."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Literal
 from weakref import WeakKeyDictionary
 
 from mcp_hub.config.models import Config
 from mcp_hub.errors import CallError
+from mcp_hub.library.engine_host import CallLabel
 from mcp_hub.library.hub import Hub
 from mcp_hub.library.server_entries import secrets_among, with_secrets
 from mcp_hub.servers.local.tool_results import response_of
@@ -98,10 +99,15 @@ class MCPToolFunction:
         """
         return await self.called(kwargs)
 
-    async def called(self, arguments: Json, preset: Mapping[str, Any] | None = None) -> Any:
-        """Does what `__call__` does. `preset` are additional arguments that are kept out of all records and logs."""
+    async def called(
+        self, arguments: Json, preset: Mapping[str, Any] | None = None, label: CallLabel | None = None
+    ) -> Any:
+        """Does what `__call__` does.
+
+        `preset` are additional arguments that are kept out of all records and logs.
+        """
         async with asyncio.timeout(self.execution_timeout):
-            result = await self.client.call(self.name, arguments, preset)
+            result = await self.client.call(self.name, arguments, preset, label)
         return response_of(result) if self.wrap_tool_result else result
 
 
@@ -167,9 +173,11 @@ class MCPClientBase:
                 return MCPToolFunction(self, tool, wrap_tool_result, execution_timeout)
         raise ValueError(f"Tool '{func_name}' not found in the MCP server")
 
-    async def call(self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None) -> McpObject:
+    async def call(
+        self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None, label: CallLabel | None = None
+    ) -> McpObject:
         """Calls a tool and returns the CallToolResult. Raises CallError and UpstreamAnswered."""
-        outcome = await self.hub.act(self.name, tool, arguments, preset=preset)
+        outcome = await self.hub.act(self.name, tool, arguments, preset=preset, label=label)
         if outcome.error is not None:
             raise outcome.error
         return McpObject(outcome.result or {})
@@ -183,6 +191,29 @@ class MCPClientBase:
         elif any(server.id == self.name for server in hub.config.servers):
             await hub.remove_server(self.name)
         self._own = True
+
+
+class ConfiguredServer(MCPClientBase):
+    """A server of a toolkit's configuration, as a client whose tools can be called."""
+
+    is_stateful = False
+
+    def __init__(self, name: str, hub: Hub) -> None:
+        super().__init__(name, {})
+        self.hub = hub
+
+    def _check(self) -> None:
+        """Does nothing: the hub has the server."""
+
+
+async def function_of(client: Any, name: str, wrap: bool, timeout: float | None) -> Callable[..., Any]:
+    """Returns a tool of a client, ours or AgentScope's, as a function. Raises TypeError for what theirs cannot do."""
+    if isinstance(client, MCPClientBase):
+        return await client.get_callable_function(name, wrap, timeout)
+    if timeout is not None or not wrap:
+        raise TypeError("execution_timeout and wrap_tool_result=False need a client of mcp_hub")
+    function: Callable[..., Any] = await client.get_callable_function(func_name=name, wrap_tool_result=True)
+    return function
 
 
 class StatefulClientBase(MCPClientBase):
@@ -234,10 +265,12 @@ class StatefulClientBase(MCPClientBase):
         self._require_connection()
         return await super().get_callable_function(func_name, wrap_tool_result, execution_timeout)
 
-    async def call(self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None) -> McpObject:
+    async def call(
+        self, tool: str, arguments: Json, preset: Mapping[str, Any] | None = None, label: CallLabel | None = None
+    ) -> McpObject:
         """Calls a tool and returns the CallToolResult. Raises RuntimeError before `connect` and after `close`."""
         self._require_connection()
-        return await super().call(tool, arguments, preset)
+        return await super().call(tool, arguments, preset, label)
 
     def _require_connection(self) -> None:
         if not self.is_connected:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import glob
 import logging
 from collections.abc import Awaitable, Callable, Collection, Container, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from mcp_hub.config.entry_rules import Filter, ToolRules
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.root_rules import ToolGroupSettings as GroupSettings
 from mcp_hub.errors import InvalidParameters, ToolFailed
-from mcp_hub.library.agentscope.mcp_clients import MCPClientBase, MCPToolFunction
+from mcp_hub.library.agentscope.mcp_clients import ConfiguredServer, MCPClientBase, McpObject, MCPToolFunction
 from mcp_hub.library.agentscope.tool_groups import BASIC, ToolGroup
+from mcp_hub.library.engine_host import ServerTools
 from mcp_hub.library.hub import Hub
 from mcp_hub.schema.schema_edits import drop_titles, written_path
 from mcp_hub.security.redaction import preset_texts
@@ -30,7 +31,7 @@ from mcp_hub.servers.local.signature import InvalidArguments, ModelExtension
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from mcp_hub.library.agentscope.tool_stream import ToolStream
+    from mcp_hub.library.agentscope.tool_calls import ToolStream
 
 log = logging.getLogger("mcp_hub.library")
 
@@ -121,7 +122,7 @@ def register_function(function: Callable[..., Any], mark: Mark) -> RegisteredToo
     stated = handwritten_schema(mark.json_schema)
     parameters = dict(local.definition["inputSchema"])
     if stated is None:
-        del parameters["additionalProperties"]
+        parameters.pop("additionalProperties", None)
     about: Json = {"name": local.name, "parameters": parameters}
     description = mark.description or (local.documented if stated is None else stated.get("description"))
     if description:
@@ -163,12 +164,31 @@ def register_remote(function: MCPToolFunction, mark: Mark) -> RegisteredToolFunc
     )
 
 
+def configured_tools(hub: Hub, listed: Iterable[ServerTools]) -> dict[str, RegisteredToolFunction]:
+    """Returns the tools of a hub's servers under the names by which the hub exposes them."""
+    found = {}
+    for server in listed:
+        client = ConfiguredServer(server.server, hub)
+        for card in server.tools:
+            function = MCPToolFunction(client, McpObject({**card.definition, "name": card.name}), wrap_tool_result=True)
+            found[card.exposed] = register_remote(function, Mark(name=card.exposed))
+    return found
+
+
 def registered_tool(target: Callable[..., Any], mark: Mark) -> RegisteredToolFunction:
     """Returns the registration of a function or of an MCP client's tool.
 
     Raises TypeError if the json_schema is invalid, or no schema can be made of the function.
     """
-    return register_remote(target, mark) if isinstance(target, MCPToolFunction) else register_function(target, mark)
+    if isinstance(target, MCPToolFunction):
+        return register_remote(target, mark)
+    schema, server = getattr(target, "json_schema", None), getattr(target, "mcp_name", None)
+    if not isinstance(schema, dict) or not isinstance(server, str):
+        return register_function(target, mark)
+    # A tool of AgentScope's own MCP client: an async function that says what its arguments are.
+    tool = register_function(target, replace(mark, json_schema=mark.json_schema or schema))
+    tool.source, tool.mcp_name = "mcp_server", server
+    return tool
 
 
 def take_name(tool: RegisteredToolFunction, taken: Container[str], strategy: Strategy) -> str | None:

@@ -1,21 +1,25 @@
-"""One call of a toolkit's tool, through the hub or through its MCP client, as a stream of chunks."""
+"""One call of a toolkit's tool, through the hub or through its MCP client, as the stream of chunks that agents get."""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_hub.errors import CallError, InvalidParameters, ToolFailed
 from mcp_hub.library.agentscope.mcp_clients import McpObject
 from mcp_hub.library.agentscope.registered_tools import RegisteredToolFunction
-from mcp_hub.library.agentscope.tool_stream import NoResponse, ToolRaised, response, stream_chunks
+from mcp_hub.library.engine_host import CallLabel
 from mcp_hub.library.hub import Hub
+from mcp_hub.protocol.frames import FrameError, decode
 from mcp_hub.servers.local.local_tool import ResultWithheld, apply_postprocessor, tool_call
 from mcp_hub.servers.local.signature import ModelExtension
-from mcp_hub.servers.local.tool_results import ToolResponse, response_of
+from mcp_hub.servers.local.tool_results import ToolResponse, given_response, interrupted_response, response_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -23,6 +27,142 @@ if TYPE_CHECKING:
 log = logging.getLogger("mcp_hub.library")
 
 Json = dict[str, Any]
+Chunk = ToolResponse | McpObject
+"""A CallToolResult comes only from an MCP client that was registered with `wrap_tool_result=False`."""
+Act = Callable[[Callable[[Any, bool], None]], Awaitable[Any]]
+"""Makes the call, passes chunks to its argument as they come, and returns the last one."""
+
+MAX_WAITING: Final = 1000
+"""Most chunks that wait to be consumed. Chunks accumulate, so dropping the oldest ones loses nothing."""
+
+
+def read_block(tool_call: Mapping[str, Any] | BaseModel) -> Json:
+    """Returns a block `{"type", "id", "name", "input"}` as a new dict.
+
+    It may be an object of AgentScope 2.x, whose `input` is a JSON text. A text that is not an object is left as it is.
+    """
+    block = dict(tool_call)
+    if isinstance(block.get("input"), str):
+        try:
+            given = decode(block["input"].encode() or b"{}")
+        except FrameError:
+            given = None
+        block["input"] = given if isinstance(given, dict) else block["input"]
+    return block
+
+
+def label_of(block: Json) -> CallLabel:
+    """Returns what records and spans call the call of a block."""
+    id = block.get("id")
+    return CallLabel(str(block["name"]), id if isinstance(id, str) and id else None)
+
+
+class NoResponse(TypeError):
+    """A tool returned something that is not a ToolResponse."""
+
+
+class ToolRaised(Exception):
+    """The tool itself raised `error`. Chunks that came before it remain valid."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class ToolStream(AsyncGenerator[Any, None]):
+    """The return value of `call_tool_function`: an async iterator that may be awaited first, which returns itself."""
+
+    def __init__(self, chunks: AsyncGenerator[Any, None]) -> None:
+        self._chunks = chunks
+
+    def __await__(self) -> Generator[Any, None, ToolStream]:
+        yield from ()
+        return self
+
+    async def asend(self, value: None) -> Any:
+        """Returns the next chunk. Raises StopAsyncIteration after the last one."""
+        return await self._chunks.asend(value)
+
+    async def athrow(self, *error: Any) -> Any:
+        """Raises an exception at the point where the stream waits."""
+        return await self._chunks.athrow(*error)
+
+    async def aclose(self) -> None:
+        """Cancels the call if it still runs."""
+        await self._chunks.aclose()
+
+
+async def stream_chunks(act: Act) -> AsyncGenerator[Any, None]:
+    """Yields the chunks of a call, the last one with `is_last`.
+
+    Raises what the call raises, and NoResponse for a chunk that is not a ToolResponse. A chunk with `is_last` is held
+    back until another one follows or the call ends. If the task is cancelled while it waits, a last chunk says so.
+    """
+    waiting: deque[Any] = deque(maxlen=MAX_WAITING)
+    something = asyncio.Event()
+
+    def heard(chunk: Any, more: bool) -> None:
+        if more:
+            waiting.append(chunk)
+            something.set()
+
+    acting = asyncio.ensure_future(act(heard))
+    acting.add_done_callback(partial(_ended, something))
+    passed: ToolResponse | None = None
+    held: ToolResponse | None = None
+    try:
+        while not acting.done() or waiting:
+            await something.wait()
+            something.clear()
+            while waiting:
+                chunk = _checked(waiting.popleft())
+                if held is not None:
+                    passed, held = held, None
+                    yield passed
+                if chunk.is_last:
+                    held = chunk
+                else:
+                    passed = chunk
+                    yield passed
+        last = acting.result()
+    except ToolRaised as raised:
+        if held is not None:
+            yield held
+        raise raised.error from None
+    except asyncio.CancelledError:
+        acting.cancel()
+        yield interrupted_response(held or passed)
+        return
+    finally:
+        acting.cancel()
+    if isinstance(last, McpObject):
+        yield last
+        return
+    last = _checked(last)
+    yield last if last.is_last else dataclasses.replace(last, is_last=True)
+
+
+def _ended(something: asyncio.Event, acting: asyncio.Future[Any]) -> None:
+    something.set()
+    if not acting.cancelled():
+        acting.exception()  # marks it as retrieved, so that asyncio does not log it
+
+
+def response(text: str) -> ToolResponse:
+    """Returns a chunk with one text."""
+    return ToolResponse([{"type": "text", "text": text}])
+
+
+def _checked(chunk: Any) -> ToolResponse:
+    given = given_response(chunk)
+    if given is None:
+        raise NoResponse(
+            "The tool function must return a ToolResponse object, or an AsyncGenerator/Generator of ToolResponse "
+            f"objects, but got {type(chunk)}."
+        )
+    return given
+
+
 Heard = Callable[[Any, bool], None]
 
 
@@ -34,7 +174,10 @@ async def call_tool(
     Raises NoResponse for a chunk that is not a ToolResponse, and, with `raise_on_error`, what the tool raises. A tool
     with a post-processor raises ToolFailed with the post-processed text instead.
     """
-    given = dict(block.get("input") or {})
+    given = block.get("input") or {}
+    if not isinstance(given, dict):
+        yield await record_answer(hub, tool, block, invalid_input(tool.name, given))
+        return
     if dropped := tool.preset_kwargs.keys() & given.keys():
         log.warning("%s: %d arguments were dropped because they are preset", tool.name, len(dropped))
     given = {name: value for name, value in given.items() if name not in tool.preset_kwargs}
@@ -42,7 +185,7 @@ async def call_tool(
     try:
         async with aclosing(stream_chunks(partial(act, tool, block, given))) as stream:
             async for chunk in stream:
-                if tool.extended_model is not None and isinstance(chunk, ToolResponse) and chunk.is_last:
+                if tool.extended_model is not None and not isinstance(chunk, McpObject) and chunk.is_last:
                     _add_message(tool.extended_model, given, chunk)
                 yield chunk
     except NoResponse:
@@ -60,12 +203,30 @@ async def call_tool(
         yield response(f"Error: {error}") if changed is None else changed
 
 
+def invalid_input(tool: str, given: object) -> str:
+    """Returns the text for a call whose input is not an object."""
+    return f"Error: the input of {tool!r} must be an object, but got {type(given).__name__}."
+
+
+async def record_answer(
+    hub: Hub, tool: RegisteredToolFunction | None, block: Json, text: str, *, failed: bool = True
+) -> ToolResponse:
+    """Returns what a toolkit itself answers, once the hub has recorded and traced it like any call."""
+    answer = response(text)
+    if not hub.closed:
+        hidden = tool.preset_kwargs if tool is not None else {}
+        given = block.get("input")
+        shown = {key: value for key, value in given.items() if key not in hidden} if isinstance(given, dict) else {}
+        await hub.answered(label_of(block), shown, answer.to_wire() | ({"isError": True} if failed else {}))
+    return answer
+
+
 async def _through_the_hub(
     hub: Hub, raise_on_error: bool, tool: RegisteredToolFunction, block: Json, given: Json, heard: Heard
 ) -> Any:
     before = tool_call.set(block)
     try:
-        outcome = await hub.act(hub.functions or "", tool.name, given, on_chunk=heard)
+        outcome = await hub.act(hub.functions or "", tool.name, given, on_chunk=heard, label=label_of(block))
     finally:
         tool_call.reset(before)
     if outcome.error is not None:
@@ -87,7 +248,7 @@ async def _through_the_client(tool: RegisteredToolFunction, block: Json, given: 
     if tool.extended_model is not None:
         ModelExtension(tool.extended_model).checked(tool.name, given)
     assert tool.remote is not None
-    answer = await tool.remote.called(given, tool.preset_kwargs)
+    answer = await tool.remote.called(given, tool.preset_kwargs, label_of(block))
     if tool.postprocess_func is None:
         return answer
     chunk = response_of(answer) if isinstance(answer, McpObject) else answer

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from mcp_hub.config.skill import read_name_and_description
@@ -104,6 +106,26 @@ class ToolGroups(dict[str, ToolGroup]):
             )
         for name, group in self.items():
             group.active = name in active
+
+
+class StateOfAgent:
+    """Makes AgentScope's `isinstance` take a toolkit for its own, so that the state of an agent includes the toolkit.
+
+    Its `StateModule` collects what is an instance of itself. AgentScope may be imported before the hub or after it.
+    """
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """Returns the class of the object, which is a subclass of AgentScope's too where 1.x is imported."""
+        theirs = getattr(sys.modules.get("agentscope.tool"), "Toolkit", None)
+        own: Any = type(self)
+        joins = isinstance(theirs, type) and hasattr(theirs, "state_dict")
+        return _joined(own, theirs) if joins else own
+
+
+@cache
+def _joined(own: type, theirs: type) -> type:
+    return type(own.__name__, (own, theirs), {"__module__": own.__module__, "__doc__": own.__doc__})
 
 
 SKILL_INSTRUCTION: Final = """# Agent Skills

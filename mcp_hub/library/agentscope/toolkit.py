@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcp_hub.config.models import Config
-from mcp_hub.library.agentscope.mcp_clients import MCPClientBase, MCPToolFunction
+from mcp_hub.library.agentscope.mcp_clients import MCPClientBase, function_of
 from mcp_hub.library.agentscope.registered_tools import (
     RegisteredToolFunction,
     Strategy,
+    configured_tools,
     hold_presets,
-    register_function,
-    register_remote,
+    registered_tool,
     repeated_registrations,
     take_name,
     with_own_names,
     with_tools,
 )
-from mcp_hub.library.agentscope.tool_calls import call_tool
-from mcp_hub.library.agentscope.tool_groups import BASIC, SkillRegistry, ToolGroups
-from mcp_hub.library.agentscope.tool_stream import ToolStream, response
+from mcp_hub.library.agentscope.tool_calls import (
+    ToolStream,
+    call_tool,
+    invalid_input,
+    read_block,
+    record_answer,
+    response,
+)
+from mcp_hub.library.agentscope.tool_groups import BASIC, SkillRegistry, StateOfAgent, ToolGroups
+from mcp_hub.library.engine_host import ServerTools
 from mcp_hub.library.hub import Hub
 from mcp_hub.servers.local import Mark, inherited_options
 from mcp_hub.servers.local.signature import ModelExtension
@@ -41,10 +48,11 @@ Postprocess = Callable[[Json, ToolResponse], Any]
 RESET = "reset_equipped_tools"
 
 
-class Toolkit(SkillRegistry):
+class Toolkit(StateOfAgent, SkillRegistry):
     """Tools and groups of tools for an agent. Every call goes through the hub and its policies.
 
     `hub` is a hub to share. Without it the toolkit makes its own from `config`: a file, the content of one, or nothing.
+    The tools of its servers are the toolkit's, under the names that the hub gives them, in the basic group.
     With `raise_on_error`, the stream raises what a tool raises instead of yielding a text.
     """
 
@@ -65,6 +73,10 @@ class Toolkit(SkillRegistry):
         self._hub = Hub(config) if hub is None else hub
         self._gathers = hub is not None or config is not None
         """Whether its MCP clients move to the hub, so that the hub's policies apply to them too."""
+        self._configured = [] if config is None or hub is not None else [one.id for one in self._hub.config.servers]
+        """Ids of the servers of the configuration, whose tools are listed without having been registered."""
+        self._found: dict[str, RegisteredToolFunction] = {}
+        """Their tools as they were listed last."""
         self._told: frozenset[str] = frozenset()
         """Names of the groups that this toolkit has added to the hub."""
 
@@ -145,16 +157,19 @@ class Toolkit(SkillRegistry):
     get_tool_group_notes = get_activated_notes
 
     def reset_equipped_tools(self, **kwargs: Any) -> ToolResponse:
-        """Choose appropriate tools to equip yourself with, so that you can
-        finish your task. Each argument in this function represents a group
-        of related tools, and the value indicates whether to activate the
-        group or not. Besides, the tool response of this function will
-        contain the precaution notes for using them, which you
-        **MUST pay attention to and follow**. You can also reuse this function
-        to check the notes of the tool groups.
+        """This function allows you to activate or deactivate tool groups
+        dynamically based on your current task requirements.
+        **Important: Each call sets the absolute final state of ALL tool
+        groups, not incremental changes**. Any group not explicitly set to True
+        will be deactivated, regardless of its previous state.
 
-        Note this function will `reset` the tools, so that the original tools
-        will be removed first.
+        **Best practice**: Actively manage your tool groups——activate only
+        what you need for the current task, and promptly deactivate groups as
+        soon as they are no longer needed to conserve context space.
+
+        The function will return the usage instructions for the activated tool
+        groups, which you **MUST pay attention to and follow**. You can also
+        reuse this function to check the notes of the tool groups.
         """
         said = self.groups.reset(kwargs)
         self._tell()
@@ -196,11 +211,7 @@ class Toolkit(SkillRegistry):
             include_var_keyword=include_var_keyword,
             convert=False,
         )
-        tool = (
-            register_remote(tool_func, mark)
-            if isinstance(tool_func, MCPToolFunction)
-            else register_function(tool_func, mark)
-        )
+        tool = registered_tool(tool_func, mark)
         tool.group = group_name
         name = take_name(tool, self.tools, namesake_strategy)
         if name is None:
@@ -226,18 +237,41 @@ class Toolkit(SkillRegistry):
             raise ValueError(f"Tool function '{tool_name}' does not exist in the toolkit.")
 
     def get_json_schemas(self, group_names: list[str] | None = None) -> list[Json]:
-        """Returns the schemas that models see of the tools in the active groups, or in the named ones."""
+        """Returns the schemas that models see of the tools in the active groups, or in the named ones.
+
+        Where the toolkit has a configuration, this waits until its servers have been tried.
+        """
         if RESET in self.tools and self._is_meta(self.tools[RESET]):
             self.tools[RESET].extended_model = self.groups.choice()
-        return [tool.extended_json_schema for tool in self.tools.values() if self._is_on(tool.group, group_names)]
+        found: dict[str, RegisteredToolFunction] = {}
+        if self._configured and self._is_on(BASIC, group_names):
+            found = self._find(self._hub.listed_sync())
+        mine = [tool for tool in self.tools.values() if self._is_on(tool.group, group_names)]
+        others = [tool for name, tool in found.items() if name not in self.tools]
+        return [tool.extended_json_schema for tool in (*mine, *others)]
 
-    def set_extended_model(self, func_name: str, model: type[BaseModel] | None) -> None:
+    def _find(self, listed: Iterable[ServerTools]) -> dict[str, RegisteredToolFunction]:
+        self._found = configured_tools(self._hub, [one for one in listed if one.server in self._configured])
+        return self._found
+
+    def set_extended_model(
+        self,
+        func_name: str | None = None,
+        model: type[BaseModel] | None = None,
+        *,
+        finish_function_name: str | None = None,
+        structured_model: type[BaseModel] | None = None,
+    ) -> None:
         """Adds the fields of a model to a tool's arguments, which the model then checks; None removes them.
 
         Responses of such a tool have the checked fields as JSON in `metadata["response_msg"]`, unless the tool sets
-        that itself. Raises ValueError if the tool is unknown or has one of the fields already, and TypeError if it is
-        not a model.
+        that itself. `finish_function_name` and `structured_model` are other names of the arguments. Raises ValueError
+        if the tool is unknown or has one of the fields already, and TypeError if it is not a model.
         """
+        func_name = finish_function_name if func_name is None else func_name
+        model = structured_model if model is None else model
+        if func_name is None:
+            raise TypeError("set_extended_model needs the name of a tool")
         if model is not None:
             ModelExtension(model)
         tool = self.tools.get(func_name)
@@ -255,39 +289,51 @@ class Toolkit(SkillRegistry):
 
     # --- calls -------------------------------------------------------------------------------------------------
 
-    def call_tool_function(self, tool_call: Mapping[str, Any]) -> ToolStream:
+    def call_tool_function(self, tool_call: Mapping[str, Any] | BaseModel) -> ToolStream:
         """Calls a tool with a block `{"type": "tool_use", "id", "name", "input"}` and returns the stream of its chunks.
 
         The stream is used with `async for chunk in toolkit.call_tool_function(block)`, or after `await`; its last chunk
         is complete. Errors are chunks with a text. The stream raises TypeError if a tool yields anything but
         ToolResponses.
         """
-        return ToolStream(self._called(dict(tool_call)))
+        return ToolStream(self._called(read_block(tool_call)))
 
     async def _called(self, block: Json) -> AsyncGenerator[Any, None]:
         name = block["name"]
-        tool = self.tools.get(name)
+        tool = self.tools.get(name) or self._found.get(name)
+        if tool is None and self._configured:
+            tool = self._find(await self._hub.listed()).get(name)
         if tool is None:
-            yield response(f"FunctionNotFoundError: Cannot find the function named {name}")
+            text = f"FunctionNotFoundError: Cannot find the function named {name}"
+            yield await record_answer(self._hub, None, block, text)
         elif not self._is_on(tool.group):
-            yield response(
+            text = (
                 f"FunctionInactiveError: The function '{name}' is in the inactive group '{tool.group}'. "
                 "Activate the tool group by calling 'reset_equipped_tools' first to use this tool."
             )
+            yield await record_answer(self._hub, tool, block, text)
         else:
             async for chunk in self._begin(tool, block):
                 yield chunk
 
     def _begin(self, tool: RegisteredToolFunction, block: Json) -> ToolStream:
         if self._is_meta(tool):
-            return ToolStream(_one(partial(self.reset_equipped_tools, **dict(block.get("input") or {}))))
+            return ToolStream(self._reset(tool, block))
         return ToolStream(call_tool(self._hub, tool, block, raise_on_error=self.raise_on_error))
+
+    async def _reset(self, tool: RegisteredToolFunction, block: Json) -> AsyncGenerator[Any, None]:
+        states = block.get("input") or {}
+        if isinstance(states, dict):
+            said = self.reset_equipped_tools(**states).content[0]["text"]
+            yield await record_answer(self._hub, tool, block, said, failed=False)
+        else:
+            yield await record_answer(self._hub, tool, block, invalid_input(tool.name, states))
 
     # --- MCP clients -------------------------------------------------------------------------------------------
 
     async def register_mcp_client(
         self,
-        mcp_client: MCPClientBase,
+        mcp_client: MCPClientBase | Any,
         group_name: str = BASIC,
         enable_funcs: list[str] | None = None,
         disable_funcs: list[str] | None = None,
@@ -299,10 +345,11 @@ class Toolkit(SkillRegistry):
     ) -> None:
         """Registers the tools of an MCP client, all of them or those in `enable_funcs`.
 
-        Raises RuntimeError if the client must be connected first, ValueError if a name is both enabled and disabled or
-        as `register_tool_function` does, and TypeError for arguments of the wrong type.
+        The client may be AgentScope's own; its tools are functions to the hub. Raises RuntimeError if the client must
+        be connected first, ValueError if a name is both enabled and disabled or as `register_tool_function` does, and
+        TypeError for arguments of the wrong type.
         """
-        if getattr(mcp_client, "is_stateful", False) and not getattr(mcp_client, "is_connected", False):
+        if not getattr(mcp_client, "is_connected", True):
             raise RuntimeError("The MCP client is not connected to the server. Use the `connect()` method first.")
         if group_name != BASIC and group_name not in self.groups:
             raise ValueError(f"Tool group '{group_name}' not found.")
@@ -314,11 +361,11 @@ class Toolkit(SkillRegistry):
             raise TypeError(
                 f"The preset_kwargs_mapping must be a dictionary or None, but got {type(preset_kwargs_mapping)}."
             )
-        names = [tool["name"] for tool in await mcp_client.list_tools()]
+        names = [tool.name for tool in await mcp_client.list_tools()]
         for name in names:
             if (enabled is not None and name not in enabled) or name in disabled:
                 continue
-            function = await mcp_client.get_callable_function(name, wrap_tool_result, execution_timeout)
+            function = await function_of(mcp_client, name, wrap_tool_result, execution_timeout)
             self.register_tool_function(
                 function,
                 group_name,
@@ -326,9 +373,11 @@ class Toolkit(SkillRegistry):
                 postprocess_func=postprocess_func,
                 namesake_strategy=namesake_strategy,
             )
-        if self._gathers:
+        if self._gathers and isinstance(mcp_client, MCPClientBase):
             self._hub.attach(mcp_client)
             self._tell()
+
+    register_mcp_server = register_mcp_client
 
     async def remove_mcp_clients(self, client_names: str | list[str]) -> None:
         """Removes all tools of these clients, which stay connected.
@@ -339,6 +388,8 @@ class Toolkit(SkillRegistry):
         removed = [name for name, tool in self.tools.items() if tool.mcp_name in names]
         for name in removed:
             self._remove(name)
+        self._configured = [id for id in self._configured if id not in names]
+        self._found = {name: tool for name, tool in self._found.items() if tool.mcp_name not in names}
         self._tell()
         log.info("Removed %d tool functions from %d MCP: %s", len(removed), len(names), ", ".join(removed))
 
@@ -396,10 +447,6 @@ class Toolkit(SkillRegistry):
         told, self._told = self._told | self.groups.keys(), frozenset(self.groups)
         tools, groups = tuple(self.tools.values()), tuple(self.groups.values())
         self._hub.change_sync(lambda config: with_tools(config, tools, groups, told, self._hub, mine))
-
-
-async def _one(work: Callable[[], ToolResponse]) -> AsyncGenerator[Any, None]:
-    yield work()
 
 
 def _names(value: Any, what: str) -> list[str]:

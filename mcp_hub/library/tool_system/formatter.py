@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import inspect
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 from mcp_hub.config.root_rules import OutputStrategy
@@ -18,6 +22,18 @@ class StrategyUnavailable(HubError):
     """The model has no function calling, and the configuration allows nothing else."""
 
 
+def _settled(value: Any) -> Any:
+    """Returns a value, or that of an awaitable, which runs in a thread as the caller may be on a loop."""
+    if not inspect.isawaitable(value):
+        return value
+
+    async def settle() -> Any:
+        return await value
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(contextvars.copy_context().run, asyncio.run, settle()).result()
+
+
 class ToolFormatter:
     """Formats tools and calls by `strategy`, which `detect_strategy` sets.
 
@@ -31,27 +47,36 @@ class ToolFormatter:
         self.strategy: Strategy = "function_calling" if output_strategy.function_calling else "structured_output"
 
     def detect_strategy(self, client: Any) -> Strategy:
-        """Sets and returns the strategy by `client.supports_function_calling()`.
+        """Sets and returns the strategy by `client.supports_function_calling()`; a coroutine has a loop of its own.
 
         Raises StrategyUnavailable if the model does not support it and the configuration allows no fallback.
         """
-        self.strategy = self._detected(client)
-        return self.strategy
-
-    def _detected(self, client: Any) -> Strategy:
-        if not self._allowed.function_calling:
-            return "structured_output"
-        failure: Exception | None = None
         try:
-            if client.supports_function_calling() is True:
-                return "function_calling"
+            supports = self._allowed.function_calling and _settled(client.supports_function_calling())
         except Exception as error:  # the client may raise anything
-            failure = error
-        if self._allowed.fallback_to_structured_output:
-            return "structured_output"
-        raise StrategyUnavailable(
-            "The model does not support function calling, and output_strategy.fallback_to_structured_output is off."
-        ) from failure
+            supports = error
+        return self._choose(supports)
+
+    async def async_detect_strategy(self, client: Any) -> Strategy:
+        """Does what `detect_strategy` does; a coroutine of the client runs on the running loop.
+
+        Raises StrategyUnavailable.
+        """
+        try:
+            supports = self._allowed.function_calling and client.supports_function_calling()
+            supports = await supports if inspect.isawaitable(supports) else supports
+        except Exception as error:
+            supports = error
+        return self._choose(supports)
+
+    def _choose(self, supports: Any) -> Strategy:
+        allowed = self._allowed
+        if supports is not True and allowed.function_calling and not allowed.fallback_to_structured_output:
+            raise StrategyUnavailable(
+                "The model does not support function calling, and output_strategy.fallback_to_structured_output is off."
+            ) from (supports if isinstance(supports, Exception) else None)
+        self.strategy = "function_calling" if supports is True else "structured_output"
+        return self.strategy
 
     def format(self, tool: Any, parameters: Mapping[str, Any]) -> Json:
         """Returns a call as the model would write it: OpenAI's `function_call`, or the object of the prompt.

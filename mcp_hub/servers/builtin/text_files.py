@@ -126,11 +126,19 @@ LOCK_WAIT: Final = 30.0
 _PATH: Final = "The target file path"
 
 
-class RawTextTools:
-    """Carries out the tools if the policy allows it. `said` is the policy in the configuration, or None."""
+def _warn(text: str) -> None:
+    print(f"{STDERR_WARNING}{text}", file=sys.stderr, flush=True)
 
-    def __init__(self, said: str | None = None) -> None:
+
+class RawTextTools:
+    """Carries out the tools if the policy allows it.
+
+    `said` is the policy in the configuration, or None. `warn` takes what the policy `warn` has to say of a call.
+    """
+
+    def __init__(self, said: str | None = None, warn: Callable[[str], None] = _warn) -> None:
         self._said = said
+        self._warn = warn
         self._writing = threading.Lock()
 
     @property
@@ -155,7 +163,7 @@ class RawTextTools:
         if policy == "warn":
             shown = printable(path, 300)
             text = f"{name} reads or writes {shown} past all roots (policy: warn; see {RAW_TEXT_VARIABLE})"
-            print(f"{STDERR_WARNING}{text}", file=sys.stderr, flush=True)
+            self._warn(text)
         try:
             text = self._alone(act, path) if writes else act(path)
         except ToolRefused as refused:

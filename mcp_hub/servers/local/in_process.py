@@ -14,6 +14,7 @@ from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from mcp_hub.observability.tracing import enter_trace
 from mcp_hub.protocol.frames import Message
 from mcp_hub.servers.local.local_server import LocalServer, PendingRequest, RunningCall, no_chunks
 from mcp_hub.servers.local.local_tool import LocalTool
@@ -129,6 +130,7 @@ class FunctionServer(LocalServer):
         context = direct.context.copy() if direct is not None else contextvars.copy_context()
         if direct is not None:
             self._of[running] = direct
+            context.run(enter_trace, params["_meta"])
 
         def work() -> Coroutine[Any, Any, None]:
             refused = running.call.refused is not None

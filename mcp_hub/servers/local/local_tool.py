@@ -22,7 +22,14 @@ from pydantic import BaseModel
 
 from mcp_hub.schema.schema_edits import drop_titles
 from mcp_hub.servers.local import Mark, call_stream
-from mcp_hub.servers.local.signature import FunctionArguments, ModelExtension, hints_of, output_schema, parameters_of
+from mcp_hub.servers.local.signature import (
+    FunctionArguments,
+    InvalidArguments,
+    ModelExtension,
+    hints_of,
+    output_schema,
+    parameters_of,
+)
 from mcp_hub.servers.local.tool_results import (
     ERROR_KEY,
     ToolRefused,
@@ -30,6 +37,7 @@ from mcp_hub.servers.local.tool_results import (
     ToolResult,
     as_response,
     failure_of,
+    given_response,
     response_of,
     result_of,
 )
@@ -83,6 +91,12 @@ class LocalTool:
             schema = self._arguments.schema
         else:
             schema = without_properties(drop_titles(written["parameters"]), self.preset)
+        self._only: frozenset[str] | None = None
+        """The names that a schema by hand allows, if it allows no others."""
+        if self.preset and schema.get("additionalProperties") is False:
+            # What callers send for a preset is dropped in `bind`, which refuses any other name: not before.
+            schema = {key: one for key, one in schema.items() if key != "additionalProperties"}
+            self._only = frozenset(schema["properties"]) if self._arguments is None else None
         long = documented.long_description if mark.include_long_description else None
         texts = [text for text in (documented.short_description, long) if text]
         self.documented = mark.before_long_description.join(texts)
@@ -149,6 +163,9 @@ class LocalTool:
             given = {name: value for name, value in given.items() if name not in added}
             if self._arguments is not None and not self._arguments.takes_keywords:
                 added = {}  # checked for the caller's sake; the function does not take them
+        if self._only is not None and (unknown := sorted(given.keys() - self._only)):
+            what = "; ".join(f"{name}: is not an argument of this tool" for name in unknown)
+            raise InvalidArguments(f"The arguments of {self.name!r} do not fit, nothing was called. {what}")
         if self._arguments is None:
             return BoundCall(id, arguments, [], {**given, **added, **self.preset})
         checked = self._arguments.checked(self.name, given) if check else given
@@ -214,13 +231,14 @@ async def apply_postprocessor(process: Callable[..., Any], block: Mapping[str, A
         changed = process(block, chunk)
         if inspect.isawaitable(changed):
             changed = await changed
-        if changed is not None and not isinstance(changed, ToolResponse):
+        response = None if changed is None else given_response(changed)
+        if changed is not None and response is None:
             raise TypeError(f"it returned {type(changed).__name__}, not a ToolResponse or None")
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # also sys.exit, which must not end more than the call
         raise ResultWithheld(str(block["name"]), process, error) from None
-    return changed
+    return response
 
 
 async def postprocess_result(process: Callable[..., Any], block: Mapping[str, Any], result: Json) -> Json:

@@ -20,7 +20,7 @@ from typing_extensions import is_typeddict
 
 from mcp_hub.protocol.frames import encode
 from mcp_hub.schema.schema_edits import drop_titles, extend_schema
-from mcp_hub.servers.local.tool_results import ToolResponse, ToolResult
+from mcp_hub.servers.local.tool_results import ToolResult, is_response_class
 
 _ANY_POSITION: Final = inspect.Parameter.VAR_POSITIONAL
 _ANY_KEYWORD: Final = inspect.Parameter.VAR_KEYWORD
@@ -45,6 +45,7 @@ class FunctionArguments:
     ) -> None:
         self._parameters = parameters_of(function)
         self.takes_keywords = any(parameter.kind is _ANY_KEYWORD for parameter in self._parameters.values())
+        self._lists_keywords = var_keyword
         unknown = [name for name in hidden if name not in self._parameters]
         if unknown and not self.takes_keywords:
             raise TypeError(f"it has no parameter {unknown[0]!r} that could be preset")
@@ -71,7 +72,8 @@ class FunctionArguments:
         self.schema: dict[str, Any] = drop_titles(schema)
         self.schema.pop("description", None)
         self.schema.setdefault("properties", {})
-        self.schema["additionalProperties"] = False  # callers cannot know what else `**kwargs` takes
+        if not self.takes_keywords:
+            self.schema["additionalProperties"] = False
 
     def checked(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments as the annotated types, with defaults. Raises InvalidArguments."""
@@ -101,7 +103,7 @@ class FunctionArguments:
             elif parameter.kind is parameter.POSITIONAL_ONLY or by_position:
                 positional.append(given.pop(name))
         for name, parameter in self._parameters.items():
-            if parameter.kind is _ANY_KEYWORD and isinstance(given.get(name), dict):
+            if parameter.kind is _ANY_KEYWORD and self._lists_keywords and isinstance(given.get(name), dict):
                 keywords |= given.pop(name)
         return positional, keywords | given
 
@@ -248,7 +250,7 @@ _OF_A_RESULT: Final = (abc.Awaitable, abc.Coroutine)
 def output_schema(hint: Any) -> dict[str, Any] | None:
     """Returns the schema of the return type if that is always an object, else None."""
     hint = _inner_hint(hint)
-    if hint in (ToolResult, ToolResponse) or (get_origin(hint) is dict and get_args(hint)[:1] != (str,)):
+    if hint is ToolResult or is_response_class(hint) or (get_origin(hint) is dict and get_args(hint)[:1] != (str,)):
         return None
     is_object = (
         is_dataclass(hint)

@@ -6,9 +6,10 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, Required
+from types import GenericAlias
+from typing import Any, Final, Literal, Required, cast
 
 from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
@@ -97,11 +98,57 @@ class ToolResponse:
 
     def to_wire(self) -> dict[str, Any]:
         """Returns the MCP result `{"content": [...], "_meta": {...}}`. `_meta` is left out if empty."""
-        result: dict[str, Any] = {"content": [_wire_block(block) for block in self.content]}
-        meta = dict(self.metadata or {}) | ({INTERRUPTED_KEY: True} if self.is_interrupted else {})
-        if meta:
-            result["_meta"] = meta
-        return result
+        return _wire_response(self)
+
+
+def _wire_response(response: ToolResponse) -> dict[str, Any]:
+    result: dict[str, Any] = {"content": [_wire_block(block) for block in response.content]}
+    meta = dict(response.metadata or {}) | ({INTERRUPTED_KEY: True} if response.is_interrupted else {})
+    if meta:
+        result["_meta"] = meta
+    return result
+
+
+_FIELDS: Final = frozenset(one.name for one in fields(ToolResponse))
+_FIELDS_OF_2: Final = frozenset({"content", "state", "metadata", "id"})
+
+
+def is_response_class(kind: Any) -> bool:
+    """Returns whether a class is ToolResponse, ours or AgentScope's, known by its fields: the hub never imports it."""
+    if not isinstance(kind, type) or isinstance(kind, GenericAlias):
+        return False
+    if is_dataclass(kind):
+        return {one.name for one in fields(kind)} >= _FIELDS
+    return issubclass(kind, BaseModel) and kind.model_fields.keys() >= _FIELDS_OF_2
+
+
+def given_response(value: Any) -> ToolResponse | None:
+    """Returns what a function returned if it is a ToolResponse, ours or AgentScope's; else None.
+
+    AgentScope's of 1.x has the fields of ours and is returned itself; that of 2.x is converted.
+    """
+    if isinstance(value, ToolResponse) or not is_response_class(type(value)):
+        return value if isinstance(value, ToolResponse) else None
+    if is_dataclass(value):
+        return cast("ToolResponse", value)
+    if not all(isinstance(one, BaseModel) for one in value.content):
+        return None
+    return ToolResponse(
+        [_block_of_2(one.model_dump(mode="json")) for one in value.content],
+        metadata=value.metadata or None,
+        is_last=getattr(value, "is_last", True),
+        is_interrupted=value.state == "interrupted",
+        id=value.id,
+    )
+
+
+def _block_of_2(block: dict[str, Any]) -> Block:
+    """Returns a block of AgentScope 2.x, where every kind of data is one block, as one of 1.x."""
+    source = block.get("source")
+    if block.get("type") != "data" or not isinstance(source, dict):
+        return {"type": "text", "text": block.get("text", "")} if block.get("type") == "text" else block
+    kind = str(source.get("media_type") or "").partition("/")[0]
+    return {"type": kind if kind in ("image", "audio", "video") else "data", "source": source}
 
 
 def interrupted_response(last: ToolResponse | None = None) -> ToolResponse:
@@ -204,9 +251,10 @@ def result_of(tool: str, value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         return {"content": [_text(value)]}
     try:
-        if isinstance(value, ToolResult | ToolResponse):
-            exact = value.to_wire()
-            if isinstance(value, ToolResponse):  # whose metadata may be anything
+        response = given_response(value)
+        if response is not None or isinstance(value, ToolResult):
+            exact: dict[str, Any] = value.to_wire() if response is None else _wire_response(response)
+            if response is not None:  # whose metadata may be anything
                 exact = _AS_JSON.dump_python(exact, mode="json")
             encode(exact)
             return exact
@@ -234,7 +282,8 @@ def failure_of(tool: str, error: BaseException) -> dict[str, Any]:
 
 def as_response(value: Any) -> ToolResponse:
     """Returns what a function returned as a ToolResponse; a ToolResponse is returned itself."""
-    return value if isinstance(value, ToolResponse) else response_of(result_of("the tool", value))
+    given = given_response(value)
+    return response_of(result_of("the tool", value)) if given is None else given
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Tools as models are told of them, and calls as models say them, there and back."""
 
+import asyncio
 import json
 import subprocess
 from pathlib import Path
@@ -75,6 +76,40 @@ def test_the_strategy_depends_on_the_model_and_the_configuration(
             assert made == {"name": "add", "parameters": {"a": 1}}
             assert told == formatter.prompt([ADD])
         assert formatter.parse(json.dumps(made)) == [ToolCall("add", {"a": 1})]
+
+
+class AsyncModel:
+    """A client that has to ask first, and can only be asked on the loop it belongs to, if it has one."""
+
+    def __init__(self, supports: bool | Exception, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.supports, self.loop = supports, loop
+
+    async def supports_function_calling(self) -> bool:
+        assert self.loop in (None, asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        if isinstance(self.supports, Exception):
+            raise self.supports
+        return self.supports
+
+
+@pytest.mark.parametrize(
+    ("supports", "expected"),
+    [(True, "function_calling"), (False, "structured_output"), (RuntimeError("no"), "structured_output")],
+)
+def test_an_async_client_is_asked_from_sync_code_and_on_a_loop(supports: bool | Exception, expected: str) -> None:
+    strict = ToolFormatter({"fallback_to_structured_output": False})
+
+    async def on_a_loop() -> None:
+        loop = asyncio.get_running_loop()
+        assert ToolFormatter().detect_strategy(AsyncModel(supports)) == expected
+        assert await ToolFormatter().async_detect_strategy(AsyncModel(supports, loop)) == expected
+        assert await ToolFormatter().async_detect_strategy(Model(supports)) == expected
+        if supports is not True:
+            with pytest.raises(StrategyUnavailable):
+                await strict.async_detect_strategy(AsyncModel(supports, loop))
+
+    assert ToolFormatter().detect_strategy(AsyncModel(supports)) == expected
+    asyncio.run(on_a_loop())
 
 
 def test_a_model_client_that_raises_counts_as_without_function_calling() -> None:
