@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp_hub.catalog.merge import Route
+from mcp_hub.catalog.names import expose
 from mcp_hub.config.models import Config
-from mcp_hub.errors import INVALID_PARAMS, CallError, DeadlineExceeded, HubError, UnknownName
+from mcp_hub.errors import INVALID_PARAMS, CallError, HubError, UnknownName
 from mcp_hub.hub.engine import Engine
 from mcp_hub.library.portal import keep
 from mcp_hub.observability.call_metrics import IMetricsCollector
@@ -197,45 +198,24 @@ class EngineHost:
         call: Call | None = None
         try:
             hub = await self.hub()
-            route, exposed = await self._route(hub, server, tool)
+            upstream = hub.upstreams.get(server)
+            if upstream is None:
+                raise UnknownName(INVALID_PARAMS, f"Unknown server: {server}")
+            route = Route(server, TOOLS, tool)
+            listed = hub.catalog.exposed(route)
+            exposed = listed or expose(upstream.server.namespace, tool)
             params: Json = {"name": tool, "arguments": dict(arguments)}
             call = Call(TOOLS.act_method, exposed, route, params, "handshake", _ENVELOPE, on_progress=on_progress)
             call.preset = preset
-            if direct is None or hub.upstreams[server].server.functions is None:
-                return CallOutcome(call, await hub.act(call), None)
+            if direct is None or upstream.server.functions is None:
+                return CallOutcome(call, await hub.act(call, listed=listed is not None), None)
             with self.functions.called(direct) as key:
                 params["_meta"] = {DIRECT: key}
-                result = await hub.act(call)
+                result = await hub.act(call, listed=listed is not None)
             same = direct.result is not None and _said(result) == _said(direct.result)
             return CallOutcome(call, result, None, direct.value if same else None, same, direct.error)
         except (HubError, TimeoutError) as error:
             return CallOutcome(call, None, error)
-
-    async def _route(self, hub: Engine, server: str, tool: str) -> tuple[Route, str]:
-        """Returns the route and the exposed name of a tool.
-
-        Raises UnknownName for a tool that is absent, hidden or refused alike, and CallError if the server is
-        unavailable.
-        """
-        upstream = hub.upstreams.get(server)
-        if upstream is None:
-            raise UnknownName(INVALID_PARAMS, f"Unknown server: {server}")
-        route = Route(server, TOOLS, tool)
-        exposed = hub.catalog.exposed(route)
-        if exposed is None:
-            limit = upstream.server.deadlines.call
-            try:
-                async with asyncio.timeout(limit):
-                    await upstream.connected()
-            except TimeoutError:
-                text = f"{server!r} was not available within {limit:g} s (setting: servers.{server}.deadlines.call)."
-                raise DeadlineExceeded(text, server=server, executed=False) from None
-            await hub.catalogs.settled()
-            exposed = hub.catalog.exposed(route)
-        if exposed is None:
-            hub.missed(TOOLS, f"{server}/{tool}", "handshake", None, _ENVELOPE)
-            raise UnknownName(INVALID_PARAMS, f"Unknown tool: {tool}")
-        return route, exposed
 
     async def why_hidden(self, server: str, tool: str) -> str | None:
         """Returns the name of the rule that hides a tool, or None. It is for the user of the hub."""

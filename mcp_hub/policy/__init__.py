@@ -83,6 +83,10 @@ class Call(msgspec.Struct, eq=False):
 Next = Callable[[Call], Awaitable[Json]]
 
 
+class NowListed(Exception):
+    """Ends the attempt to connect to a server whose tool was not listed: it is now, and the call can be made."""
+
+
 def unknown_name(kind: Kind, exposed: str, era: Era) -> UnknownName:
     """Returns one error for names that do not exist, are hidden or are refused, so that clients cannot tell which."""
     code = RESOURCE_NOT_FOUND if kind is RESOURCES and era == "handshake" else INVALID_PARAMS
@@ -136,9 +140,17 @@ class Chain:
     def _compose(self, route: Route) -> Next:
         if len(self._composed) >= MAX_COMPOSED:
             self._composed.clear()
-        concerned = [one for one in self.policies if not hasattr(one, "concerns") or one.concerns(route)]
-        self._composed[route] = run = compose(concerned, self._innermost)
+        self._composed[route] = run = compose(self._concerned(route, self.policies), self._innermost)
         return run
+
+    @staticmethod
+    def _concerned(route: Route, policies: Sequence[Policy | Selective]) -> list[Policy]:
+        return [one for one in policies if not hasattr(one, "concerns") or one.concerns(route)]
+
+    def behind(self, policy: Policy, route: Route, innermost: Next | None = None) -> Next:
+        """Returns the policies behind another one that concern a route as one callable, around another innermost."""
+        place = self.policies.index(policy) + 1
+        return compose(self._concerned(route, self.policies[place:]), innermost or self._innermost)
 
     def insert(self, policy: Policy, after: Policy) -> None:
         """Inserts a policy behind another one; calls that are running are not affected."""

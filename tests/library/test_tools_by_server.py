@@ -317,3 +317,58 @@ def test_with_timeout_passes_results_and_raises_at_the_end() -> None:
     assert asyncio.run(slow(0)) == "done"
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(slow(PATIENCE))
+
+
+def recorded(caplog: pytest.LogCaptureFixture) -> list[Json]:
+    return [json.loads(record.getMessage()) for record in caplog.records if record.name == "mcp_hub.calls"]
+
+
+def test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Seed 3.6: the attempt to connect is inside of what the fallback covers."""
+    caplog.set_level("INFO", logger="mcp_hub.calls")
+    log = TaskLog()
+
+    async def ask() -> dict[str, Json]:
+        gone = {"command": "/there/is/no/such/program", "retry": "off"}
+        config = {"servers": {"gone": gone, "hidden": {**gone, "disable_tools": ["scrape"]}}, **ALLOWED}
+        async with site() as (base, _), ToolManager(config=config, tool_blacklist=["gone/scrape_website"]) as manager:
+            manager.set_task_log(log)
+            page = {"url": f"{base}/page"}
+            return {
+                "page": await manager.execute_tool_call("gone", "scrape", page),
+                "guarded": await manager.execute_tool_call("gone", "scrape", {"url": HF}),
+                "missing": await manager.execute_tool_call("gone", "scrape", {"url": f"{base}/missing"}),
+                "other": await manager.execute_tool_call("gone", "echo", page),
+                "blacklisted": await manager.execute_tool_call("gone", "scrape_website", page),
+                "hidden": await manager.execute_tool_call("hidden", "scrape", page),
+            }
+
+    answers = asyncio.run(ask())
+    assert answers["page"]["result"].startswith("# Title")
+    assert answers["guarded"]["result"] == HF_SENTENCE
+    for name in ("missing", "other", "hidden"):
+        assert answers[name]["error"].startswith("Tool call failed: "), name
+    assert "blacklisted" in answers["blacklisted"]["error"]
+    records = recorded(caplog)
+    assert [(one["name"], one["verdict"], one["policy"]) for one in records] == [
+        ("gone__scrape", "ok", "fallback"),
+        ("gone__scrape", "refused", "guard"),
+        ("gone__scrape", "error", None),
+        ("gone__echo", "error", None),
+        ("hidden__scrape", "error", None),
+    ]
+    assert [name for name in log.names() if name.startswith("Fallback")] == [
+        "Fallback Attempt",
+        "Fallback Success",
+        "Fallback Attempt",
+        "Fallback Failed",
+    ]
+
+
+def test_arguments_are_checked_at_the_first_call_of_a_server_that_starts_with_it(tmp_path: Path) -> None:
+    path = write_config(tmp_path, {"late": fake(lazy=True)})
+    with ToolManager.from_config(path) as manager:
+        assert call(manager, "late", "echo", {"text": [1]})["error"].startswith("Tool execution failed: ")
+        assert call(manager, "late", "echo", {"text": "x"})["result"] == "x"
