@@ -159,12 +159,17 @@ class EngineHost:
 
     # --- lists and calls ---------------------------------------------------------------------------------------
 
-    async def listed(self, server: str | None = None) -> list[ServerTools]:
-        """Tries to connect to all servers, or to one, and returns their tools in the order of the configuration."""
+    async def listed(self, server: str | None = None, *, connect: bool = True) -> list[ServerTools]:
+        """Returns the tools of all servers, or of one, in the order of the configuration.
+
+        It tries to connect to those that are not connected, unless `connect` is false.
+        """
         hub = await self.hub()
         wanted = [u for id, u in hub.upstreams.items() if server in (None, id) and _is_meant(u)]
-        errors = await asyncio.gather(*(_reached(upstream) for upstream in wanted))
-        await hub.catalogs.settled()
+        errors: list[CallError | None] = [None] * len(wanted)
+        if connect:
+            errors = await asyncio.gather(*(_reached(upstream) for upstream in wanted))
+            await hub.catalogs.settled()
         catalog = hub.catalogs.of(None)
         cards: dict[str, list[ToolCard]] = {upstream.server.id: [] for upstream in wanted}
         for exposed in catalog.names(TOOLS):

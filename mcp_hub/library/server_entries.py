@@ -69,6 +69,18 @@ def with_secrets(config: Config, server: str, secrets: tuple[SecretStr, ...]) ->
     return config.model_copy(update={"servers": tuple(changed)})
 
 
+def with_call_deadline(seconds: float, config: Config) -> Config:
+    """Returns the configuration with this deadline of a call, in seconds, for every server."""
+    return config.model_copy(
+        update={
+            "servers": tuple(
+                one.model_copy(update={"deadlines": one.deadlines.model_copy(update={"call": seconds})})
+                for one in config.servers
+            )
+        }
+    )
+
+
 Json = dict[str, Any]
 
 PLAYWRIGHT: Final = "playwright"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,8 +157,21 @@ def test_a_timeout_is_returned_where_that_is_wanted() -> None:
         answer = call(manager, "slow", "sleep", {"seconds": 60})
     assert "result" not in answer
     assert answer["error"].removeprefix("Tool execution failed: ")
+    assert "0.5 s" in answer["error"]
     with pytest.raises(ValueError, match="on_timeout"):
         ToolManager([], on_timeout="ignore")  # type: ignore[arg-type]
+
+
+def test_the_timeout_of_a_program_counts_for_the_servers_of_a_file_too(tmp_path: Path) -> None:
+    """Seed 1: one deadline for everything that a call does."""
+    path = write_config(tmp_path, {"slow": fake(), "patient": fake(timeout=600)})
+    with ToolManager.from_config(path, timeout=0.5, on_timeout="return") as manager:
+        for server in ("slow", "patient"):
+            assert "did not answer within 0.5 s" in call(manager, server, "sleep", {"seconds": 60})["error"]
+        manager.use_mcp(fake())
+        assert manager.call_tool("sleep", {"seconds": 60}) is None
+        manager.register("forever", "d", {}, threading.Event().wait)
+        assert "within 0.5 s" in manager.call_tool("forever", {})
 
 
 def test_a_blacklisted_tool_is_refused_even_if_added_to_the_set_later(manager: ToolManager) -> None:
@@ -179,8 +193,43 @@ def test_errors_begin_as_orchestrators_expect(manager: ToolManager) -> None:
     assert call(manager, "odd", "echo")["error"].startswith("Tool call failed: Unknown server params type for odd")
 
 
+def test_a_wrong_name_is_answered_with_a_hint_of_what_the_caller_may_use(manager: ToolManager) -> None:
+    """A003-37. The error about a server is the document's word for word (seed 3.4), so its log has the hint."""
+    log = TaskLog()
+    asyncio.run(manager.get_all_tool_definitions())
+    manager.task_log = log
+    assert call(manager, "alive", "ecko")["error"] == "Unknown tool: ecko. Did you mean 'echo'?"
+    assert call(manager, "alive", "scrape")["error"] == "Unknown tool: scrape. It is a tool of 'scraper'."
+    assert call(manager, "alive", "addd")["error"] == "Unknown tool: addd", "add is blacklisted"
+    assert call(manager, "alive", "xyzzy")["error"] == "Unknown tool: xyzzy"
+    assert call(manager, "alife", "echo")["error"] == "Server 'alife' not found."
+    assert call(manager, "nobody", "scrape")["error"] == "Server 'nobody' not found."
+    near, having = [message for _, step, message, _ in log.steps if step.endswith("Server Not Found")]
+    assert near.endswith("'alife' not found. Did you mean 'alive'?")
+    assert having.endswith("'nobody' not found. It is a tool of 'scraper'.")
+    manager.task_log = None
+
+
 def test_a_guarded_url_is_answered_with_the_sentence_as_the_result(manager: ToolManager) -> None:
+    log = TaskLog()
+    manager.task_log = log
     assert call(manager, "scraper", "scrape", {"url": HF})["result"] == HF_SENTENCE
+    assert log.names() == ["Tool Call Start", "Tool Call Blocked"]
+    assert log.steps[-1][2] == f"Tool 'scrape' (server: 'scraper') was not called: {HF_SENTENCE}"
+    manager.task_log = None
+
+
+def test_a_page_that_leads_to_a_guarded_url_is_told_as_blocked(tmp_path: Path) -> None:
+    async def scraped() -> tuple[Json, list[str]]:
+        log = TaskLog()
+        config = {"servers": {"s": counting(tmp_path, *["die-after"] * 2)}, **ALLOWED}
+        async with site() as (base, _), ToolManager(config=config) as manager:
+            manager.task_log = log
+            return await manager.execute_tool_call("s", "scrape", {"url": f"{base}/to-dataset"}), log.names()
+
+    answer, steps = asyncio.run(scraped())
+    assert answer["result"] == HF_SENTENCE
+    assert steps == ["Tool Call Start", "Fallback Attempt", "Fallback Failed", "Tool Call Blocked"]
 
 
 def test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call(manager: ToolManager) -> None:
@@ -253,6 +302,46 @@ def test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice() -
     first, second = asyncio.run(use())
     assert first == second
     assert not psutil.pid_exists(int(first))
+
+
+def test_a_closed_session_is_begun_anew_by_the_next_call() -> None:
+    def ended(pid: str) -> bool:
+        try:
+            psutil.Process(int(pid)).wait(PATIENCE)
+        except psutil.NoSuchProcess:
+            return True
+        return True
+
+    async def alone() -> list[str]:
+        session = PlaywrightSession(params())
+        pids = [await session.call_tool("pid")]
+        await session.close()
+        pids.append(await session.call_tool("pid"))
+        await session.close()
+        return pids
+
+    async def managed() -> list[str]:
+        async with ToolManager([named("playwright"), named("other")]) as manager:
+            pids = [(await manager.execute_tool_call("playwright", "pid"))["result"]]
+            session = manager.browser_session
+            assert session is not None
+            await session.close()
+            await session.close()
+            assert await asyncio.to_thread(ended, pids[0])
+            pids.append((await manager.execute_tool_call("playwright", "pid"))["result"])
+            await session.close()
+            listed = await manager.get_all_tool_definitions()
+            assert [(one["name"], one["tools"][0]["name"]) for one in listed] == [
+                ("playwright", "echo"),
+                ("other", "echo"),
+            ]
+            pids.append(await session.call_tool("pid"))
+        await session.close()
+        return pids
+
+    for pids in (asyncio.run(alone()), asyncio.run(managed())):
+        assert len(set(pids)) == len(pids)
+        assert [pid for pid in pids if psutil.pid_exists(int(pid))] == []
 
 
 def test_check_29_closing_leaves_no_child_and_may_be_repeated() -> None:
