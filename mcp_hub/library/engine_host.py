@@ -11,17 +11,25 @@ from typing import Any, Final
 
 from mcp_hub.catalog.merge import Route
 from mcp_hub.catalog.names import expose
-from mcp_hub.config.models import Config
-from mcp_hub.errors import INVALID_PARAMS, CallError, HubError, UnknownName
+from mcp_hub.config.models import Config, Server
+from mcp_hub.errors import INVALID_PARAMS, CallError, HubError, InvalidParameters, UnknownName
 from mcp_hub.hub.engine import Engine
 from mcp_hub.library.portal import keep
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.observability.records import RecordWriter
 from mcp_hub.policy import Call
+from mcp_hub.policy.access import tags_of
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
-from mcp_hub.servers.local.in_process import DIRECT, DirectCall, FunctionServer
+from mcp_hub.servers.local.in_process import (
+    DIRECT,
+    DirectCall,
+    FunctionLink,
+    FunctionServer,
+    NotJson,
+    written_arguments,
+)
 from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
 from mcp_hub.upstream.upstream import Upstream
 from mcp_hub.version import VERSION
@@ -43,6 +51,8 @@ class ToolCard:
     exposed: str
     definition: Json
     """The tool's entry in `tools/list`. It must not be changed."""
+    tags: frozenset[str] = frozenset()
+    """Tags of its server and its own, of the configuration and of what the server lists."""
 
     @property
     def description(self) -> str:
@@ -116,9 +126,13 @@ class EngineHost:
             record=self._record if log.enabled else None,
             collectors=self._collectors,
             tracer_provider=self._tracer_provider,
-            functions=lambda server: self.functions.link(),
+            functions=self._link,
         )
         return await hub.__aenter__()
+
+    def _link(self, server: Server) -> FunctionLink:
+        self.functions.checks = server.validate_arguments != "off"
+        return self.functions.link()
 
     def _record(self, record: Json) -> None:
         if self._records is not None:
@@ -175,7 +189,8 @@ class EngineHost:
         for exposed in catalog.names(TOOLS):
             route, definition = catalog.resolve(TOOLS, exposed), catalog.entry(TOOLS, exposed)
             if route is not None and definition is not None and route.upstream in cards:
-                cards[route.upstream].append(ToolCard(route.upstream, route.name, exposed, definition))
+                tags = tags_of(hub.upstreams[route.upstream].server, route, definition)
+                cards[route.upstream].append(ToolCard(route.upstream, route.name, exposed, definition, tags))
         return [
             ServerTools(
                 upstream.server.id,
@@ -209,16 +224,23 @@ class EngineHost:
             route = Route(server, TOOLS, tool)
             listed = hub.catalog.exposed(route)
             exposed = listed or expose(upstream.server.namespace, tool)
-            params: Json = {"name": tool, "arguments": dict(arguments)}
+            ours = direct if upstream.server.functions is not None else None
+            given = written_arguments(arguments) if ours is None else ours.shown(arguments)
+            params: Json = {"name": tool, "arguments": given}
             call = Call(TOOLS.act_method, exposed, route, params, "handshake", _ENVELOPE, on_progress=on_progress)
             call.preset = preset
-            if direct is None or upstream.server.functions is None:
+            if ours is None:
                 return CallOutcome(call, await hub.act(call, listed=listed is not None), None)
-            with self.functions.called(direct) as key:
+            call.objects, call.nested = ours.objects, ours.nested
+            self.functions.checks = upstream.server.validate_arguments != "off"
+            with self.functions.called(ours) as key:
                 params["_meta"] = {DIRECT: key}
                 result = await hub.act(call, listed=listed is not None)
-            same = direct.result is not None and _said(result) == _said(direct.result)
-            return CallOutcome(call, result, None, direct.value if same else None, same, direct.error)
+            same = ours.result is not None and _said(result) == _said(ours.result)
+            return CallOutcome(call, result, None, ours.value if same else None, same, ours.error)
+        except NotJson as error:
+            refusal = InvalidParameters(f"The arguments of {tool!r} cannot be sent: {error}", server=server)
+            return CallOutcome(call, None, refusal)
         except (HubError, TimeoutError) as error:
             return CallOutcome(call, None, error)
 

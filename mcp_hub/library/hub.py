@@ -266,6 +266,11 @@ class Hub:
         """Returns the id of the server of this program's functions, or None if there are none."""
         return next((server.id for server in self.config.servers if server.functions is not None), None)
 
+    @property
+    def function_names(self) -> frozenset[str]:
+        """Returns the names of this program's functions."""
+        return frozenset(tool.name for tool in self._running.functions)
+
     @overload
     def tool(self, function: F, /) -> F: ...
     @overload

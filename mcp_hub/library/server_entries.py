@@ -71,14 +71,14 @@ def with_secrets(config: Config, server: str, secrets: tuple[SecretStr, ...]) ->
 
 def with_call_deadline(seconds: float, config: Config) -> Config:
     """Returns the configuration with this deadline of a call, in seconds, for every server."""
-    return config.model_copy(
-        update={
-            "servers": tuple(
-                one.model_copy(update={"deadlines": one.deadlines.model_copy(update={"call": seconds})})
-                for one in config.servers
-            )
-        }
-    )
+    return config.model_copy(update={"servers": tuple(with_deadline(seconds, one) for one in config.servers)})
+
+
+def with_deadline(seconds: float | None, server: Server) -> Server:
+    """Returns the server with this deadline of a call, in seconds; None leaves it as it is."""
+    if seconds is None:
+        return server
+    return server.model_copy(update={"deadlines": server.deadlines.model_copy(update={"call": seconds})})
 
 
 Json = dict[str, Any]

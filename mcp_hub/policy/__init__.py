@@ -71,6 +71,10 @@ class Call(msgspec.Struct, eq=False):
     """What answered in place of the upstream."""
     refused_by: str | None = None
     """The rule that refused the call."""
+    objects: bool = False
+    """Whether its arguments stand for Python objects, which only the function that is called can check."""
+    nested: bool = False
+    """Whether a running call of the same upstream waits for it."""
     preset: Mapping[str, Any] | None = None
     """Arguments preset by the program that registered the tool; None: the call does not come from such a program."""
 

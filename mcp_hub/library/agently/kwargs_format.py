@@ -1,4 +1,4 @@
-"""Agently's format for the arguments and the result of a function: `{"name": (type, "text;text;Default: 3")}`."""
+"""Agently's formats: `{"name": (type, "text;text;Default: 3")}` for arguments, dumped models for content blocks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
+from mcp_hub.catalog.names import original_uri
 from mcp_hub.servers.local.signature import annotated
 
 Json = dict[str, Any]
@@ -23,6 +24,40 @@ _JSON_TYPES: Final[Mapping[Any, str]] = {
     **{"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"},
     **{name: name for name in ("string", "integer", "number", "boolean", "array", "object")},
 }
+
+
+_OF_BLOCKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "image": ("type", "data", "mimeType", "annotations", "_meta"),
+    "audio": ("type", "data", "mimeType", "annotations", "_meta"),
+    "resource": ("type", "resource", "annotations", "_meta"),
+    "resource_link": (
+        *("name", "title", "uri", "description", "mimeType", "size", "icons", "annotations", "_meta", "type"),
+    ),
+}
+"""Keys of the SDK's models of content blocks, in their order."""
+_OF_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "annotations": ("audience", "priority", "lastModified"),
+    "resource": ("uri", "mimeType", "_meta"),
+    "icons": ("src", "mimeType", "sizes", "theme"),
+}
+
+
+def dumped(block: Mapping[str, Any]) -> Json:
+    """Returns a content block as the SDK's model of it is dumped (seed 7.2): with all keys, None for absent ones."""
+    found = _filled(block, _OF_BLOCKS.get(str(block.get("type")), ("annotations", "_meta")))
+    for name, keys in _OF_PARTS.items():
+        part = found.get(name)
+        if isinstance(part, Mapping):
+            found[name] = _filled(part, keys)
+        elif isinstance(part, list):
+            found[name] = [_filled(one, keys) if isinstance(one, Mapping) else one for one in part]
+    return found
+
+
+def _filled(block: Mapping[str, Any], keys: tuple[str, ...]) -> Json:
+    found = {**dict.fromkeys(keys), **block}
+    uri = original_uri(found["uri"]) if isinstance(found.get("uri"), str) else None
+    return found if uri is None else {**found, "uri": uri[1]}
 
 
 def from_schema(schema: Mapping[str, Any] | None) -> Kwargs | None:

@@ -191,8 +191,6 @@ class ToolsByServer:
         self.tool_blacklist: set[tuple[str, str]] = {_pair(item) for item in tool_blacklist or ()}
         self.browser_session: PlaywrightSession | None = None
         self._steps = StepLog()
-        self._timeout = timeout
-        """Seconds of one call, also for servers and functions that are added later."""
         self._on_timeout = on_timeout
         self._unusable: dict[str, Exception] = {}
         self._applied: frozenset[tuple[str, str]] = frozenset(self.tool_blacklist)
