@@ -17,6 +17,8 @@ from typing import Annotated, Any
 
 import psutil
 import pytest
+from fastmcp.client.transports import PythonStdioTransport, SSETransport, StdioTransport, StreamableHttpTransport
+from mcp.client.stdio import StdioServerParameters
 from mcp_types import ContentBlock
 from pydantic import BaseModel, Field, TypeAdapter
 
@@ -24,6 +26,7 @@ from mcp_hub import ToolManager
 from mcp_hub.errors import CallError, ConfigError
 from mcp_hub.library.agently import kwargs_format
 from tests.fakes.client import FAKE, PATIENCE, fake, write_config
+from tests.hub.test_over_a_network import network_hub
 
 Json = dict[str, Any]
 
@@ -99,6 +102,9 @@ def test_check_32_tags_are_whole_and_their_tools_come_once(manager: ToolManager)
     assert [info["name"] for info in manager.get_tool_list("math")] == ["one", "two"]
     assert manager.get_tool_list("m") == manager.get_tool_list(["nothing"]) == []
     assert manager.tag_mappings["web"] == {"two"}
+    for view in (manager.tool_funcs, manager.tool_info, manager.tag_mappings):
+        with pytest.raises(TypeError):
+            view["more"] = {}  # type: ignore[index]
     assert manager.tool_info["two"] == {"name": "two", "desc": "", "kwargs": {}, "returns": {"n": (int,)}}
     assert "returns" not in manager.tool_info["one"]
     manager.tag("one", ["web", "more"])
@@ -214,6 +220,35 @@ def test_the_tools_of_a_script_and_their_results() -> None:
         manager.use_mcp(Path(FAKE))
         assert manager.call_tool("echo", {"text": "theirs"}) == "theirs"
         assert manager.call_tool("crash", {}) is None
+
+
+def test_every_transport_of_the_document_is_a_server(tmp_path: Path) -> None:
+    """Seed 7.1: what `fastmcp.Client` takes. Its transports are read, not run."""
+
+    async def use() -> list[Any]:
+        found = []
+        async with network_hub(tmp_path, {"fake": fake(namespace="")}) as (_, base):
+            entry = fake()
+            for transport in (
+                f"{base}/mcp",
+                f"{base}/sse",
+                FAKE,
+                Path(FAKE),
+                {"mcpServers": {"named": entry}},
+                {"mcpServers": {"far": {"url": f"{base}/mcp"}}},
+                StdioServerParameters(command=entry["command"], args=entry["args"]),
+                StdioTransport(entry["command"], entry["args"]),
+                PythonStdioTransport(FAKE),
+                StreamableHttpTransport(f"{base}/mcp"),
+                SSETransport(f"{base}/sse"),
+            ):
+                async with ToolManager() as manager:
+                    assert await manager.async_use_mcp(transport, tags=["far", "near"]) is manager
+                    assert manager.get_tool_info("far").keys() == manager.get_tool_info("near").keys()
+                    found.append(await manager.async_call_tool("echo", {"text": "x"}))
+        return found
+
+    assert asyncio.run(use()) == ["x"] * 11
 
 
 def test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools() -> None:

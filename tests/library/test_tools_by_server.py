@@ -14,9 +14,9 @@ import pytest
 from mcp.client.stdio import StdioServerParameters
 
 from mcp_hub import PlaywrightSession, ToolManager, ToolManagerProtocol, with_timeout
-from mcp_hub.errors import ConfigError
+from mcp_hub.errors import CallError, ConfigError, StateLost
 from tests.fakes.client import PATIENCE, fake, write_config
-from tests.hub.test_over_a_network import network_hub
+from tests.hub.test_over_a_network import free_port, network_hub
 from tests.policy.tries.counted import counting
 from tests.policy.tries.test_fallback import ALLOWED, site
 
@@ -304,6 +304,28 @@ def test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice() -
     assert not psutil.pid_exists(int(first))
 
 
+def test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_loop(tmp_path: Path) -> None:
+    """Limit 5: nothing half-open is used again, and whoever closes it need not be the task that opened it."""
+    missing = tmp_path / "missing"
+    missing.touch()
+    session = PlaywrightSession(params("--die-if", str(missing)))
+    for _ in range(2):
+        with pytest.raises(CallError):
+            asyncio.run(session.connect())
+    with pytest.raises(CallError):
+        asyncio.run(session.call_tool("pid"))
+    missing.unlink()
+    first = int(asyncio.run(session.call_tool("pid")))
+    psutil.Process(first).kill()
+    psutil.wait_procs([psutil.Process(first)] if psutil.pid_exists(first) else [], PATIENCE)
+    with pytest.raises(StateLost):  # told once: the pages of before are gone
+        asyncio.run(session.call_tool("pid"))
+    second = int(asyncio.run(session.call_tool("pid")))
+    assert second != first
+    asyncio.run(session.close())
+    assert not psutil.pid_exists(second)
+
+
 def test_a_closed_session_is_begun_anew_by_the_next_call() -> None:
     def ended(pid: str) -> bool:
         try:
@@ -454,6 +476,53 @@ def test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_
         "Fallback Attempt",
         "Fallback Failed",
     ]
+
+
+@pytest.mark.parametrize("path", ["sse", "mcp"])
+def test_the_fallback_runs_for_a_url_that_refuses_connections(path: str) -> None:
+    """Seed 3.6, limit 3: newer SDKs word this failure otherwise, so that the original's fallback never runs."""
+
+    async def ask() -> Json:
+        url = f"http://127.0.0.1:{free_port()}/{path}"
+        config = {"servers": {"far": {"url": url, "retry": "off"}}, **ALLOWED}
+        async with site() as (base, _), ToolManager(config=config) as manager:
+            return await manager.execute_tool_call("far", "scrape_website", {"url": f"{base}/page"})
+
+    assert asyncio.run(ask())["result"].startswith("# Title")
+
+
+def test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback(tmp_path: Path) -> None:
+    """Seed 1: it wraps the whole of the call. By default it is 1200 s."""
+
+    async def ask() -> list[str]:
+        async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.Event().wait()
+
+        deaf = await asyncio.start_server(never, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/page"
+        retrying = {"command": "/there/is/no/such/program", "retry": {"attempts": 9, "backoff": 60, "max_backoff": 60}}
+        servers = {
+            "silent": fake("--silent"),
+            "retrying": retrying,
+            "scraping": {"command": "/there/is/no/such/program", "retry": "off"},
+            "recorded": fake("--record", str(tmp_path / "record")),
+        }
+        raised = []
+        async with ToolManager(config={"servers": servers, **ALLOWED}, timeout=1.5) as manager:
+            calls = (("silent", "echo", {}), ("retrying", "echo", {}), ("scraping", "scrape", {"url": url}))
+            for server, tool, arguments in (*calls, ("recorded", "sleep", {"seconds": 60})):
+                with pytest.raises(asyncio.TimeoutError):
+                    await manager.execute_tool_call(server, tool, arguments)
+                raised.append(server)
+            assert (await manager.execute_tool_call("recorded", "echo", {"text": "next"}))["result"] == "next"
+        deaf.close()
+        return raised
+
+    assert asyncio.run(ask()) == ["silent", "retrying", "scraping", "recorded"]
+    assert "notifications/cancelled" in (tmp_path / "record").read_text()
+    with ToolManager([named("one")]) as manager:
+        (server,) = manager.hub.config.servers
+        assert server.deadlines.call == 1200
 
 
 def test_arguments_are_checked_at_the_first_call_of_a_server_that_starts_with_it(tmp_path: Path) -> None:
