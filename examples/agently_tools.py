@@ -108,7 +108,15 @@ def down(depth: int) -> object:
 
 
 tools.register(name="down", desc="Nested.", kwargs={"depth": (int, "")}, func=down)
-print(tools.call_tool("down", {"depth": 5}))
+print(tools.call_tool("down", {"depth": 4}))
+
+
+@tools.tool_func
+def collect(first: int = 1, **others: object) -> object:
+    return first, others
+
+
+print(tools.call_tool("collect", {"second": {"a": [2]}, "third": None}))
 
 
 async def with_a_server() -> None:

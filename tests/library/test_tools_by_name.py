@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from mcp_hub import ToolManager
 from mcp_hub.errors import CallError, ConfigError
-from mcp_hub.library.agently import kwargs_format
+from mcp_hub.library.agently import agently_format
 from tests.fakes.client import FAKE, PATIENCE, fake, write_config
 from tests.hub.test_over_a_network import network_hub
 
@@ -145,6 +145,18 @@ def test_a_registered_function_needs_no_schema_and_gets_what_was_sent(manager: T
     assert seen == [{"q": ["a"], "n": 1}]
     assert manager.call_tool("all", {}).startswith("Error: ")
     assert manager.call_tool("all", {"q": 1, "n": "many"}).startswith("Error: ")
+
+
+def test_a_function_with_further_keywords_gets_them(manager: ToolManager) -> None:
+    def collect(first: int = 1, **others: Any) -> Any:
+        return first, others
+
+    manager.tool_func(collect)
+    assert manager.call_tool("collect", {"second": {"a": [2]}, "third": None}) == (
+        1,
+        {"second": {"a": [2]}, "third": None},
+    )
+    assert manager.call_tool("collect", {"first": "one"}).startswith("Error: ")
 
 
 def test_get_tool_func_returns_the_function_itself_or_a_sync_or_async_wrapper(manager: ToolManager) -> None:
@@ -272,17 +284,17 @@ def test_a_schema_is_converted_to_kwargs_without_being_changed() -> None:
         "additionalProperties": {"type": "string"},
     }
     before = json.dumps(schema)
-    assert kwargs_format.from_schema(schema) == {
+    assert agently_format.from_schema(schema) == {
         "a": ("integer", "description: left;default: 3"),
         "b": (Any, ""),
         "<*>": ("string", ""),
     }
     assert json.dumps(schema) == before
-    assert kwargs_format.from_schema({"type": "object"}) is None
-    assert kwargs_format.from_schema({}) is kwargs_format.from_schema(None) is None
-    assert kwargs_format.from_schema({"properties": {"q": {"type": "string"}}}) == {"q": ("string", "")}
+    assert agently_format.from_schema({"type": "object"}) is None
+    assert agently_format.from_schema({}) is agently_format.from_schema(None) is None
+    assert agently_format.from_schema({"properties": {"q": {"type": "string"}}}) == {"q": ("string", "")}
     with pytest.raises(TypeError):
-        kwargs_format.from_schema({"type": "array"})
+        agently_format.from_schema({"type": "array"})
 
 
 def test_check_34_without_fastmcp_and_markitdown_servers_work_and_nobody_is_asked() -> None:

@@ -90,6 +90,18 @@ def call(manager: ToolManager, server: str, tool: str, arguments: Json | None = 
 def test_a_tool_manager_satisfies_the_protocol_of_orchestrators(manager: ToolManager) -> None:
     orchestrated: ToolManagerProtocol = manager
     assert isinstance(orchestrated, ToolManagerProtocol)
+
+    class CachedToolManager:
+        """Of the document: another implementation, whose arguments are by keyword only."""
+
+        async def get_all_tool_definitions(self) -> list[Json]:
+            return []
+
+        async def execute_tool_call(self, *, server_name: str, tool_name: str, arguments: Json) -> Json:
+            return {}
+
+    assert isinstance(CachedToolManager(), ToolManagerProtocol)
+    assert not isinstance(object(), ToolManagerProtocol)
     assert manager.get_server_params("alive") is manager.server_dict["alive"]
     assert manager.get_server_params("nobody") is None
     assert manager.tool_blacklist == {("alive", "add"), ("many", "t*")}

@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import json
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
 
-from mcp_hub.config.models import Config, Server
-from mcp_hub.errors import CallError, CircuitOpen, DeadlineExceeded, ServerUnavailable, StateLost, UnknownName
+from mcp_hub.config.models import Server
+from mcp_hub.errors import UnknownName
 from mcp_hub.library import formats
-from mcp_hub.library.agently import kwargs_format
+from mcp_hub.library.agently import agently_format
 from mcp_hub.library.engine_host import CallOutcome, ServerTools, ToolCard
 from mcp_hub.library.hub import Hub
-from mcp_hub.library.server_entries import entries_of, make_server, with_deadline, with_server
+from mcp_hub.library.server_entries import (
+    entries_of,
+    is_same_server,
+    make_server,
+    with_deadline,
+    with_functions_as,
+    with_servers,
+)
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.registry import Mark, inherited_options
 
@@ -30,9 +36,6 @@ Shift = Literal["sync", "async"] | None
 
 UNNAMED: Final = "mcp"
 """Beginning of the ids of servers that `use_mcp` gets without a name."""
-
-_GONE = (ServerUnavailable, CircuitOpen, StateLost, DeadlineExceeded)
-"""Errors for which Agently's client raises, so that Agently returns None."""
 
 
 class ToolsByName:
@@ -84,15 +87,15 @@ class ToolsByName:
         """
         if not callable(func):
             raise TypeError("register needs a function: register(name, desc, kwargs, func)")
-        schema = kwargs_format.to_schema(kwargs or {}, func)
+        schema = agently_format.to_schema(kwargs or {}, func)
         self._put(name, desc, dict(kwargs or {}), func, returns, tags, schema)
         return self
 
     def tool_func(self, func: F) -> F:
         """Registers a function by its own name, docstring and signature. A decorator that returns it unchanged."""
         desc = inspect.getdoc(func) or func.__name__
-        kwargs = kwargs_format.from_function(func)
-        self._put(func.__name__, desc, kwargs, func, kwargs_format.returns_of(func), None, None)
+        kwargs = agently_format.from_function(func)
+        self._put(func.__name__, desc, kwargs, func, agently_format.returns_of(func), None, None)
         return func
 
     def _put(
@@ -107,14 +110,14 @@ class ToolsByName:
             if schema is not None:
                 raise
             # Unlike elsewhere, arguments may have types without a JSON schema: the function checks those itself.
-            written = kwargs_format.to_schema(kwargs, func)
+            written = agently_format.to_schema(kwargs, func)
             tool = LocalTool(
                 func, Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=written, **kept)
             )
         first = self.hub.functions is None
         id = self.hub.put_function(tool)
         if first and (self._timeout is not None or not self._checks):
-            self.hub.change_sync(partial(_with_functions_as, id, self._timeout, self._checks))
+            self.hub.change_sync(partial(with_functions_as, id, self._timeout, self._checks))
         self._places.pop(name, None)
         self._note(name, desc, kwargs, func, returns, labels)
 
@@ -172,7 +175,7 @@ class ToolsByName:
             if self._places[name] not in offered:
                 self._forget(name)
         if unused := used - {id for id, _ in self._places.values()}:
-            await self.hub.edit(partial(_with_servers, unused, ()))
+            await self.hub.edit(partial(with_servers, unused, ()))
             self._imported = {id: one for id, one in self._imported.items() if id not in unused}
         return self
 
@@ -182,7 +185,7 @@ class ToolsByName:
             id = name if name in self._imported else self._free(name)
         else:
             made = make_server(UNNAMED, entry, literal)
-            same = (id for id, one in self._imported.items() if _is_same(made, one))
+            same = (id for id, one in self._imported.items() if is_same_server(made, one))
             id = next(same, None) or self._free("")
         return with_deadline(self._timeout, make_server(id, entry, literal))
 
@@ -192,14 +195,14 @@ class ToolsByName:
         Raises CallError if one of them is not available; all is as it was then.
         """
         before = {id: self._imported[id] for id in servers if id in self._imported}
-        await self.hub.edit(partial(_with_servers, servers, servers.values()))
+        await self.hub.edit(partial(with_servers, servers, servers.values()))
         try:
             listed = [one for each in await asyncio.gather(*map(self.hub.listed, servers)) for one in each]
             for one in listed:
                 if one.error is not None:
                     raise one.error
         except BaseException:
-            await self.hub.edit(partial(_with_servers, servers, before.values()))
+            await self.hub.edit(partial(with_servers, servers, before.values()))
             raise
         self._imported |= servers
         return listed
@@ -222,9 +225,16 @@ class ToolsByName:
     def _import(self, card: ToolCard, name: str, tags: list[str]) -> None:
         if name in self._funcs and name not in self._places:
             self.hub.forget_function(name)
-        info = _info_of(card, name)
+        info = agently_format.info_of(card, name)
         call = self._proxy(card, name)
-        self._note(name, info["desc"], info["kwargs"], call, info.get("returns"), [*_tags_of(card.definition), *tags])
+        self._note(
+            name,
+            info["desc"],
+            info["kwargs"],
+            call,
+            info.get("returns"),
+            [*agently_format.listed_tags(card.definition), *tags],
+        )
         self._places[name] = (card.server, card.name)
 
     def _proxy(self, card: ToolCard, name: str) -> Callable[..., Any]:
@@ -234,7 +244,7 @@ class ToolsByName:
             return known
 
         async def call(**kwargs: Any) -> Any:
-            return _of_server(await self.hub.act(card.server, card.name, kwargs))
+            return agently_format.value_of(await self.hub.act(card.server, card.name, kwargs))
 
         call.__name__ = call.__qualname__ = name
         call.__doc__ = card.description
@@ -270,7 +280,7 @@ class ToolsByName:
         found = {name: dict(info) for name, info in self._info.items() if tags is None or name in chosen}
         for card in self._configured():
             if card.exposed not in self._info and (tags is None or not card.tags.isdisjoint(_listed(tags))):
-                found[card.exposed] = _info_of(card, card.exposed)
+                found[card.exposed] = agently_format.info_of(card, card.exposed)
         return found
 
     def get_tool_list(self, tags: Tags = None) -> list[Json]:
@@ -324,7 +334,7 @@ class ToolsByName:
 
     def _answer(self, name: str, outcome: CallOutcome) -> Any:
         if name in self._places or name not in self._funcs:
-            return _of_server(outcome)
+            return agently_format.value_of(outcome)
         if outcome.direct:
             return outcome.value
         if isinstance(outcome.error, UnknownName):
@@ -333,37 +343,9 @@ class ToolsByName:
             return f"Error: {formats.error_message(outcome.error)}"
         result = outcome.result or {}
         if not result.get("isError"):
-            return _of_server(outcome)  # a policy has changed what the function returned
+            return agently_format.value_of(outcome)  # a policy has changed what the function returned
         said = formats.error_text(result)
         return said if said.startswith("Error:") else f"Error: {said}"
-
-
-def _info_of(card: ToolCard, name: str) -> Json:
-    info: Json = {"name": name, "desc": card.description, "kwargs": kwargs_format.from_schema(card.schema) or {}}
-    returns = kwargs_format.from_schema(_object_schema(card.definition.get("outputSchema")))
-    return info if returns is None else {**info, "returns": returns}
-
-
-def _with_servers(ids: Collection[str], servers: Iterable[Server], config: Config) -> Config:
-    """Returns the configuration with other servers in place of those of these ids."""
-    config = config.model_copy(update={"servers": tuple(one for one in config.servers if one.id not in ids)})
-    for server in servers:
-        config = with_server(server, config)
-    return config
-
-
-def _is_same(made: Server, known: Server) -> bool:
-    """Returns whether an entry without a name describes the same process or address as an imported server."""
-    return bool(made.model_copy(update={"id": known.id}).connection == known.connection)
-
-
-def _with_functions_as(id: str, timeout: float | None, checks: bool, config: Config) -> Config:
-    """Returns the configuration with the deadline of the functions' server, and with its checks or without."""
-    (server,) = (one for one in config.servers if one.id == id)
-    changed = with_deadline(timeout, server)
-    if not checks:
-        changed = changed.model_copy(update={"validate_arguments": "off"})
-    return config.model_copy(update={"servers": tuple(changed if one.id == id else one for one in config.servers)})
 
 
 def _not_found(name: str) -> str:
@@ -382,42 +364,6 @@ def _found(name: str, cards: list[ToolCard]) -> tuple[str, str] | None:
             return card.server, card.name
     same = [card for card in cards if card.name == name]
     return (same[0].server, same[0].name) if len(same) == 1 else None
-
-
-def _of_server(outcome: CallOutcome) -> Any:
-    """Converts the outcome of a server's tool as fastmcp's client and Agently do."""
-    error, result = outcome.error, outcome.result or {}
-    if error is not None:
-        refused = isinstance(error, CallError) and not isinstance(error, _GONE)
-        return {"error": formats.error_message(error)} if refused else None
-    if result.get("isError"):
-        return {"error": formats.error_text(result)}
-    if result.get("structuredContent") is not None:
-        return result["structuredContent"]
-    content = result.get("content")
-    first = content[0] if isinstance(content, list) and content else None
-    if not isinstance(first, dict):
-        return None
-    if first.get("type") != "text":
-        return kwargs_format.dumped(first)
-    try:
-        return json.loads(first.get("text", ""))
-    except ValueError:
-        return first.get("text", "")
-
-
-def _object_schema(schema: Any) -> Json | None:
-    return schema if isinstance(schema, dict) and schema.get("type") == "object" else None
-
-
-def _tags_of(definition: Json) -> list[str]:
-    meta = definition.get("_meta")
-    found: list[str] = []
-    for key in ("fastmcp", "_fastmcp"):
-        said = meta.get(key) if isinstance(meta, dict) else None
-        listed = said.get("tags") if isinstance(said, dict) else None
-        found += [tag for tag in listed if isinstance(tag, str)] if isinstance(listed, list) else []
-    return list(dict.fromkeys(found))
 
 
 def _sync(func: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:

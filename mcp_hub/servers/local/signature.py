@@ -71,7 +71,8 @@ class FunctionArguments:
         self.schema: dict[str, Any] = drop_titles(schema)
         self.schema.pop("description", None)
         self.schema.setdefault("properties", {})
-        self.schema["additionalProperties"] = False  # callers cannot know what else `**kwargs` takes
+        if not self.takes_keywords:
+            self.schema["additionalProperties"] = False
 
     def checked(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments as the annotated types, with defaults. Raises InvalidArguments."""

@@ -1,8 +1,9 @@
-"""Agently's formats: `{"name": (type, "text;text;Default: 3")}` for arguments, dumped models for content blocks."""
+"""Agently's formats of arguments, tools and results: `{"name": (type, "text;Default: 3")}`, dumped content blocks."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -12,11 +13,16 @@ from typing import Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from mcp_hub.catalog.names import original_uri
+from mcp_hub.errors import CallError, CircuitOpen, DeadlineExceeded, ServerUnavailable, StateLost
+from mcp_hub.library import formats
+from mcp_hub.library.engine_host import CallOutcome, ToolCard
 from mcp_hub.servers.local.signature import annotated
 
 Json = dict[str, Any]
 Kwargs = dict[str, Any]
 
+_GONE: Final = (ServerUnavailable, CircuitOpen, StateLost, DeadlineExceeded)
+"""Errors for which Agently's client raises, so that Agently returns None."""
 REST: Final = "<*>"
 """The key for further arguments that have no name of their own."""
 _JSON_TYPES: Final[Mapping[Any, str]] = {
@@ -152,3 +158,47 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(function, include_extras=True)
     except Exception:  # an annotation cannot be resolved; the signature has it as written
         return {}
+
+
+def info_of(card: ToolCard, name: str) -> Json:
+    """Returns `{"name", "desc", "kwargs", "returns"?}` of a server's tool."""
+    info: Json = {"name": name, "desc": card.description, "kwargs": from_schema(card.schema) or {}}
+    returns = from_schema(_object_schema(card.definition.get("outputSchema")))
+    return info if returns is None else {**info, "returns": returns}
+
+
+def value_of(outcome: CallOutcome) -> Any:
+    """Converts the outcome of a server's tool as fastmcp's client and Agently do."""
+    error, result = outcome.error, outcome.result or {}
+    if error is not None:
+        refused = isinstance(error, CallError) and not isinstance(error, _GONE)
+        return {"error": formats.error_message(error)} if refused else None
+    if result.get("isError"):
+        return {"error": formats.error_text(result)}
+    if result.get("structuredContent") is not None:
+        return result["structuredContent"]
+    content = result.get("content")
+    first = content[0] if isinstance(content, list) and content else None
+    if not isinstance(first, dict):
+        return None
+    if first.get("type") != "text":
+        return dumped(first)
+    try:
+        return json.loads(first.get("text", ""))
+    except ValueError:
+        return first.get("text", "")
+
+
+def _object_schema(schema: Any) -> Json | None:
+    return schema if isinstance(schema, dict) and schema.get("type") == "object" else None
+
+
+def listed_tags(definition: Json) -> list[str]:
+    """Returns the tags that a server lists for a tool, under the keys of old and new versions of fastmcp."""
+    meta = definition.get("_meta")
+    found: list[str] = []
+    for key in ("fastmcp", "_fastmcp"):
+        said = meta.get(key) if isinstance(meta, dict) else None
+        listed = said.get("tags") if isinstance(said, dict) else None
+        found += [tag for tag in listed if isinstance(tag, str)] if isinstance(listed, list) else []
+    return list(dict.fromkeys(found))
