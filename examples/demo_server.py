@@ -1,4 +1,8 @@
-"""The MCP server of the examples, over stdio: small tools, and with `--scrape` one that reads pages."""
+"""The MCP server of the examples, over stdio: small tools.
+
+With `--scrape` one that reads pages, with `--kinds` one for each kind of content, and with `--sse PORT` it is a search
+engine over SSE instead.
+"""
 
 import sys
 
@@ -37,19 +41,25 @@ def say(text: str) -> ToolResult:
     return ToolResult(content=f"The server says: {text}")
 
 
+PAGE = types.TextResourceContents(uri="demo://page", mime_type="text/plain", text="a page")
+KINDS = {
+    "text": types.TextContent(type="text", text="a text"),
+    "image": types.ImageContent(type="image", data="aW1hZ2U=", mime_type="image/png"),
+    "audio": types.AudioContent(type="audio", data="c291bmQ=", mime_type="audio/wav"),
+    "embedded": types.EmbeddedResource(type="resource", resource=PAGE),
+    "link": types.ResourceLink(type="resource_link", name="more", uri="demo://more"),
+}
+
+
 @server.tool(output_schema=None)
 def show() -> ToolResult:
     """Show something of every kind."""
-    shown = types.TextResourceContents(uri="demo://page", mime_type="text/plain", text="a page")
-    return ToolResult(
-        content=[
-            types.TextContent(type="text", text="a text"),
-            types.ImageContent(type="image", data="aW1hZ2U=", mime_type="image/png"),
-            types.AudioContent(type="audio", data="c291bmQ=", mime_type="audio/wav"),
-            types.EmbeddedResource(type="resource", resource=shown),
-            types.ResourceLink(type="resource_link", name="more", uri="demo://more"),
-        ]
-    )
+    return ToolResult(content=list(KINDS.values()))
+
+
+def show_one(kind: str) -> ToolResult:
+    """Show something of one kind, or nothing."""
+    return ToolResult(content=[KINDS[kind]] if kind in KINDS else [])
 
 
 def scrape(url: str) -> ToolResult:
@@ -57,7 +67,28 @@ def scrape(url: str) -> ToolResult:
     return ToolResult(content=f"This is what {url} says.")
 
 
+def search_engine() -> FastMCP:
+    engine = FastMCP("search")
+
+    @engine.tool(output_schema=None)
+    def google_search(q: str) -> ToolResult:
+        """Search the web."""
+        return ToolResult(content=f"The best page about {q}.")
+
+    @engine.tool
+    def debug_tool() -> str:
+        """What nobody but its author should call."""
+        return "secret"
+
+    return engine
+
+
 if __name__ == "__main__":
-    if "--scrape" in sys.argv:
-        server.tool(scrape, output_schema=None)
+    if "--sse" in sys.argv:
+        port = int(sys.argv[sys.argv.index("--sse") + 1])
+        search_engine().run("sse", show_banner=False, host="127.0.0.1", port=port)
+        sys.exit()
+    for flag, tool in (("--scrape", scrape), ("--kinds", show_one)):
+        if flag in sys.argv:
+            server.tool(tool, output_schema=None)
     server.run(show_banner=False)

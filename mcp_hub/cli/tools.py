@@ -35,8 +35,8 @@ from mcp_hub.text import json_escaped, printable
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub tools`.
 
-    `mcp-hub tools [--config F] [--json | --format FORMAT] [--profile P] [--tool-set S] [--tag T] [--group G]`, or
-    `mcp-hub tools --duplicates [--json]`.
+    `mcp-hub tools [--config F] [--json | --by-server | --format FORMAT] [--profile P] [--tool-set S] [--tag T]
+    [--group G]`, or `mcp-hub tools --duplicates [--json]`.
     """
     add_config_arguments(parser)
     add_selection_arguments(parser)
@@ -45,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--duplicates", action="store_true", help="names that were found twice: what is kept, what is not"
+    )
+    parser.add_argument(
+        "--by-server",
+        action="store_true",
+        help="servers as JSON, each with the name, description and schema of its tools, or the error of one that fails",
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="the whole definitions as JSON, like --format json")
@@ -64,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
     for name in options.group:
         if name not in (BASIC, *known):
             raise ConfigError(f"there is no group {name!r}; there are: {', '.join((BASIC, *known))} (setting: groups)")
+    if options.by_server:
+        return run_loop(_list_by_server(config, read_selection(options, config), options.group))
     format: Format | None = "json" if options.json else options.format
     return run_loop(_tools(config, read_selection(options, config), options.group, format))
 
@@ -105,6 +112,25 @@ async def _tools(config: Config, selection: Selection, groups: list[str], format
         print(printable(f"{text}  {group.description}".rstrip(), 200))
     for server, problem in problems.items():
         print(f"{server}: not there: {printable(problem, 2000)}", file=sys.stderr)
+    return OK
+
+
+async def _list_by_server(config: Config, selection: Selection, groups: list[str]) -> int:
+    async with make_hub(config, selection) as hub:
+        await connect_all(hub)
+        catalog = hub.catalog if groups else hub.catalogs.of(None)
+        tools: dict[str, list[dict[str, Any]]] = {u.server.id: [] for u in hub.upstreams.values() if u.server.enabled}
+        for exposed in catalog.names(TOOLS):
+            route, entry = catalog.resolve(TOOLS, exposed), catalog.entry(TOOLS, exposed)
+            if entry is None or route is None or route.upstream not in tools:
+                continue
+            if not groups or _is_in(hub, exposed, groups):
+                card = {"name": route.name, "description": entry.get("description") or ""}
+                tools[route.upstream].append({**card, "schema": entry.get("inputSchema")})
+        for upstream in hub.upstreams.values():
+            if upstream.error is not None and upstream.server.enabled:
+                tools[upstream.server.id] = [{"error": f"Unable to fetch tools: {printable(upstream.error, 2000)}"}]
+    print(json_text([{"name": name, "tools": found} for name, found in tools.items()]))
     return OK
 
 

@@ -13,13 +13,13 @@ from mcp_hub.catalog import OWN, Catalog, Route
 from mcp_hub.catalog.exposed_ids import unknown_task
 from mcp_hub.config.ancestry import VARIABLE
 from mcp_hub.config.models import Config
-from mcp_hub.errors import ConfigError, Overloaded
+from mcp_hub.errors import INVALID_PARAMS, ConfigError, Overloaded, UnknownName
 from mcp_hub.hub.catalogs import BUILT_WITHIN
 from mcp_hub.hub.composition import compose
 from mcp_hub.hub.generations import Generation
 from mcp_hub.hub.self_description import instructions_of_skills, merge_instructions
 from mcp_hub.observability.call_metrics import IMetricsCollector
-from mcp_hub.policy import Call, Json, unknown_name
+from mcp_hub.policy import Call, Json, NowListed, unknown_name
 from mcp_hub.policy.chain import Rules
 from mcp_hub.policy.selection import EVERYTHING, Selection
 from mcp_hub.protocol import era as eras
@@ -29,6 +29,7 @@ from mcp_hub.protocol.server_requests import forwarded_extensions
 from mcp_hub.security import profile_of
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.catalog_cache import CatalogCache
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES
 from mcp_hub.upstream.link_dialer import Functions, LinkDialer
 
 if TYPE_CHECKING:
@@ -420,8 +421,11 @@ class Engine:
         server = self.upstreams[call.route.upstream].server if call.route.upstream in self.upstreams else None
         return server is not None and server.session == "client" and call.caller == ""
 
-    async def act(self, call: Call) -> Json:
-        """Returns the result of one call in its caller's era. Raises ProtocolError and CallError."""
+    async def act(self, call: Call, *, listed: bool = True) -> Json:
+        """Returns the result of one call in its caller's era. Raises ProtocolError and CallError.
+
+        A tool that is not `listed`, as its server was never up, becomes so within the call.
+        """
         if call.route.upstream == OWN:
             return eras.result_for(call.era, "handshake", call.method, await self.rules.watched(call, self._call_own))
         generation = self._generations.now
@@ -432,7 +436,7 @@ class Engine:
         for used in needed:  # what the call needs of this generation stays until it has ended
             used.count += 1
         try:
-            result = await rules.chain.run(call)
+            result = await (rules.chain.run(call) if listed else self._introduce(call, rules, upstream))
         finally:
             for used in needed:
                 used.count -= 1
@@ -441,6 +445,21 @@ class Engine:
         if call.era == "modern" and "resultType" not in result:
             result = {**result, "resultType": "complete"}  # the hub itself answered
         return result
+
+    async def _introduce(self, call: Call, rules: Rules, upstream: Upstream) -> Json:
+        """Calls a tool that no catalog has. Raises UnknownName if its server does not offer it either."""
+
+        async def connect(call: Call) -> Json:
+            await upstream.connected()
+            await self.catalogs.settled()
+            exposed = self.catalog.exposed(call.route)
+            if exposed is None:
+                call.refused_by = rules.why(call.route)
+                raise UnknownName(INVALID_PARAMS, f"Unknown tool: {call.route.name}")
+            call.exposed = exposed
+            raise NowListed
+
+        return await rules.introduced(call, connect, is_connected=upstream.state in CONNECTED_STATES)
 
     async def _call_own(self, call: Call) -> Json:
         if call.method == TOOLS.act_method and self._groups is not None:

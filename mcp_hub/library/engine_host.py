@@ -11,19 +11,28 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from mcp_hub.catalog.merge import OWN, Route
-from mcp_hub.config.models import Config
-from mcp_hub.errors import INVALID_PARAMS, CallError, DeadlineExceeded, HubError, UnknownName
+from mcp_hub.catalog.names import expose
+from mcp_hub.config.models import Config, Server
+from mcp_hub.errors import INVALID_PARAMS, CallError, HubError, InvalidParameters, UnknownName
 from mcp_hub.hub.engine import Engine
 from mcp_hub.library.portal import keep
 from mcp_hub.observability.call_metrics import IMetricsCollector
 from mcp_hub.observability.records import RecordWriter
 from mcp_hub.observability.tracing import is_imported
 from mcp_hub.policy import Call
+from mcp_hub.policy.access import tags_of
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security.file_access import RAW_TEXT_VARIABLE
-from mcp_hub.servers.local.in_process import DIRECT, DirectCall, FunctionServer
+from mcp_hub.servers.local.in_process import (
+    DIRECT,
+    DirectCall,
+    FunctionLink,
+    FunctionServer,
+    NotJson,
+    written_arguments,
+)
 from mcp_hub.upstream import Upstream
 from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
 from mcp_hub.version import VERSION
@@ -45,6 +54,8 @@ class ToolCard:
     exposed: str
     definition: Json
     """The tool's entry in `tools/list`. It must not be changed."""
+    tags: frozenset[str] = frozenset()
+    """Tags of its server and its own, of the configuration and of what the server lists."""
 
     @property
     def description(self) -> str:
@@ -127,9 +138,13 @@ class EngineHost:
             record=self._record if log.enabled else None,
             collectors=self._collectors,
             tracer_provider=self._tracer_provider,
-            functions=lambda server: self.functions.link(),
+            functions=self._link,
         )
         return await hub.__aenter__()
+
+    def _link(self, server: Server) -> FunctionLink:
+        self.functions.checks = server.validate_arguments != "off"
+        return self.functions.link()
 
     def _record(self, record: Json) -> None:
         if self._records is not None:
@@ -170,18 +185,24 @@ class EngineHost:
 
     # --- lists and calls ---------------------------------------------------------------------------------------
 
-    async def listed(self, server: str | None = None) -> list[ServerTools]:
-        """Tries to connect to all servers, or to one, and returns their tools in the order of the configuration."""
+    async def listed(self, server: str | None = None, *, connect: bool = True) -> list[ServerTools]:
+        """Returns the tools of all servers, or of one, in the order of the configuration.
+
+        It tries to connect to those that are not connected, unless `connect` is false.
+        """
         hub = await self.hub()
         wanted = [u for id, u in hub.upstreams.items() if server in (None, id) and _is_meant(u)]
-        errors = await asyncio.gather(*(_reached(upstream) for upstream in wanted))
-        await hub.catalogs.settled()
+        errors: list[CallError | None] = [None] * len(wanted)
+        if connect:
+            errors = await asyncio.gather(*(_reached(upstream) for upstream in wanted))
+            await hub.catalogs.settled()
         catalog = hub.catalogs.of(None)
         cards: dict[str, list[ToolCard]] = {upstream.server.id: [] for upstream in wanted}
         for exposed in catalog.names(TOOLS):
             route, definition = catalog.resolve(TOOLS, exposed), catalog.entry(TOOLS, exposed)
             if route is not None and definition is not None and route.upstream in cards:
-                cards[route.upstream].append(ToolCard(route.upstream, route.name, exposed, definition))
+                tags = tags_of(hub.upstreams[route.upstream].server, route, definition)
+                cards[route.upstream].append(ToolCard(route.upstream, route.name, exposed, definition, tags))
         return [
             ServerTools(
                 upstream.server.id,
@@ -210,19 +231,31 @@ class EngineHost:
         call: Call | None = None
         try:
             hub = await self._current()
-            route, exposed = await self._route(hub, server, tool)
-            params: Json = {"name": tool, "arguments": dict(arguments)}
+            upstream = hub.upstreams.get(server)
+            if upstream is None:
+                raise UnknownName(INVALID_PARAMS, f"Unknown server: {server}")
+            route = Route(server, TOOLS, tool)
+            listed = hub.catalog.exposed(route)
+            exposed = listed or expose(upstream.server.namespace, tool)
+            ours = direct if upstream.server.functions is not None else None
+            given = written_arguments(arguments) if ours is None else ours.shown(arguments)
+            params: Json = {"name": tool, "arguments": given}
             call = Call(TOOLS.act_method, exposed, route, params, "handshake", _ENVELOPE, on_progress=on_progress)
             call.preset = preset
             if label is not None:
                 call.exposed, call.label = label
-            if direct is None or hub.upstreams[server].server.functions is None:
-                return CallOutcome(call, await hub.act(call), None)
-            with self.functions.called(direct) as key:
+            if ours is None:
+                return CallOutcome(call, await hub.act(call, listed=listed is not None), None)
+            call.objects, call.nested = ours.objects, ours.nested
+            self.functions.checks = upstream.server.validate_arguments != "off"
+            with self.functions.called(ours) as key:
                 params["_meta"] = {DIRECT: key}
-                result = await hub.act(call)
-            same = direct.result is not None and _said(result) == _said(direct.result)
-            return CallOutcome(call, result, None, direct.value if same else None, same, direct.error)
+                result = await hub.act(call, listed=listed is not None)
+            same = ours.result is not None and _said(result) == _said(ours.result)
+            return CallOutcome(call, result, None, ours.value if same else None, same, ours.error)
+        except NotJson as error:
+            refusal = InvalidParameters(f"The arguments of {tool!r} cannot be sent: {error}", server=server)
+            return CallOutcome(call, None, refusal)
         except (HubError, TimeoutError) as error:
             return CallOutcome(call, None, error)
 
@@ -245,32 +278,6 @@ class EngineHost:
             self._facts = facts
             await self.change(lambda config: config)
         return hub
-
-    async def _route(self, hub: Engine, server: str, tool: str) -> tuple[Route, str]:
-        """Returns the route and the exposed name of a tool.
-
-        Raises UnknownName for a tool that is absent, hidden or refused alike, and CallError if the server is
-        unavailable.
-        """
-        upstream = hub.upstreams.get(server)
-        if upstream is None:
-            raise UnknownName(INVALID_PARAMS, f"Unknown server: {server}")
-        route = Route(server, TOOLS, tool)
-        exposed = hub.catalog.exposed(route)
-        if exposed is None:
-            limit = upstream.server.deadlines.call
-            try:
-                async with asyncio.timeout(limit):
-                    await upstream.connected()
-            except TimeoutError:
-                text = f"{server!r} was not available within {limit:g} s (setting: servers.{server}.deadlines.call)."
-                raise DeadlineExceeded(text, server=server, executed=False) from None
-            await hub.catalogs.settled()
-            exposed = hub.catalog.exposed(route)
-        if exposed is None:
-            hub.missed(TOOLS, f"{server}/{tool}", "handshake", None, _ENVELOPE)
-            raise UnknownName(INVALID_PARAMS, f"Unknown tool: {tool}")
-        return route, exposed
 
     async def why_hidden(self, server: str, tool: str) -> str | None:
         """Returns the name of the rule that hides a tool, or None. It is for the user of the hub."""

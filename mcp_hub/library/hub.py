@@ -152,9 +152,12 @@ class Hub:
         """Does what `list` does, for code without a loop."""
         return _cards(self.listed_sync(server))
 
-    async def listed(self, server: str | None = None) -> Listed:
-        """Returns the tools by server, and the errors of servers that are unavailable."""
-        return await self._portal.wait(lambda: self._running.listed(server))
+    async def listed(self, server: str | None = None, *, connect: bool = True) -> Listed:
+        """Returns the tools by server, and the errors of servers that are unavailable.
+
+        Without `connect`, it does not wait for servers that are not connected.
+        """
+        return await self._portal.wait(lambda: self._running.listed(server, connect=connect))
 
     def listed_sync(self, server: str | None = None) -> Listed:
         """Does what `listed` does, for code without a loop."""
@@ -265,6 +268,11 @@ class Hub:
     def functions(self) -> str | None:
         """Returns the id of the server of this program's functions, or None if there are none."""
         return next((server.id for server in self.config.servers if server.functions is not None), None)
+
+    @property
+    def function_names(self) -> frozenset[str]:
+        """Returns the names of this program's functions."""
+        return frozenset(tool.name for tool in self._running.functions)
 
     @overload
     def tool(self, function: F, /) -> F: ...

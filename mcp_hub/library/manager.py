@@ -20,8 +20,9 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
 
     `tool_blacklist` has `(server, tool)` pairs or `"server/tool"`, patterns too. `timeout` is the deadline of one call
     in seconds (by default 1200, or what the configuration says). After it, asyncio.TimeoutError is raised, or an error
-    returned with `on_timeout="return"`. `config` is a file or the content of one. Raises ValueError if two servers have
-    the same name, and ConfigError if the configuration is invalid.
+    returned with `on_timeout="return"`. `config` is a file or the content of one. Without `check_arguments`, functions
+    get arguments unchecked. Raises ValueError if two servers have the same name, and ConfigError if the configuration
+    is invalid.
     """
 
     def __init__(
@@ -31,11 +32,12 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
         timeout: float | None = None,
         on_timeout: OnTimeout = "raise",
         config: Config | Mapping[str, Any] | str | Path | None = None,
+        check_arguments: bool = True,
     ) -> None:
         self._hub = Hub(config)
         known = [{"name": server.id, "params": server} for server in self.hub.config.servers]
         ToolsByServer.__init__(self, [*known, *server_configs], tool_blacklist, timeout, on_timeout)
-        ToolsByName.__init__(self)
+        ToolsByName.__init__(self, timeout, check_arguments)
 
     @classmethod
     def from_config(cls, path: str | Path | None = None, **options: Any) -> ToolManager:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,6 +67,40 @@ def with_secrets(config: Config, server: str, secrets: tuple[SecretStr, ...]) ->
     """Returns the configuration with the secrets of one server replaced."""
     changed = [one.model_copy(update={"secrets": secrets}) if one.id == server else one for one in config.servers]
     return config.model_copy(update={"servers": tuple(changed)})
+
+
+def with_call_deadline(seconds: float, config: Config) -> Config:
+    """Returns the configuration with this deadline of a call, in seconds, for every server."""
+    return config.model_copy(update={"servers": tuple(with_deadline(seconds, one) for one in config.servers)})
+
+
+def with_deadline(seconds: float | None, server: Server) -> Server:
+    """Returns the server with this deadline of a call, in seconds; None leaves it as it is."""
+    if seconds is None:
+        return server
+    return server.model_copy(update={"deadlines": server.deadlines.model_copy(update={"call": seconds})})
+
+
+def with_servers(ids: Collection[str], servers: Iterable[Server], config: Config) -> Config:
+    """Returns the configuration with other servers in place of those of these ids."""
+    config = config.model_copy(update={"servers": tuple(one for one in config.servers if one.id not in ids)})
+    for server in servers:
+        config = with_server(server, config)
+    return config
+
+
+def is_same_server(made: Server, known: Server) -> bool:
+    """Returns whether an entry without a name describes the same process or address as an imported server."""
+    return bool(made.model_copy(update={"id": known.id}).connection == known.connection)
+
+
+def with_functions_as(id: str, timeout: float | None, checks: bool, config: Config) -> Config:
+    """Returns the configuration with the deadline of the functions' server, and with its checks or without."""
+    (server,) = (one for one in config.servers if one.id == id)
+    changed = with_deadline(timeout, server)
+    if not checks:
+        changed = changed.model_copy(update={"validate_arguments": "off"})
+    return config.model_copy(update={"servers": tuple(changed if one.id == id else one for one in config.servers)})
 
 
 Json = dict[str, Any]

@@ -71,6 +71,10 @@ class Call(msgspec.Struct, eq=False):
     """What answered in place of the upstream."""
     refused_by: str | None = None
     """The rule that refused the call."""
+    objects: bool = False
+    """Whether its arguments stand for Python objects, which only the function that is called can check."""
+    nested: bool = False
+    """Whether a running call of the same upstream waits for it."""
     preset: Mapping[str, Any] | None = None
     """Arguments preset by the program that registered the tool; None: the call does not come from such a program."""
 
@@ -81,6 +85,10 @@ class Call(msgspec.Struct, eq=False):
 
 
 Next = Callable[[Call], Awaitable[Json]]
+
+
+class NowListed(Exception):
+    """Ends the attempt to connect to a server whose tool was not listed: it is now, and the call can be made."""
 
 
 def unknown_name(kind: Kind, exposed: str, era: Era) -> UnknownName:
@@ -136,9 +144,17 @@ class Chain:
     def _compose(self, route: Route) -> Next:
         if len(self._composed) >= MAX_COMPOSED:
             self._composed.clear()
-        concerned = [one for one in self.policies if not hasattr(one, "concerns") or one.concerns(route)]
-        self._composed[route] = run = compose(concerned, self._innermost)
+        self._composed[route] = run = compose(self._concerned(route, self.policies), self._innermost)
         return run
+
+    @staticmethod
+    def _concerned(route: Route, policies: Sequence[Policy | Selective]) -> list[Policy]:
+        return [one for one in policies if not hasattr(one, "concerns") or one.concerns(route)]
+
+    def behind(self, policy: Policy, route: Route, innermost: Next | None = None) -> Next:
+        """Returns the policies behind another one that concern a route as one callable, around another innermost."""
+        place = self.policies.index(policy) + 1
+        return compose(self._concerned(route, self.policies[place:]), innermost or self._innermost)
 
     def insert(self, policy: Policy, after: Policy) -> None:
         """Inserts a policy behind another one; calls that are running are not affected."""

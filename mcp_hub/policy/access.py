@@ -16,6 +16,10 @@ from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.security import profile_of
 
 _FILTER_OF_KIND: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
+_TAGGED: Final = ("fastmcp", "_fastmcp", "mcp-hub")
+"""Keys in the `_meta` of an item below which libraries have its `tags`."""
+TAGS_KEY: Final = "mcp-hub/tags"
+"""Key in the `_meta` of an item of the hub's own servers: its tags."""
 _URI_KINDS: Final = (RESOURCES, TEMPLATES)
 
 
@@ -246,9 +250,8 @@ def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
                 tags.update(rules.tags)
     meta = wire.get("_meta") if isinstance(wire, dict) else None
     if isinstance(meta, Mapping):
-        for key in ("fastmcp", "_fastmcp", "mcp-hub"):
-            listed = meta.get(key)
-            own = listed.get("tags") if isinstance(listed, dict) else None
+        nested = [one.get("tags") for key in _TAGGED if isinstance(one := meta.get(key), dict)]
+        for own in (meta.get(TAGS_KEY), *nested):
             if isinstance(own, list):
                 tags.update(tag for tag in own if isinstance(tag, str))
     return frozenset(tags)

@@ -10,7 +10,7 @@ import msgspec
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.policy import Call, Chain, Json, Next, Policy, compose
+from mcp_hub.policy import Call, Chain, Json, Next, NowListed, Policy, compose
 from mcp_hub.policy.access import Access
 from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
 from mcp_hub.policy.call_record import RecordLabels
@@ -47,6 +47,7 @@ class Rules(msgspec.Struct, frozen=True):
     chain: Chain
     access: Access
     guard: UrlGuard
+    deadline: DeadlinePolicy
     trace: Trace
     breaker: CircuitBreaker
     shaping: tuple[Policy, ...]
@@ -59,6 +60,24 @@ class Rules(msgspec.Struct, frozen=True):
         """Runs a call that the hub itself answers, recorded and traced like any other."""
         outermost = (self.spans, self.trace) if self.spans is not None else (self.trace,)
         return await compose(outermost, call_next)(call)
+
+    async def introduced(self, call: Call, connect: Next, *, is_connected: bool) -> Json:
+        """Runs a call of a tool that its server has not listed: once around `connect`, then as any other.
+
+        So the guard, the fallback, retries, the breaker and the record apply to the connection as well. `connect`
+        raises NowListed if the tool can be called. A tool that is hidden by what is known of it has no fallback.
+        """
+
+        async def both(call: Call) -> Json:
+            known = is_connected or self.access.why(call.route) is not None
+            before = call.params
+            try:
+                return await (connect if known else self.chain.behind(self.trace, call.route, connect))(call)
+            except NowListed:
+                call.params = before
+            return await self.chain.behind(self.trace, call.route)(call)
+
+        return await self.watched(call, lambda call: self.deadline(call, both))
 
     def shape(self, items: Sequence[Item]) -> Generator[None, None, list[Item]]:
         """Applies all policies to what an upstream lists, in steps, and returns the items that may be listed."""
@@ -142,6 +161,7 @@ def make_rules(
     access = Access(config, selection, (pins, screen))
     flow = FlowPolicy(servers, config.flows, used)
     guard, breaker = UrlGuard(config.guard, browsers), CircuitBreaker(servers)
+    deadline = DeadlinePolicy(servers)
     presentation = Presentation(servers)
     redaction = Redactor(secrets_of(config))
     preset = Preset(servers, of_calls=in_program)
@@ -165,7 +185,7 @@ def make_rules(
             trace,
             access,
             flow,
-            DeadlinePolicy(servers),
+            deadline,
             *shaping,
             preset,
             Validate(servers, listed, presentation.schema, preset.hidden),
@@ -178,7 +198,7 @@ def make_rules(
         ),
         innermost,
     )
-    return Rules(chain, access, guard, trace, breaker, shaping, pins, screen, spans)
+    return Rules(chain, access, guard, deadline, trace, breaker, shaping, pins, screen, spans)
 
 
 def _annotations(tool: Json | None) -> Mapping[str, Any]:

@@ -74,6 +74,7 @@ class FallbackPolicy:
             page = await self._scrape(url, self._rules.timeout)
         except GuardBlocked as error:
             call.refused_by = "guard: a redirect"
+            call.notes.append("fallback: refused: the page leads to a guarded URL")
             raise GuardBlocked(error.message, server=call.route.upstream) from None
         except (CallError, UpstreamAnswered, TimeoutError) as error:
             reason = str(error) or "it took too long"

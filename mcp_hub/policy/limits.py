@@ -246,6 +246,8 @@ class LimitsPolicy:
         server = call.route.upstream
         if server in self._rated:
             self._check_rate(server, call)
+        if call.nested:
+            return await call_next(call)  # the call that waits for it has a slot, and would keep it for ever
         places = self._places[server]
         if not places.take(call.caller):
             call.notes.append("limits: waited for a place")

@@ -59,7 +59,7 @@ class Validate:
         schema = tool.get("inputSchema") if tool is not None else None
         rules = self._rules[call.route]
         mode = rules.validate_arguments or self._modes[call.route.upstream]
-        if not isinstance(schema, dict) or mode == "off":
+        if not isinstance(schema, dict) or mode == "off" or call.objects:
             return call_next(call)
         if rules.extend_schema is not None or rules.strip_titles:
             schema = self._presented(call.route, schema)

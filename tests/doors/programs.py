@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.peers.catalogue import run
+from tests.peers.catalogue import free_port, network_server, run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -39,6 +40,14 @@ def blocks(page: str, language: str, mark: str = "after") -> list[str]:
 def promised(code: str) -> list[str]:
     """The lines a page says its code prints."""
     return re.findall(r"^# → (.*)$", code, re.MULTILINE)
+
+
+@asynccontextmanager
+async def search_engine(directory: Path) -> AsyncIterator[str]:
+    """The search server of the examples over SSE: its URL."""
+    port = free_port()
+    async with network_server([sys.executable, str(SERVER), "--sse", str(port)], port, log=directory / "search.log"):
+        yield f"http://127.0.0.1:{port}/sse"
 
 
 async def output(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from mcp_hub.config.load import read_config
 from tests.doors.packages import python_of
-from tests.doors.programs import EXAMPLES, PAGES, SERVER, blocks, output, promised
+from tests.doors.programs import EXAMPLES, PAGES, SERVER, blocks, output, promised, search_engine
+from tests.peers.catalogue import NPM, installed
 
 pytestmark = pytest.mark.anyio
 
@@ -26,8 +28,11 @@ async def test_the_code_of_a_page_runs_and_prints_what_the_page_says(tmp_path: P
     program = tmp_path / "page.py"
     program.write_text(code, encoding="utf-8")
     (tmp_path / "examples").symlink_to(EXAMPLES)
+    (tmp_path / "node_modules").symlink_to(installed(NPM))
     env = {"DEMO_PYTHON": sys.executable, "DEMO_SERVER": str(SERVER)}
-    printed = await output(Path(__file__).with_name(PYTHON), str(program), cwd=tmp_path, env=env)
+    async with search_engine(tmp_path) if "SEARCH_URL" in code else nullcontext("") as url:
+        env["SEARCH_URL"] = url
+        printed = await output(Path(__file__).with_name(PYTHON), str(program), cwd=tmp_path, env=env)
     assert printed
     assert printed == promised(code)
 
@@ -42,6 +47,19 @@ async def test_the_code_of_a_page_prints_the_same_on_the_original(tmp_path: Path
     assert promised(stays)
     runner = Path(__file__).with_name(PYTHON)
     assert await output(runner, str(program), cwd=tmp_path, python=python_of(ORIGINALS[page])) == promised(stays)
+
+
+async def test_the_code_of_agentlys_page_prints_the_same_on_agently(tmp_path: Path) -> None:
+    """All but the end: Agently has nothing to close."""
+    _, *code = blocks("agently.md", "python")
+    (imports,) = blocks("agently.md", "python", "before")
+    lines = [line for line in "\n".join([imports, *code]).splitlines() if "tools.close()" not in line]
+    program = tmp_path / "page.py"
+    program.write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    runner = Path(__file__).with_name(PYTHON)
+    printed = await output(runner, str(program), cwd=tmp_path, python=python_of("agently"))
+    assert printed == promised("\n".join(code))
 
 
 @pytest.mark.parametrize("page", PAGE_NAMES)

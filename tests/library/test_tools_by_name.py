@@ -9,16 +9,24 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
+import psutil
 import pytest
-from pydantic import BaseModel, Field
+from fastmcp.client.transports import PythonStdioTransport, SSETransport, StdioTransport, StreamableHttpTransport
+from mcp.client.stdio import StdioServerParameters
+from mcp_types import ContentBlock
+from pydantic import BaseModel, Field, TypeAdapter
 
 from mcp_hub import ToolManager
-from mcp_hub.errors import CallError
-from mcp_hub.library.agently import kwargs_format
-from tests.fakes.client import FAKE, PATIENCE, fake
+from mcp_hub.errors import CallError, ConfigError
+from mcp_hub.library.agently import agently_format
+from tests.fakes.client import FAKE, PATIENCE, fake, write_config
+from tests.hub.test_over_a_network import network_hub
 
 Json = dict[str, Any]
 
@@ -94,6 +102,9 @@ def test_check_32_tags_are_whole_and_their_tools_come_once(manager: ToolManager)
     assert [info["name"] for info in manager.get_tool_list("math")] == ["one", "two"]
     assert manager.get_tool_list("m") == manager.get_tool_list(["nothing"]) == []
     assert manager.tag_mappings["web"] == {"two"}
+    for view in (manager.tool_funcs, manager.tool_info, manager.tag_mappings):
+        with pytest.raises(TypeError):
+            view["more"] = {}  # type: ignore[index]
     assert manager.tool_info["two"] == {"name": "two", "desc": "", "kwargs": {}, "returns": {"n": (int,)}}
     assert "returns" not in manager.tool_info["one"]
     manager.tag("one", ["web", "more"])
@@ -134,6 +145,18 @@ def test_a_registered_function_needs_no_schema_and_gets_what_was_sent(manager: T
     assert seen == [{"q": ["a"], "n": 1}]
     assert manager.call_tool("all", {}).startswith("Error: ")
     assert manager.call_tool("all", {"q": 1, "n": "many"}).startswith("Error: ")
+
+
+def test_a_function_with_further_keywords_gets_them(manager: ToolManager) -> None:
+    def collect(first: int = 1, **others: Any) -> Any:
+        return first, others
+
+    manager.tool_func(collect)
+    assert manager.call_tool("collect", {"second": {"a": [2]}, "third": None}) == (
+        1,
+        {"second": {"a": [2]}, "third": None},
+    )
+    assert manager.call_tool("collect", {"first": "one"}).startswith("Error: ")
 
 
 def test_get_tool_func_returns_the_function_itself_or_a_sync_or_async_wrapper(manager: ToolManager) -> None:
@@ -211,6 +234,35 @@ def test_the_tools_of_a_script_and_their_results() -> None:
         assert manager.call_tool("crash", {}) is None
 
 
+def test_every_transport_of_the_document_is_a_server(tmp_path: Path) -> None:
+    """Seed 7.1: what `fastmcp.Client` takes. Its transports are read, not run."""
+
+    async def use() -> list[Any]:
+        found = []
+        async with network_hub(tmp_path, {"fake": fake(namespace="")}) as (_, base):
+            entry = fake()
+            for transport in (
+                f"{base}/mcp",
+                f"{base}/sse",
+                FAKE,
+                Path(FAKE),
+                {"mcpServers": {"named": entry}},
+                {"mcpServers": {"far": {"url": f"{base}/mcp"}}},
+                StdioServerParameters(command=entry["command"], args=entry["args"]),
+                StdioTransport(entry["command"], entry["args"]),
+                PythonStdioTransport(FAKE),
+                StreamableHttpTransport(f"{base}/mcp"),
+                SSETransport(f"{base}/sse"),
+            ):
+                async with ToolManager() as manager:
+                    assert await manager.async_use_mcp(transport, tags=["far", "near"]) is manager
+                    assert manager.get_tool_info("far").keys() == manager.get_tool_info("near").keys()
+                    found.append(await manager.async_call_tool("echo", {"text": "x"}))
+        return found
+
+    assert asyncio.run(use()) == ["x"] * 11
+
+
 def test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools() -> None:
     with ToolManager() as manager:
         for wrong in (42, "stdio", {"nothing": 1}):
@@ -232,17 +284,17 @@ def test_a_schema_is_converted_to_kwargs_without_being_changed() -> None:
         "additionalProperties": {"type": "string"},
     }
     before = json.dumps(schema)
-    assert kwargs_format.from_schema(schema) == {
+    assert agently_format.from_schema(schema) == {
         "a": ("integer", "description: left;default: 3"),
         "b": (Any, ""),
         "<*>": ("string", ""),
     }
     assert json.dumps(schema) == before
-    assert kwargs_format.from_schema({"type": "object"}) is None
-    assert kwargs_format.from_schema({}) is kwargs_format.from_schema(None) is None
-    assert kwargs_format.from_schema({"properties": {"q": {"type": "string"}}}) == {"q": ("string", "")}
+    assert agently_format.from_schema({"type": "object"}) is None
+    assert agently_format.from_schema({}) is agently_format.from_schema(None) is None
+    assert agently_format.from_schema({"properties": {"q": {"type": "string"}}}) == {"q": ("string", "")}
     with pytest.raises(TypeError):
-        kwargs_format.from_schema({"type": "array"})
+        agently_format.from_schema({"type": "array"})
 
 
 def test_check_34_without_fastmcp_and_markitdown_servers_work_and_nobody_is_asked() -> None:
@@ -282,3 +334,223 @@ def test_check_34_without_fastmcp_and_markitdown_servers_work_and_nobody_is_aske
     assert works == "works"
     assert blocked.startswith("fastmcp is not installed")
     assert "pip install" in missing
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Pair:
+    left: Any
+    right: Any = None
+
+
+class Silent:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+OBJECTS = (
+    *(b"abc", b"\xff\xfe", Path("x"), Odd(), Silent(), Point(x=1, y=2), Pair(1, Odd()), Colour.RED, date(2020, 1, 1)),
+    *({1, 2}, (1, 2), float("nan"), "\ud800", {"k": Odd()}, [Pair(2)], {1: 2}, print, iter([1]), 2**70),
+)
+
+
+def test_python_objects_reach_a_function_and_come_back_untouched() -> None:
+    """Seed 6: a call is a call of the function. What JSON has no word for is not checked and not converted."""
+    seen: list[Any] = []
+
+    def anything(v: Any) -> Any:
+        seen.append(v)
+        return v
+
+    def path(v: Path) -> Path:
+        seen.append(v)
+        return v
+
+    async def model(v: Point, w: Any = None) -> Point:
+        seen.append(v)
+        return v
+
+    with ToolManager() as manager:
+        manager.tool_func(anything)
+        manager.tool_func(path)
+        manager.tool_func(model)
+        manager.register("typed", "d", {"v": (int, "a number")}, anything)
+        for name in ("anything", "path", "model", "typed"):
+            for value in OBJECTS[:-1] if name != "anything" else OBJECTS:
+                assert manager.call_tool(name, {"v": value}) is value, (name, value)
+                assert seen.pop() is value
+        given: Json = {"x": 1, "y": [2]}
+        assert manager.call_tool("anything", {"v": given}) is given
+        valid = {"x": 1, "y": 2}
+        assert manager.call_tool("model", {"v": valid}) is valid, "the annotation is checked, nothing is converted"
+        assert manager.call_tool("model", {"v": given}).startswith("Error: ")
+        assert manager.call_tool("path", {"v": 3}).startswith("Error: ")
+        assert "missing 1 required positional argument: 'v'" in manager.call_tool("model", {"w": Odd()})
+
+
+def test_the_rules_see_what_is_in_python_objects(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="mcp_hub.calls")
+    asked: list[Any] = []
+
+    class Address:
+        def __str__(self) -> str:
+            return "https://huggingface.co/datasets/x"
+
+    with ToolManager() as manager:
+        manager.register("scrape", "d", {"url": (str, "")}, lambda url, **more: asked.append(url))
+        for hidden in (Address(), Pair("https://huggingface.co/datasets/x"), {Address(): 1, "b": b"\xff"}):
+            assert "Hugging Face" in manager.call_tool("scrape", {"url": hidden})
+        manager.call_tool("scrape", {"url": Path("page"), "api_key": b"sk-1234567890abcdef"})
+    assert asked == [Path("page")]
+    *_, record = [json.loads(one.getMessage()) for one in caplog.records if one.name == "mcp_hub.calls"]
+    assert record["arguments"] == {"url": "page", "api_key": "***"}
+
+
+def test_objects_for_a_server_are_written_as_json() -> None:
+    with ToolManager() as manager:
+        manager.use_mcp(FAKE)
+        for value, written in (
+            (Path("x"), "x"),
+            (b"abc", "abc"),
+            (Colour.RED, "red"),
+            (date(2020, 1, 1), "2020-01-01"),
+        ):
+            assert manager.call_tool("echo", {"text": value}) == written
+        assert "Odd is not JSON" in manager.call_tool("echo", {"text": Odd()})["error"]
+
+
+def test_the_check_of_arguments_can_be_switched_off() -> None:
+    with ToolManager() as checked, ToolManager(check_arguments=False) as unchecked:
+        for manager in (checked, unchecked):
+            manager.register("typed", "d", {"n": (int, "a number")}, lambda n: n)
+            manager.tool_func(add)
+        assert checked.call_tool("typed", {"n": "3"}).startswith("Error: The arguments do not fit")
+        assert unchecked.call_tool("typed", {"n": "3"}) == "3"
+        assert checked.call_tool("add", {"a": "x", "b": "y"}).startswith("Error: The arguments do not fit")
+        assert unchecked.call_tool("add", {"a": "x", "b": "y"}) == "xy"
+        assert unchecked.call_tool("add", {"c": 1}).startswith("Error: add() got an unexpected keyword argument")
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_hundred_nested_calls_end(kind: str) -> None:
+    """Each waits for the next one, so none of them may wait for a slot that an outer one has."""
+    with ToolManager() as manager:
+
+        def down(n: int) -> Any:
+            return manager.call_tool("down", {"n": n - 1}) if n else "the end"
+
+        async def down_async(n: int) -> Any:
+            return manager.call_tool("down", {"n": n - 1}) if n else "the end"
+
+        manager.register("down", "d", {"n": (int, "")}, down if kind == "sync" else down_async)
+        assert manager.call_tool("down", {"n": 100}) == "the end"
+        assert asyncio.run(manager.async_call_tool("down", {"n": 100})) == "the end"
+
+
+def processes() -> list[int]:
+    """The servers over stdio that this process has started."""
+    children = psutil.Process().children(recursive=True)
+    return [child.pid for child in children if FAKE in " ".join(child.cmdline() if child.is_running() else [])]
+
+
+def test_a_second_use_of_one_server_replaces_the_first(tmp_path: Path) -> None:
+    """Seed 2 and 7.1: registering a name again replaces it; here the server behind it too."""
+    named = {"mcpServers": {"demo": fake()}}
+    other = tmp_path / "lists.json"
+    other.write_text(json.dumps({"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}))
+    for transport, id in ((FAKE, "mcp1"), (named, "demo")):
+        with ToolManager(tool_blacklist={("demo", "add")}) as manager:
+            manager.use_mcp(transport, tags="old")
+            names = set(manager.tool_info)
+            running, pid = processes(), manager.call_tool("pid", {})
+            manager.use_mcp(transport, tags="new")
+            assert [server.id for server in manager.hub.config.servers] == [id]
+            assert processes() == running
+            assert manager.call_tool("pid", {}) == pid
+            assert manager.get_tool_info("old") == {}
+            assert set(manager.get_tool_info("new")) == names == set(manager.tool_info)
+            assert ("add" in names) is (id == "mcp1"), "the blacklist holds by the name of the server"
+    with ToolManager() as manager:
+        manager.use_mcp(named)
+        manager.use_mcp({"mcpServers": {"demo": fake("--lists", str(other)), "second": fake()}})
+        assert [server.id for server in manager.hub.config.servers] == ["demo", "second"]
+        assert "demo_look" in manager.tool_info
+        assert "second_echo" in manager.tool_info
+        assert "echo" not in manager.tool_info, "the server of this name has it no more"
+
+
+def test_one_bad_server_of_several_leaves_none(tmp_path: Path) -> None:
+    with ToolManager() as manager:
+        manager.use_mcp({"mcpServers": {"kept": fake()}}, tags="before")
+        pid = manager.call_tool("pid", {})
+        before = manager.get_tool_info()
+        wrong = {
+            "mcpServers": {"good": fake(), "kept": fake("--result", result(text("other"))), "bad": fake("--die", "n")}
+        }
+        with pytest.raises(CallError, match="bad"):
+            manager.use_mcp(wrong)
+        with pytest.raises(ConfigError):
+            manager.use_mcp({"mcpServers": {"good": fake(), "bad": {"command": 3}}})
+        assert manager.get_tool_info() == before == manager.get_tool_info("before")
+        assert [server.id for server in manager.hub.config.servers] == ["kept"]
+        assert manager.call_tool("echo", {"text": "x"}) == "x"
+        assert isinstance(pid, int)
+
+
+def test_configured_tools_are_in_the_lists(tmp_path: Path) -> None:
+    path = write_config(
+        tmp_path,
+        {
+            "web": fake(tags=["net"], tools={"echo": {"tags": ["words"]}}),
+            "gone": fake("--die", "no"),
+            "off": fake(enabled=False),
+        },
+        blacklist=[["web", "add"]],
+    )
+    with ToolManager.from_config(path) as manager:
+        manager.tool_func(add)
+        manager.hub.tool(tags=["mine"])(later)
+        info = manager.get_tool_info()
+        assert info["web__echo"] == {
+            "name": "web__echo",
+            "desc": "echo of fake",
+            "kwargs": {"text": ("string", "")},
+        }
+        assert "web__add" not in info
+        assert {"add", "later"} <= info.keys()
+        assert [one["name"] for one in manager.get_tool_list("words")] == ["web__echo"]
+        assert set(manager.get_tool_info(["words", "mine"])) == {"web__echo", "later"}
+        assert "web__pid" in manager.get_tool_info("net")
+        echo = manager.get_tool_func("web__echo")
+        assert echo is not None
+        assert echo is manager.get_tool_func("web__echo")
+        assert asyncio.run(echo(text="x")) == "x"
+        sync = manager.get_tool_func("web__echo", shift="sync")
+        assert sync is not None
+        assert sync(text="y") == manager.call_tool("web__echo", {"text": "y"}) == "y"
+        assert manager.get_tool_func("web__add") is None
+
+
+def test_blocks_that_are_no_text_have_all_keys_of_a_dumped_model(tmp_path: Path) -> None:
+    """Seed 7.2: `.model_dump()`, of the models of the SDK, with their keys in order."""
+    annotated = {"annotations": {"priority": 0.5}, "_meta": {"a": 1}}
+    blocks: list[Json] = [
+        {"type": "image", "data": "aW1h", "mimeType": "image/png", **annotated},
+        {"type": "audio", "data": "aW1h", "mimeType": "audio/wav"},
+        {"type": "resource_link", "uri": "demo://x", "name": "more", "icons": [{"src": "https://a.example/b.png"}]},
+        {"type": "resource", "resource": {"uri": "demo://x", "text": "hello", "mimeType": "text/plain"}},
+        {"type": "resource", "resource": {"uri": "demo://x", "blob": "aGVsbG8="}, **annotated},
+    ]
+    lists = tmp_path / "lists.json"
+    lists.write_text(json.dumps({"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}))
+    servers = {f"s{n}": fake("--lists", str(lists), "--result", result(one)) for n, one in enumerate(blocks)}
+    dumped = [TypeAdapter(ContentBlock).validate_python(one).model_dump(by_alias=True) for one in blocks]
+    with ToolManager() as manager:
+        manager.use_mcp({"mcpServers": servers})
+        for number, expected in enumerate(dumped):
+            found = manager.call_tool(f"s{number}_look", {})
+            assert found == expected
+            assert list(found) == list(expected)

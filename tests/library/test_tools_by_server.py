@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ import pytest
 from mcp.client.stdio import StdioServerParameters
 
 from mcp_hub import PlaywrightSession, ToolManager, ToolManagerProtocol, with_timeout
-from mcp_hub.errors import ConfigError
+from mcp_hub.errors import CallError, ConfigError, StateLost
 from tests.fakes.client import PATIENCE, fake, write_config
-from tests.hub.test_over_a_network import network_hub
+from tests.hub.test_over_a_network import free_port, network_hub
 from tests.policy.tries.counted import counting
 from tests.policy.tries.test_fallback import ALLOWED, site
 
@@ -89,6 +90,18 @@ def call(manager: ToolManager, server: str, tool: str, arguments: Json | None = 
 def test_a_tool_manager_satisfies_the_protocol_of_orchestrators(manager: ToolManager) -> None:
     orchestrated: ToolManagerProtocol = manager
     assert isinstance(orchestrated, ToolManagerProtocol)
+
+    class CachedToolManager:
+        """Of the document: another implementation, whose arguments are by keyword only."""
+
+        async def get_all_tool_definitions(self) -> list[Json]:
+            return []
+
+        async def execute_tool_call(self, *, server_name: str, tool_name: str, arguments: Json) -> Json:
+            return {}
+
+    assert isinstance(CachedToolManager(), ToolManagerProtocol)
+    assert not isinstance(object(), ToolManagerProtocol)
     assert manager.get_server_params("alive") is manager.server_dict["alive"]
     assert manager.get_server_params("nobody") is None
     assert manager.tool_blacklist == {("alive", "add"), ("many", "t*")}
@@ -156,8 +169,21 @@ def test_a_timeout_is_returned_where_that_is_wanted() -> None:
         answer = call(manager, "slow", "sleep", {"seconds": 60})
     assert "result" not in answer
     assert answer["error"].removeprefix("Tool execution failed: ")
+    assert "0.5 s" in answer["error"]
     with pytest.raises(ValueError, match="on_timeout"):
         ToolManager([], on_timeout="ignore")  # type: ignore[arg-type]
+
+
+def test_the_timeout_of_a_program_counts_for_the_servers_of_a_file_too(tmp_path: Path) -> None:
+    """Seed 1: one deadline for everything that a call does."""
+    path = write_config(tmp_path, {"slow": fake(), "patient": fake(timeout=600)})
+    with ToolManager.from_config(path, timeout=0.5, on_timeout="return") as manager:
+        for server in ("slow", "patient"):
+            assert "did not answer within 0.5 s" in call(manager, server, "sleep", {"seconds": 60})["error"]
+        manager.use_mcp(fake())
+        assert manager.call_tool("sleep", {"seconds": 60}) is None
+        manager.register("forever", "d", {}, threading.Event().wait)
+        assert "within 0.5 s" in manager.call_tool("forever", {})
 
 
 def test_a_blacklisted_tool_is_refused_even_if_added_to_the_set_later(manager: ToolManager) -> None:
@@ -179,8 +205,43 @@ def test_errors_begin_as_orchestrators_expect(manager: ToolManager) -> None:
     assert call(manager, "odd", "echo")["error"].startswith("Tool call failed: Unknown server params type for odd")
 
 
+def test_a_wrong_name_is_answered_with_a_hint_of_what_the_caller_may_use(manager: ToolManager) -> None:
+    """A003-37. The error about a server is the document's word for word (seed 3.4), so its log has the hint."""
+    log = TaskLog()
+    asyncio.run(manager.get_all_tool_definitions())
+    manager.task_log = log
+    assert call(manager, "alive", "ecko")["error"] == "Unknown tool: ecko. Did you mean 'echo'?"
+    assert call(manager, "alive", "scrape")["error"] == "Unknown tool: scrape. It is a tool of 'scraper'."
+    assert call(manager, "alive", "addd")["error"] == "Unknown tool: addd", "add is blacklisted"
+    assert call(manager, "alive", "xyzzy")["error"] == "Unknown tool: xyzzy"
+    assert call(manager, "alife", "echo")["error"] == "Server 'alife' not found."
+    assert call(manager, "nobody", "scrape")["error"] == "Server 'nobody' not found."
+    near, having = [message for _, step, message, _ in log.steps if step.endswith("Server Not Found")]
+    assert near.endswith("'alife' not found. Did you mean 'alive'?")
+    assert having.endswith("'nobody' not found. It is a tool of 'scraper'.")
+    manager.task_log = None
+
+
 def test_a_guarded_url_is_answered_with_the_sentence_as_the_result(manager: ToolManager) -> None:
+    log = TaskLog()
+    manager.task_log = log
     assert call(manager, "scraper", "scrape", {"url": HF})["result"] == HF_SENTENCE
+    assert log.names() == ["Tool Call Start", "Tool Call Blocked"]
+    assert log.steps[-1][2] == f"Tool 'scrape' (server: 'scraper') was not called: {HF_SENTENCE}"
+    manager.task_log = None
+
+
+def test_a_page_that_leads_to_a_guarded_url_is_told_as_blocked(tmp_path: Path) -> None:
+    async def scraped() -> tuple[Json, list[str]]:
+        log = TaskLog()
+        config = {"servers": {"s": counting(tmp_path, *["die-after"] * 2)}, **ALLOWED}
+        async with site() as (base, _), ToolManager(config=config) as manager:
+            manager.task_log = log
+            return await manager.execute_tool_call("s", "scrape", {"url": f"{base}/to-dataset"}), log.names()
+
+    answer, steps = asyncio.run(scraped())
+    assert answer["result"] == HF_SENTENCE
+    assert steps == ["Tool Call Start", "Fallback Attempt", "Fallback Failed", "Tool Call Blocked"]
 
 
 def test_check_28_a_task_log_is_told_at_once_and_never_breaks_a_call(manager: ToolManager) -> None:
@@ -255,6 +316,68 @@ def test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice() -
     assert not psutil.pid_exists(int(first))
 
 
+def test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_loop(tmp_path: Path) -> None:
+    """Limit 5: nothing half-open is used again, and whoever closes it need not be the task that opened it."""
+    missing = tmp_path / "missing"
+    missing.touch()
+    session = PlaywrightSession(params("--die-if", str(missing)))
+    for _ in range(2):
+        with pytest.raises(CallError):
+            asyncio.run(session.connect())
+    with pytest.raises(CallError):
+        asyncio.run(session.call_tool("pid"))
+    missing.unlink()
+    first = int(asyncio.run(session.call_tool("pid")))
+    psutil.Process(first).kill()
+    psutil.wait_procs([psutil.Process(first)] if psutil.pid_exists(first) else [], PATIENCE)
+    with pytest.raises(StateLost):  # told once: the pages of before are gone
+        asyncio.run(session.call_tool("pid"))
+    second = int(asyncio.run(session.call_tool("pid")))
+    assert second != first
+    asyncio.run(session.close())
+    assert not psutil.pid_exists(second)
+
+
+def test_a_closed_session_is_begun_anew_by_the_next_call() -> None:
+    def ended(pid: str) -> bool:
+        try:
+            psutil.Process(int(pid)).wait(PATIENCE)
+        except psutil.NoSuchProcess:
+            return True
+        return True
+
+    async def alone() -> list[str]:
+        session = PlaywrightSession(params())
+        pids = [await session.call_tool("pid")]
+        await session.close()
+        pids.append(await session.call_tool("pid"))
+        await session.close()
+        return pids
+
+    async def managed() -> list[str]:
+        async with ToolManager([named("playwright"), named("other")]) as manager:
+            pids = [(await manager.execute_tool_call("playwright", "pid"))["result"]]
+            session = manager.browser_session
+            assert session is not None
+            await session.close()
+            await session.close()
+            assert await asyncio.to_thread(ended, pids[0])
+            pids.append((await manager.execute_tool_call("playwright", "pid"))["result"])
+            await session.close()
+            listed = await manager.get_all_tool_definitions()
+            assert [(one["name"], one["tools"][0]["name"]) for one in listed] == [
+                ("playwright", "echo"),
+                ("other", "echo"),
+            ]
+            pids.append(await session.call_tool("pid"))
+        await session.close()
+        return pids
+
+    for pids in (asyncio.run(alone()), asyncio.run(managed())):
+        assert len(set(pids)) == len(pids)
+        assert [pid for pid in pids if psutil.pid_exists(int(pid))] == []
+
+
 def test_check_29_closing_leaves_no_child_and_may_be_repeated() -> None:
     async def use() -> int:
         async with ToolManager([named("one")]) as manager:
@@ -317,3 +440,105 @@ def test_with_timeout_passes_results_and_raises_at_the_end() -> None:
     assert asyncio.run(slow(0)) == "done"
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(slow(PATIENCE))
+
+
+def recorded(caplog: pytest.LogCaptureFixture) -> list[Json]:
+    return [json.loads(record.getMessage()) for record in caplog.records if record.name == "mcp_hub.calls"]
+
+
+def test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Seed 3.6: the attempt to connect is inside of what the fallback covers."""
+    caplog.set_level("INFO", logger="mcp_hub.calls")
+    log = TaskLog()
+
+    async def ask() -> dict[str, Json]:
+        gone = {"command": "/there/is/no/such/program", "retry": "off"}
+        config = {"servers": {"gone": gone, "hidden": {**gone, "disable_tools": ["scrape"]}}, **ALLOWED}
+        async with site() as (base, _), ToolManager(config=config, tool_blacklist=["gone/scrape_website"]) as manager:
+            manager.set_task_log(log)
+            page = {"url": f"{base}/page"}
+            return {
+                "page": await manager.execute_tool_call("gone", "scrape", page),
+                "guarded": await manager.execute_tool_call("gone", "scrape", {"url": HF}),
+                "missing": await manager.execute_tool_call("gone", "scrape", {"url": f"{base}/missing"}),
+                "other": await manager.execute_tool_call("gone", "echo", page),
+                "blacklisted": await manager.execute_tool_call("gone", "scrape_website", page),
+                "hidden": await manager.execute_tool_call("hidden", "scrape", page),
+            }
+
+    answers = asyncio.run(ask())
+    assert answers["page"]["result"].startswith("# Title")
+    assert answers["guarded"]["result"] == HF_SENTENCE
+    for name in ("missing", "other", "hidden"):
+        assert answers[name]["error"].startswith("Tool call failed: "), name
+    assert "blacklisted" in answers["blacklisted"]["error"]
+    records = recorded(caplog)
+    assert [(one["name"], one["verdict"], one["policy"]) for one in records] == [
+        ("gone__scrape", "ok", "fallback"),
+        ("gone__scrape", "refused", "guard"),
+        ("gone__scrape", "error", None),
+        ("gone__echo", "error", None),
+        ("hidden__scrape", "error", None),
+    ]
+    assert [name for name in log.names() if name.startswith("Fallback")] == [
+        "Fallback Attempt",
+        "Fallback Success",
+        "Fallback Attempt",
+        "Fallback Failed",
+    ]
+
+
+@pytest.mark.parametrize("path", ["sse", "mcp"])
+def test_the_fallback_runs_for_a_url_that_refuses_connections(path: str) -> None:
+    """Seed 3.6, limit 3: newer SDKs word this failure otherwise, so that the original's fallback never runs."""
+
+    async def ask() -> Json:
+        url = f"http://127.0.0.1:{free_port()}/{path}"
+        config = {"servers": {"far": {"url": url, "retry": "off"}}, **ALLOWED}
+        async with site() as (base, _), ToolManager(config=config) as manager:
+            return await manager.execute_tool_call("far", "scrape_website", {"url": f"{base}/page"})
+
+    assert asyncio.run(ask())["result"].startswith("# Title")
+
+
+def test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback(tmp_path: Path) -> None:
+    """Seed 1: it wraps the whole of the call. By default it is 1200 s."""
+
+    async def ask() -> list[str]:
+        async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.Event().wait()
+
+        deaf = await asyncio.start_server(never, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/page"
+        retrying = {"command": "/there/is/no/such/program", "retry": {"attempts": 9, "backoff": 60, "max_backoff": 60}}
+        servers = {
+            "silent": fake("--silent"),
+            "retrying": retrying,
+            "scraping": {"command": "/there/is/no/such/program", "retry": "off"},
+            "recorded": fake("--record", str(tmp_path / "record")),
+        }
+        raised = []
+        async with ToolManager(config={"servers": servers, **ALLOWED}, timeout=1.5) as manager:
+            calls = (("silent", "echo", {}), ("retrying", "echo", {}), ("scraping", "scrape", {"url": url}))
+            for server, tool, arguments in (*calls, ("recorded", "sleep", {"seconds": 60})):
+                with pytest.raises(asyncio.TimeoutError):
+                    await manager.execute_tool_call(server, tool, arguments)
+                raised.append(server)
+            assert (await manager.execute_tool_call("recorded", "echo", {"text": "next"}))["result"] == "next"
+        deaf.close()
+        return raised
+
+    assert asyncio.run(ask()) == ["silent", "retrying", "scraping", "recorded"]
+    assert "notifications/cancelled" in (tmp_path / "record").read_text()
+    with ToolManager([named("one")]) as manager:
+        (server,) = manager.hub.config.servers
+        assert server.deadlines.call == 1200
+
+
+def test_arguments_are_checked_at_the_first_call_of_a_server_that_starts_with_it(tmp_path: Path) -> None:
+    path = write_config(tmp_path, {"late": fake(lazy=True)})
+    with ToolManager.from_config(path) as manager:
+        assert call(manager, "late", "echo", {"text": [1]})["error"].startswith("Tool execution failed: ")
+        assert call(manager, "late", "echo", {"text": "x"})["result"] == "x"

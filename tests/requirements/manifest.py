@@ -54,9 +54,12 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A000-3": (
         f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
+        f"{_ACCESS}::test_tags_of_functions_filter_tools",
+        f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
+        f"{_SERVED}::test_the_tools_command_lists_what_would_be_served",
         f"{_ACCESS}::test_tags_of_the_configuration_filter_tools",
     ),
-    "A000-4": (f"{_BY_NAME}::test_a_name_that_is_registered_again_is_replaced_with_its_tags",),
+    "A000-4": (f"{_BY_NAME}::test_a_name_that_is_registered_again_is_replaced_with_its_tags", _ON_BOTH),
     "A000-5": (
         f"{_SCHEMAS}::test_the_decorator_returns_the_function_itself",
         f"{_BY_NAME}::test_check_31_annotated_arguments_and_defaults_are_described",
@@ -71,11 +74,27 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_SCHEMAS}::test_only_what_always_is_an_object_has_an_output_schema",
         _ON_BOTH,
     ),
-    "A000-8": (f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",),
+    "A000-8": (
+        f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",
+        f"{_BY_NAME}::test_configured_tools_are_in_the_lists",
+        _ON_BOTH,
+    ),
     "A000-9": (f"{_BY_NAME}::test_check_32_tags_are_whole_and_their_tools_come_once",),
-    "A000-10": (f"{_BY_NAME}::test_get_tool_func_returns_the_function_itself_or_a_sync_or_async_wrapper",),
-    "A000-11": (f"{_BY_NAME}::test_check_30_unknown_and_failing_tools_are_texts",),
+    "A000-10": (
+        f"{_BY_NAME}::test_get_tool_func_returns_the_function_itself_or_a_sync_or_async_wrapper",
+        f"{_BY_NAME}::test_configured_tools_are_in_the_lists",
+        f"{_BY_NAME}::test_a_hundred_nested_calls_end",
+    ),
+    "A000-11": (
+        f"{_BY_NAME}::test_check_30_unknown_and_failing_tools_are_texts",
+        f"{_BY_NAME}::test_python_objects_reach_a_function_and_come_back_untouched",
+        f"{_BY_NAME}::test_the_check_of_arguments_can_be_switched_off",
+        _ON_BOTH,
+    ),
     "A000-12": (
+        f"{_BY_NAME}::test_every_transport_of_the_document_is_a_server",
+        f"{_BY_NAME}::test_a_second_use_of_one_server_replaces_the_first",
+        f"{_BY_NAME}::test_one_bad_server_of_several_leaves_none",
         f"{_BY_NAME}::test_the_tools_of_a_script_and_their_results",
         f"{_BY_NAME}::test_an_invalid_transport_is_reported_and_a_missing_server_leaves_no_tools",
         f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
@@ -90,6 +109,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
     ),
     "A000-16": (
+        f"{_BY_NAME}::test_blocks_that_are_no_text_have_all_keys_of_a_dumped_model",
         f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",
         f"{_BY_NAME}::test_the_tools_of_a_script_and_their_results",
         _ON_BOTH,
@@ -323,6 +343,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_BY_SERVER}::test_check_10_arguments_by_position_and_by_keyword_are_the_same",
     ),
     "A003-3": (
+        f"{_BY_SERVER}::test_a_url_is_a_server_and_the_blacklist_holds_there_too",
         f"{_BY_SERVER}::test_duplicate_names_and_invalid_arguments_are_refused",
         f"{_EXAMPLES}::test_the_orchestrator_of_miroflow_runs_unchanged",
     ),
@@ -343,7 +364,10 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_GUARD}::test_the_guards_message_tools_and_urls_are_configurable",
     ),
     "A003-9": (f"{_BY_SERVER}::test_a_tool_manager_satisfies_the_protocol_of_orchestrators",),
-    "A003-10": (f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",),
+    "A003-10": (
+        f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",
+        f"{_SERVED}::test_the_tools_command_lists_by_server",
+    ),
     "A003-11": (
         f"{_BY_SERVER}::test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order",
         "upstream/supervision/test_status.py::test_each_server_is_shown_with_its_state_its_last_error_and_its_stderr",
@@ -356,15 +380,25 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
         f"{_BY_SERVER}::test_a_tool_manager_satisfies_the_protocol_of_orchestrators",
     ),
-    "A003-14": (f"{_BY_SERVER}::test_check_8_an_unknown_server_is_exactly_one_error",),
-    "A003-15": (f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",),
+    "A003-14": (
+        f"{_BY_SERVER}::test_check_8_an_unknown_server_is_exactly_one_error",
+        f"{_BY_SERVER}::test_a_wrong_name_is_answered_with_a_hint_of_what_the_caller_may_use",
+    ),
+    "A003-15": (
+        f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
+        f"{_BY_SERVER}::test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up",
+    ),
     "A003-16": (
         "peers/test_playwright_mcp_keeps_its_session.py::test_the_second_call_sees_what_the_first_has_done",
         "config/test_entries.py::test_a_browser_has_a_session_for_each_client",
         f"{_BY_SERVER}::test_playwright_is_one_session_that_is_made_when_it_is_first_used",
     ),
-    "A003-17": (f"{_BY_SERVER}::test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice",),
+    "A003-17": (
+        f"{_BY_SERVER}::test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice",
+        f"{_BY_SERVER}::test_a_closed_session_is_begun_anew_by_the_next_call",
+    ),
     "A003-18": (
+        f"{_BY_SERVER}::test_a_session_recovers_from_a_failed_start_from_its_death_and_from_another_loop",
         "hub/test_one_bad_upstream_is_one_bad_upstream.py::test_a_killed_upstream_is_replaced_before_its_next_call",
         "peers/test_playwright_mcp_keeps_its_session.py"
         "::test_a_browser_crash_between_calls_is_reported_once_and_a_new_browser_serves",
@@ -376,9 +410,11 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",
     ),
     "A003-20": (
-        "policy/tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
+        f"{_BY_SERVER}::test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback",
+        f"{_BY_SERVER}::test_the_timeout_of_a_program_counts_for_the_servers_of_a_file_too",
         f"{_BY_SERVER}::test_check_17_a_timeout_is_raised_and_the_next_call_is_answered",
         f"{_BY_SERVER}::test_a_timeout_is_returned_where_that_is_wanted",
+        "policy/tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
     ),
     "A003-21": (
         f"{_BY_SERVER}::test_check_14_all_texts_are_in_the_result_and_nothing_raises",
@@ -407,6 +443,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A003-26": (
         f"{_GUARD}::test_scraping_a_dataset_is_refused_with_the_message_and_reaches_no_server",
         f"{_BY_SERVER}::test_a_guarded_url_is_answered_with_the_sentence_as_the_result",
+        f"{_BY_SERVER}::test_a_page_that_leads_to_a_guarded_url_is_told_as_blocked",
     ),
     "A003-27": (
         f"{_GUARD}::test_guarded_tools_describe_the_rule_and_guarded_resources_are_hidden",
@@ -414,6 +451,9 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_GUARD}::test_guarded_links_are_dropped_from_search_results",
     ),
     "A003-28": (
+        f"{_BY_SERVER}::test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up",
+        f"{_BY_SERVER}::test_the_fallback_runs_for_a_url_that_refuses_connections",
+        f"{_FALLBACK}::test_other_tools_and_calls_without_a_url_have_no_fallback",
         f"{_FALLBACK}::test_the_hub_fetches_a_page_whose_server_dies_and_says_so",
         f"{_FALLBACK}::test_where_the_page_cannot_be_fetched_either_the_first_error_is_reported",
         f"{_FALLBACK}::test_the_failures_that_trigger_the_fallback_are_configurable",
@@ -455,6 +495,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "observability/records/test_explain.py::test_a_hidden_name_is_explained_by_the_rule_that_hides_it",
     ),
     "A003-37": (
+        f"{_BY_SERVER}::test_a_wrong_name_is_answered_with_a_hint_of_what_the_caller_may_use",
         f"{_BY_SERVER}::test_errors_begin_as_orchestrators_expect",
         "cli/test_what_is_printed.py::test_the_error_for_an_unknown_tool_has_similar_names_and_missing_servers",
     ),

@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import json
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
-from mcp_hub.errors import CallError, CircuitOpen, DeadlineExceeded, ServerUnavailable, StateLost, UnknownName
+from mcp_hub.config.models import Server
+from mcp_hub.errors import UnknownName
 from mcp_hub.library import formats
-from mcp_hub.library.agently import kwargs_format
-from mcp_hub.library.engine_host import CallOutcome, ToolCard
+from mcp_hub.library.agently import agently_format
+from mcp_hub.library.engine_host import CallOutcome, ServerTools, ToolCard
 from mcp_hub.library.hub import Hub
-from mcp_hub.library.server_entries import entries_of
+from mcp_hub.library.server_entries import (
+    entries_of,
+    is_same_server,
+    make_server,
+    with_deadline,
+    with_functions_as,
+    with_servers,
+)
 from mcp_hub.servers.local import Mark, inherited_options
 from mcp_hub.servers.local.local_tool import LocalTool
 
@@ -26,8 +34,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Tags = str | Iterable[str] | None
 Shift = Literal["sync", "async"] | None
 
-_GONE = (ServerUnavailable, CircuitOpen, StateLost, DeadlineExceeded)
-"""Errors for which Agently's client raises, so that Agently returns None."""
+UNNAMED: Final = "mcp"
+"""Beginning of the ids of servers that `use_mcp` gets without a name."""
 
 
 class ToolsByName:
@@ -35,7 +43,12 @@ class ToolsByName:
 
     hub: Hub
 
-    def __init__(self) -> None:
+    def __init__(self, timeout: float | None = None, check_arguments: bool = True) -> None:
+        self._timeout = timeout
+        self._checks = check_arguments
+        self._imported: dict[str, Server] = {}
+        """The servers of `use_mcp`, by id."""
+        self._proxies: dict[tuple[str, str], Callable[..., Any]] = {}
         self._funcs: dict[str, Callable[..., Any]] = {}
         self._info: dict[str, Json] = {}
         self._tags: dict[str, set[str]] = {}
@@ -74,15 +87,15 @@ class ToolsByName:
         """
         if not callable(func):
             raise TypeError("register needs a function: register(name, desc, kwargs, func)")
-        schema = kwargs_format.to_schema(kwargs or {}, func)
+        schema = agently_format.to_schema(kwargs or {}, func)
         self._put(name, desc, dict(kwargs or {}), func, returns, tags, schema)
         return self
 
     def tool_func(self, func: F) -> F:
         """Registers a function by its own name, docstring and signature. A decorator that returns it unchanged."""
         desc = inspect.getdoc(func) or func.__name__
-        kwargs = kwargs_format.from_function(func)
-        self._put(func.__name__, desc, kwargs, func, kwargs_format.returns_of(func), None, None)
+        kwargs = agently_format.from_function(func)
+        self._put(func.__name__, desc, kwargs, func, agently_format.returns_of(func), None, None)
         return func
 
     def _put(
@@ -90,18 +103,21 @@ class ToolsByName:
     ) -> None:
         labels, kept = _listed(tags), inherited_options(func)
         kwargs = {one: said for one, said in kwargs.items() if one not in kept.get("preset", {})}
-        mark = Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=schema, **kept)
+        mark = Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=schema, convert=False, **kept)
         try:
             tool = LocalTool(func, mark)
         except TypeError:
             if schema is not None:
                 raise
             # Unlike elsewhere, arguments may have types without a JSON schema: the function checks those itself.
-            written = kwargs_format.to_schema(kwargs, func)
+            written = agently_format.to_schema(kwargs, func)
             tool = LocalTool(
                 func, Mark(name=name, description=desc or None, tags=tuple(labels), json_schema=written, **kept)
             )
-        self.hub.put_function(tool)
+        first = self.hub.functions is None
+        id = self.hub.put_function(tool)
+        if first and (self._timeout is not None or not self._checks):
+            self.hub.change_sync(partial(with_functions_as, id, self._timeout, self._checks))
         self._places.pop(name, None)
         self._note(name, desc, kwargs, func, returns, labels)
 
@@ -145,48 +161,127 @@ class ToolsByName:
     ) -> ToolsByName:
         """Does what `use_mcp` does, for coroutines."""
         entries = entries_of(transport, headers)
-        for name, (entry, literal) in entries.items():
-            server = self._free(name)
-            await self.hub.add_server(server, entry, literal=literal)
-            (listed,) = await self.hub.listed(server)
-            if listed.error is not None:
-                await self.hub.remove_server(server)
-                raise listed.error
-            for card in listed.tools:
+        servers = {one.id: one for one in [self._server(name, *entry) for name, entry in entries.items()]}
+        listed = await self._started(servers)
+        former = {name for name, (id, _) in self._places.items() if id in servers}
+        used = {id for id, _ in self._places.values()}
+        for one in listed:
+            for card in one.tools:
                 # fastmcp's client names the tools of several servers in the same way.
-                self._import(card, f"{name}_{card.name}" if len(entries) > 1 else card.name, _listed(tags))
+                name = f"{card.server}_{card.name}" if len(entries) > 1 else card.name
+                self._import(card, name, _listed(tags))
+        offered = {(card.server, card.name) for one in listed for card in one.tools}
+        for name in former:
+            if self._places[name] not in offered:
+                self._forget(name)
+        if unused := used - {id for id, _ in self._places.values()}:
+            await self.hub.edit(partial(with_servers, unused, ()))
+            self._imported = {id: one for id, one in self._imported.items() if id not in unused}
         return self
+
+    def _server(self, name: str, entry: Json, literal: bool) -> Server:
+        """Returns the server of an entry, under the id of the import that it replaces or under a new one."""
+        if name:
+            id = name if name in self._imported else self._free(name)
+        else:
+            made = make_server(UNNAMED, entry, literal)
+            same = (id for id, one in self._imported.items() if is_same_server(made, one))
+            id = next(same, None) or self._free("")
+        return with_deadline(self._timeout, make_server(id, entry, literal))
+
+    async def _started(self, servers: Mapping[str, Server]) -> list[ServerTools]:
+        """Adds servers, or replaces those of these ids, and returns their tools.
+
+        Raises CallError if one of them is not available; all is as it was then.
+        """
+        before = {id: self._imported[id] for id in servers if id in self._imported}
+        await self.hub.edit(partial(with_servers, servers, servers.values()))
+        try:
+            listed = [one for each in await asyncio.gather(*map(self.hub.listed, servers)) for one in each]
+            for one in listed:
+                if one.error is not None:
+                    raise one.error
+        except BaseException:
+            await self.hub.edit(partial(with_servers, servers, before.values()))
+            raise
+        self._imported |= servers
+        return listed
+
+    def _forget(self, name: str) -> None:
+        for names in self._tags.values():
+            names.discard(name)
+        self._tags = {tag: names for tag, names in self._tags.items() if names}
+        del self._funcs[name], self._info[name], self._places[name]
 
     def _free(self, name: str) -> str:
         taken = {server.id for server in self.hub.config.servers}
-        stem, number = name or "mcp", 1
-        wanted = name or "mcp1"
+        stem, number = name or UNNAMED, 1
+        wanted = name or f"{UNNAMED}1"
         while wanted in taken:
             number += 1
             wanted = f"{stem}{number}" if not name else f"{stem}_{number}"
         return wanted
 
     def _import(self, card: ToolCard, name: str, tags: list[str]) -> None:
+        if name in self._funcs and name not in self._places:
+            self.hub.forget_function(name)
+        info = agently_format.info_of(card, name)
+        call = self._proxy(card, name)
+        self._note(
+            name,
+            info["desc"],
+            info["kwargs"],
+            call,
+            info.get("returns"),
+            [*agently_format.listed_tags(card.definition), *tags],
+        )
+        self._places[name] = (card.server, card.name)
+
+    def _proxy(self, card: ToolCard, name: str) -> Callable[..., Any]:
+        """Returns a function that calls a server's tool."""
+        known = self._proxies.get((card.server, card.name))
+        if known is not None and known.__name__ == name:
+            return known
+
         async def call(**kwargs: Any) -> Any:
-            return _of_server(await self.hub.act(card.server, card.name, kwargs))
+            return agently_format.value_of(await self.hub.act(card.server, card.name, kwargs))
 
         call.__name__ = call.__qualname__ = name
         call.__doc__ = card.description
-        kwargs = kwargs_format.from_schema(card.schema) or {}
-        returns = kwargs_format.from_schema(_object_schema(card.definition.get("outputSchema")))
-        if name in self._funcs and name not in self._places:
-            self.hub.forget_function(name)
-        self._note(name, card.description, kwargs, call, returns, [*_tags_of(card.definition), *tags])
-        self._places[name] = (card.server, card.name)
+        self._proxies[card.server, card.name] = call
+        return call
+
+    def _configured(self) -> list[ToolCard]:
+        """Returns the tools of the configuration, and functions that another part of the program has added.
+
+        It tries to connect to their servers.
+        """
+        others = [
+            one.id
+            for one in self.hub.config.servers
+            if one.enabled and one.functions is None and one.id not in self._imported
+        ]
+        if not others and self._funcs.keys() >= self.hub.function_names:
+            return []
+        return [
+            card
+            for card in self.hub.list_sync()
+            if card.server in others or (card.server == self.hub.functions and card.name not in self._funcs)
+        ]
 
     # --- lists -------------------------------------------------------------------------------------------------
 
     def get_tool_info(self, tags: Tags = None) -> dict[str, Json]:
-        """Returns name -> info of all tools, or of those with any of the tags."""
-        if tags is None:
-            return {name: dict(info) for name, info in self._info.items()}
+        """Returns name -> info of all tools, or of those with any of the tags.
+
+        Tools of the configuration have the names that clients see; their servers are connected first.
+        """
         chosen: set[str] = set().union(*(self._tags.get(tag, set()) for tag in _listed(tags)))
-        return {name: dict(info) for name, info in self._info.items() if name in chosen}
+        found = {name: dict(info) for name, info in self._info.items() if tags is None or name in chosen}
+        for card in self._configured():
+            if card.exposed not in self._info and (tags is None or not card.tags.isdisjoint(_listed(tags))):
+                found[card.exposed] = agently_format.info_of(card, card.exposed)
+        return found
 
     def get_tool_list(self, tags: Tags = None) -> list[Json]:
         """Returns the info of all tools, or of those with any of the tags, without duplicates."""
@@ -199,6 +294,9 @@ class ToolsByName:
         loop. Raises ValueError for another `shift`.
         """
         func = self._funcs.get(name)
+        if func is None:
+            card = next((one for one in self._configured() if one.exposed == name), None)
+            func = None if card is None else self._proxy(card, name)
         if func is None or shift is None:
             return func
         if shift not in ("sync", "async"):
@@ -236,7 +334,7 @@ class ToolsByName:
 
     def _answer(self, name: str, outcome: CallOutcome) -> Any:
         if name in self._places or name not in self._funcs:
-            return _of_server(outcome)
+            return agently_format.value_of(outcome)
         if outcome.direct:
             return outcome.value
         if isinstance(outcome.error, UnknownName):
@@ -245,7 +343,7 @@ class ToolsByName:
             return f"Error: {formats.error_message(outcome.error)}"
         result = outcome.result or {}
         if not result.get("isError"):
-            return _of_server(outcome)  # a policy has changed what the function returned
+            return agently_format.value_of(outcome)  # a policy has changed what the function returned
         said = formats.error_text(result)
         return said if said.startswith("Error:") else f"Error: {said}"
 
@@ -266,42 +364,6 @@ def _found(name: str, cards: list[ToolCard]) -> tuple[str, str] | None:
             return card.server, card.name
     same = [card for card in cards if card.name == name]
     return (same[0].server, same[0].name) if len(same) == 1 else None
-
-
-def _of_server(outcome: CallOutcome) -> Any:
-    """Converts the outcome of a server's tool as fastmcp's client and Agently do."""
-    error, result = outcome.error, outcome.result or {}
-    if error is not None:
-        refused = isinstance(error, CallError) and not isinstance(error, _GONE)
-        return {"error": formats.error_message(error)} if refused else None
-    if result.get("isError"):
-        return {"error": formats.error_text(result)}
-    if result.get("structuredContent") is not None:
-        return result["structuredContent"]
-    content = result.get("content")
-    first = content[0] if isinstance(content, list) and content else None
-    if not isinstance(first, dict):
-        return None
-    if first.get("type") != "text":
-        return {"annotations": None, **first}
-    try:
-        return json.loads(first.get("text", ""))
-    except ValueError:
-        return first.get("text", "")
-
-
-def _object_schema(schema: Any) -> Json | None:
-    return schema if isinstance(schema, dict) and schema.get("type") == "object" else None
-
-
-def _tags_of(definition: Json) -> list[str]:
-    meta = definition.get("_meta")
-    found: list[str] = []
-    for key in ("fastmcp", "_fastmcp"):
-        said = meta.get(key) if isinstance(meta, dict) else None
-        listed = said.get("tags") if isinstance(said, dict) else None
-        found += [tag for tag in listed if isinstance(tag, str)] if isinstance(listed, list) else []
-    return list(dict.fromkeys(found))
 
 
 def _sync(func: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:

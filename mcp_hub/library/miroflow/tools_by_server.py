@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar
 
-from mcp_hub.config import config_of
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import (
     INVALID_PARAMS,
@@ -27,7 +26,7 @@ from mcp_hub.errors import (
 from mcp_hub.library import formats
 from mcp_hub.library.engine_host import CallOutcome, ServerTools
 from mcp_hub.library.hub import Hub
-from mcp_hub.library.server_entries import PLAYWRIGHT, entry_of
+from mcp_hub.library.server_entries import PLAYWRIGHT, entry_of, with_call_deadline
 from mcp_hub.policy.fallback import META_KEY as FALLBACK_KEY
 from mcp_hub.text import printable
 
@@ -37,7 +36,8 @@ Json = dict[str, Any]
 class PlaywrightSession:
     """A session with a browser server.
 
-    It connects with the first call, lasts until `close`, and reconnects if it is lost.
+    It connects with the first call, lasts until `close`, and reconnects if it is lost. The first call after `close`
+    begins a new one.
 
     `server_params` are those of a ToolManager's server. With `hub`, the session uses the server `playwright` of that
     hub.
@@ -45,33 +45,58 @@ class PlaywrightSession:
 
     def __init__(self, server_params: Any, *, hub: Hub | None = None) -> None:
         self.server_params = server_params
-        self._name = PLAYWRIGHT
         self._own = hub is None
-        self._hub = hub or Hub()
-        if hub is None:
-            entry, literal = entry_of(PLAYWRIGHT, server_params)
-            self._hub.add_server_unstarted(PLAYWRIGHT, entry, literal=literal)
+        self._hub = hub or self._made()
+        self._ended: tuple[int, Server] | None = None
+        """The hub's entry of the server and its place, while the session is closed."""
+
+    def _made(self) -> Hub:
+        hub = Hub()
+        entry, literal = entry_of(PLAYWRIGHT, self.server_params)
+        hub.add_server_unstarted(PLAYWRIGHT, entry, literal=literal)
+        return hub
 
     async def connect(self) -> None:
         """Connects unless connected. Raises CallError."""
-        (listed,) = await self._hub.listed(self._name)
+        await self.open()
+        (listed,) = await self._hub.listed(PLAYWRIGHT)
         if listed.error is not None:
             raise listed.error
+
+    async def open(self) -> None:
+        """Makes the session usable again after `close`, without waiting until it is connected."""
+        if self._ended is not None:
+            (place, server), self._ended = self._ended, None
+            await self._hub.edit(partial(_with_server_at, place, server))
 
     async def call_tool(self, tool_name: str, arguments: Json | None = None) -> str:
         """Calls a tool and returns the texts of its result, also of an error result.
 
         Raises CallError, UnknownName and UpstreamAnswered.
         """
-        outcome = await self._hub.act(self._name, tool_name, arguments or {})
+        await self.open()
+        outcome = await self._hub.act(PLAYWRIGHT, tool_name, arguments or {})
         if outcome.error is not None:
             raise outcome.error
         return formats.result_text(outcome.result or {})
 
     async def close(self) -> None:
-        """Ends the session and the browser, unless a ToolManager's hub runs the server. Idempotent."""
+        """Ends the session and the server's process, once its running calls have ended. Idempotent."""
         if self._own:
-            await self._hub.aclose()
+            ended, self._hub = self._hub, self._made()
+            await ended.aclose()
+        elif self._ended is None and not self._hub.closed:
+            servers = self._hub.config.servers
+            self._ended = next(
+                ((place, server) for place, server in enumerate(servers) if server.id == PLAYWRIGHT), None
+            )
+            if self._ended is not None:
+                await self._hub.remove_server(PLAYWRIGHT)
+
+
+def _with_server_at(place: int, server: Server, config: Config) -> Config:
+    others = [one for one in config.servers if one.id != server.id]
+    return config.model_copy(update={"servers": (*others[:place], server, *others[place:])})
 
 
 P = ParamSpec("P")
@@ -117,6 +142,10 @@ class StepLog:
     def debug(self, step: str, message: str) -> None:
         """Logs a detail."""
         self._tell("debug", step, message, None)
+
+    def warning(self, step: str, message: str) -> None:
+        """Logs a refusal."""
+        self._tell("warning", step, message, None)
 
     def error(self, step: str, message: str) -> None:
         """Logs a failure."""
@@ -169,18 +198,17 @@ class ToolsByServer:
         self.hub.edit_unstarted(partial(_with_blacklist, frozenset(), self._applied))
         for name, params in self.server_dict.items():
             try:
-                self._add(name, params, timeout)
+                self._add(name, params)
             except (TypeError, ConfigError) as error:
                 self._unusable[name] = error
+        if timeout is not None:
+            self.hub.edit_unstarted(partial(with_call_deadline, timeout))
 
-    def _add(self, name: str, params: Any, timeout: float | None) -> None:
+    def _add(self, name: str, params: Any) -> None:
         if isinstance(params, Server):
             return  # the hub's configuration has it
         entry, literal = entry_of(name, params)
-        server = config_of({"servers": {name: entry}}, literal=literal).servers[0]
-        if timeout is not None:
-            server = server.model_copy(update={"deadlines": server.deadlines.model_copy(update={"call": timeout})})
-        self.hub.add_server_unstarted(name, server)
+        self.hub.add_server_unstarted(name, entry, literal=literal)
 
     # --- the task log ------------------------------------------------------------------------------------------
 
@@ -210,6 +238,8 @@ class ToolsByServer:
         The tools of an unavailable server are one entry `{"error": "Unable to fetch tools: ..."}`.
         """
         await self._apply_blacklist()
+        if self.browser_session is not None:
+            await self.browser_session.open()
         for name in self.server_dict:
             self._steps.info("Get Tool Definitions", f"Getting tool definitions for server '{name}'...")
         listed = {one.server: one for one in await self.hub.listed()}
@@ -255,30 +285,47 @@ class ToolsByServer:
         if server_name in self._unusable:
             return answer | {"error": f"Tool call failed: {self._unusable[server_name]}"}
         if server_name not in self.server_dict and server_name not in [one.id for one in self.hub.config.servers]:
-            return answer | {"error": self._not_found(server_name)}
+            return answer | {"error": await self._not_found(server_name, tool_name)}
+        await self._use_browser(server_name)
         if await self.hub.why_hidden(server_name, tool_name) == BLACKLIST:
             self._steps.error("Tool Blacklisted", f"Tool '{tool_name}' on server '{server_name}' is blacklisted.")
             return answer | {"error": f"Tool '{tool_name}' on server '{server_name}' is blacklisted."}
-        self._use_browser(server_name)
         shown = self.hub.redaction.value(arguments or {})
         started = f"Connecting to server '{server_name}' to call tool '{tool_name}'"
         self._steps.info("Tool Call Start", started, {"arguments": shown})
         outcome = await self.hub.act(server_name, tool_name, arguments or {})
         self._tell_fallback(outcome)
-        return answer | self._answered(server_name, tool_name, outcome)
+        answered = self._answered(server_name, tool_name, outcome)
+        if isinstance(outcome.error, UnknownName) and (hint := await self._hint(server_name, tool_name)):
+            answered["error"] += f".{hint}"
+        return answer | answered
 
-    def _not_found(self, server: str) -> str:
-        known = [one.id for one in self.hub.config.servers]
+    async def _not_found(self, server: str, tool: str) -> str:
+        known = [one.id for one in self.hub.config.servers if one.enabled]
         near = difflib.get_close_matches(server, known, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else f" There are: {', '.join(known)}"
+        hint = f" Did you mean '{near[0]}'?" if near else await self._hint(server, tool)
         self._steps.error(
-            "Server Not Found", f"Error: Attempting to call server '{printable(server)}' not found.{hint}"
+            "Server Not Found",
+            f"Error: Attempting to call server '{printable(server)}' not found."
+            + (hint or f" There are: {', '.join(known)}"),
         )
-        return f"Server '{server}' not found."
+        return f"Server '{server}' not found."  # seed 3.4: the error says this and nothing else
 
-    def _use_browser(self, server: str) -> None:
-        if server == PLAYWRIGHT and self.browser_session is None:
+    async def _hint(self, server: str, tool: str) -> str:
+        """Returns which tool, or which server, may have been meant, of those that may be used; "" for none."""
+        listed = {one.server: [card.name for card in one.tools] for one in await self.hub.listed(connect=False)}
+        near = difflib.get_close_matches(tool, listed.get(server, []), n=1)
+        if near:
+            return f" Did you mean '{near[0]}'?"
+        having = [f"'{id}'" for id, names in listed.items() if tool in names]
+        return f" It is a tool of {' and of '.join(having[:3])}." if having else ""
+
+    async def _use_browser(self, server: str) -> None:
+        if server != PLAYWRIGHT:
+            return
+        if self.browser_session is None:
             self.browser_session = PlaywrightSession(self.server_dict.get(server), hub=self.hub)
+        await self.browser_session.open()
 
     def _tell_fallback(self, outcome: CallOutcome) -> None:
         notes = outcome.call.notes if outcome.call is not None else []
@@ -295,7 +342,9 @@ class ToolsByServer:
         """Returns `{"result": ...}` or `{"error": ...}`."""
         error, result = outcome.error, outcome.result
         if isinstance(error, GuardBlocked) or (result is not None and _code(result) == GuardBlocked.code):
-            return {"result": error.message if isinstance(error, GuardBlocked) else formats.error_text(result or {})}
+            said = error.message if isinstance(error, GuardBlocked) else formats.error_text(result or {})
+            self._steps.warning("Tool Call Blocked", f"Tool '{tool}' (server: '{server}') was not called: {said}")
+            return {"result": said}
         if isinstance(error, DeadlineExceeded | TimeoutError):
             said = formats.error_message(error) or "the call took longer than its deadline"
             self._steps.error("Tool Call Failed", f"Error: Failed to call tool '{tool}' (server: '{server}'): {said}")

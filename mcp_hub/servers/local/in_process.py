@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import dataclasses
+import math
 import secrets
 import threading
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Set as AnySet
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
 from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel
 
 from mcp_hub.observability.tracing import enter_trace
 from mcp_hub.protocol.frames import Message
 from mcp_hub.servers.local.local_server import LocalServer, PendingRequest, RunningCall, no_chunks
-from mcp_hub.servers.local.local_tool import LocalTool
+from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
 from mcp_hub.servers.local.tool_results import ToolResult, failure_of
 from mcp_hub.transport import Link, LinkLost, Receiver, RequestId
 
@@ -26,6 +37,80 @@ T = TypeVar("T")
 DIRECT: Final = "mcp-hub/direct"
 """Key in the `_meta` of a call that comes from the same process. Its value is the key of a `DirectCall`."""
 _CHANGED: Final = "notifications/tools/list_changed"
+_IN_CALL: Final[contextvars.ContextVar[bool]] = contextvars.ContextVar("in_call", default=False)
+"""Whether the code runs in a call of a function of this program."""
+
+
+class NotJson(ValueError):
+    """A Python object cannot be written as JSON."""
+
+
+def as_json(value: Any, unknown: Callable[[Any], Any]) -> Any:
+    """Returns a Python object as JSON: the object itself if it is JSON, else a copy.
+
+    Models and dataclasses become objects, tuples and sets lists, paths, dates, enums and bytes what they stand for, and
+    any other object what `unknown` makes of it.
+    """
+    kind = type(value)
+    if value is None or kind is bool or kind is int:
+        return value
+    if kind is str:
+        return value if value.isascii() else value.encode("utf-8", "replace").decode() if _is_broken(value) else value
+    if kind is float:
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        members = {name: as_json(one, unknown) for name, one in value.items()}
+        if kind is dict and all(type(name) is str and one is value[name] for name, one in members.items()):
+            return value
+        return {str(name): one for name, one in members.items()}
+    if isinstance(value, list | tuple | AnySet):
+        items = [as_json(one, unknown) for one in value]
+        return value if kind is list and all(a is b for a, b in zip(items, value, strict=True)) else items
+    return _written(value, unknown)
+
+
+def _written(value: Any, unknown: Callable[[Any], Any]) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True, warnings=False, fallback=unknown)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: as_json(getattr(value, one.name), unknown) for one in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return as_json(value.value, unknown)
+    if isinstance(value, str | PurePath | UUID | Decimal):
+        return str(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return b64encode(value).decode()
+    return unknown(value)
+
+
+def _is_broken(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _text_of(value: Any) -> str:
+    """Returns the text of any object, for rules and records."""
+    try:
+        return str(value)
+    except Exception:  # the user's objects may raise anything
+        return f"<{type(value).__name__}>"
+
+
+def written_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a call as JSON. Raises NotJson for an object that JSON has no word for."""
+
+    def refuse(value: Any) -> Any:
+        raise NotJson(f"{type(value).__name__} is not JSON")
+
+    return {name: as_json(value, refuse) for name, value in arguments.items()}
 
 
 @dataclass
@@ -40,6 +125,10 @@ class DirectCall:
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     on_chunk: Callable[[Any, bool], None] | None = None
     """Called with every chunk and whether others may follow, on `loop` if there is one."""
+    nested: bool = field(default_factory=_IN_CALL.get)
+    """Whether it was made within a call of a function of this program, which waits for it."""
+    objects: bool = False
+    """Whether an argument is a Python object and not JSON."""
     value: Any = None
     """What the function returned."""
     error: BaseException | None = None
@@ -49,6 +138,22 @@ class DirectCall:
 
     A caller that receives this very object unchanged may use `value` instead.
     """
+    _given: Mapping[str, Any] = field(default_factory=dict)
+    _shown: dict[str, Any] = field(default_factory=dict)
+
+    def shown(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Keeps the arguments of the call, and returns them as the JSON that rules and records see."""
+        self._given = arguments
+        self._shown = {name: as_json(value, _text_of) for name, value in arguments.items()}
+        self.objects = any(self._shown[name] is not value for name, value in arguments.items())
+        return dict(self._shown)
+
+    def restored(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments that came through the rules, with the objects in place of their unchanged JSON."""
+        return {
+            name: self._given[name] if name in self._shown and value is self._shown[name] else value
+            for name, value in arguments.items()
+        }
 
 
 class FunctionServer(LocalServer):
@@ -64,6 +169,8 @@ class FunctionServer(LocalServer):
         self._of: dict[RunningCall, DirectCall] = {}
         self._deliver: Callable[[Message], None] | None = None
         self._serving = False
+        self.checks = True
+        """Whether arguments that are JSON are checked."""
 
     def __iter__(self) -> Iterator[LocalTool]:
         return iter(self._tools.values())
@@ -124,10 +231,20 @@ class FunctionServer(LocalServer):
         if deliver is not None:
             deliver({"jsonrpc": "2.0", **message})
 
-    def _begin(self, running: RunningCall, answer: PendingRequest, params: dict[str, Any]) -> None:
+    def _direct_of(self, params: dict[str, Any]) -> DirectCall | None:
         meta = params.get("_meta")
-        direct = self._direct.get(str(meta.get(DIRECT))) if isinstance(meta, dict) else None
+        return self._direct.get(str(meta.get(DIRECT))) if isinstance(meta, dict) else None
+
+    def _bound(self, tool: LocalTool, id: str, arguments: dict[str, Any], params: dict[str, Any]) -> BoundCall:
+        direct, checks = self._direct_of(params), self.checks
+        if direct is not None:
+            arguments, checks = direct.restored(arguments), checks and not direct.objects
+        return tool.bind(arguments, id=id, check=checks)
+
+    def _begin(self, running: RunningCall, answer: PendingRequest, params: dict[str, Any]) -> None:
+        direct = self._direct_of(params)
         context = direct.context.copy() if direct is not None else contextvars.copy_context()
+        context.run(_IN_CALL.set, True)
         if direct is not None:
             self._of[running] = direct
             context.run(enter_trace, params["_meta"])
@@ -195,7 +312,7 @@ class FunctionServer(LocalServer):
             direct.value = running.last
             if result.get("isError") and not isinstance(direct.value, ToolResult):
                 # The value is not JSON, but the caller gets the value itself.
-                result = {"content": [{"type": "text", "text": str(direct.value)}]}
+                result = {"content": [{"type": "text", "text": _text_of(direct.value)}]}
             direct.result = result
         return result
 

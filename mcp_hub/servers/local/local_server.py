@@ -240,13 +240,17 @@ class LocalServer:
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
         try:
-            bound = tool.bind(arguments, id=str(request_id))
+            bound = self._bound(tool, str(request_id), arguments, params)
         except InvalidArguments as error:
             bound = BoundCall(
                 str(request_id), arguments, [], {}, refused=error_result("invalid_parameters", tool.name, str(error))
             )
         running = self._running[request_id] = RunningCall(tool, bound, params, self._send)
         self._begin(running, PendingRequest(request_id, modern), params)
+
+    def _bound(self, tool: LocalTool, id: str, arguments: dict[str, Any], params: dict[str, Any]) -> BoundCall:
+        """Binds the arguments of a call. Raises InvalidArguments."""
+        return tool.bind(arguments, id=id)
 
     def _begin(self, running: RunningCall, answer: PendingRequest, params: dict[str, Any]) -> None:
         """Starts a call. `params` are those of the request."""

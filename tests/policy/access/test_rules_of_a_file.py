@@ -134,3 +134,15 @@ async def test_tags_listed_by_a_server_filter_tools_under_every_key_libraries_us
     lists.write_text(json.dumps({"tools": [*tools, {"name": "untagged", "inputSchema": schema}]}))
     async with hub(tmp_path, {"a": fake("--lists", str(lists), include_tags=["safe"])}) as client:
         assert await client.tool_names() == ["a__fastmcp", "a___fastmcp"]
+
+
+async def test_tags_of_functions_filter_tools(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "some.py").write_text(
+        "from mcp_hub import tool\n"
+        "@tool(tags=['safe'])\ndef one() -> int:\n    return 1\n"
+        "@tool\ndef two() -> int:\n    return 2\n"
+    )
+    async with hub(tmp_path, {"mine": {"tools_dir": str(tools), "include_tags": ["safe"]}}) as client:
+        assert await client.tool_names() == ["mine__one"]

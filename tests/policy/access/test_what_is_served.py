@@ -93,6 +93,25 @@ async def test_the_tools_command_lists_what_would_be_served(tmp_path: Path) -> N
     assert [tool["name"] for tool in listed] == ["b__pid"]
 
 
+async def test_the_tools_command_lists_by_server(tmp_path: Path) -> None:
+    servers = {**SERVERS, "dead": fake("--die", "gone"), "off": fake(enabled=False)}
+    config = write_config(tmp_path, servers, **ROOT, blacklist=[["a", "add"]])
+    async with spawned([*HUB, "tools", "--json", "--by-server", "--config", str(config)]) as client:
+        assert await client.exited() == 0
+        await client.until(lambda: client.noise or client.unmatched)
+        listed = json.loads(b"".join(client.noise)) if client.noise else client.unmatched[0]
+    assert [one["name"] for one in listed] == [*SERVERS, "dead"]
+    tools = {one["name"]: one["tools"] for one in listed}
+    assert tools["a"][0] == {
+        "name": "echo",
+        "description": "echo of fake",
+        "schema": {"type": "object", "properties": {"text": {"type": "string"}}},
+    }
+    assert "add" not in [tool["name"] for tool in tools["a"]]
+    ((key, error),) = tools["dead"][0].items()
+    assert (key, error.partition(":")[0]) == ("error", "Unable to fetch tools")
+
+
 async def test_a_member_that_no_server_lists_fails_check_and_is_a_warning_in_serve(tmp_path: Path) -> None:
     root = {"tool_sets": {"some": ["a/echo", "a/ehco", "nowhere/*"]}, "profiles": {"p": {"tools": ["b/nothing"]}}}
     config = write_config(tmp_path, SERVERS, **root)

@@ -1,8 +1,9 @@
-"""Agently's format for the arguments and the result of a function: `{"name": (type, "text;text;Default: 3")}`."""
+"""Agently's formats of arguments, tools and results: `{"name": (type, "text;Default: 3")}`, dumped content blocks."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -11,11 +12,17 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
+from mcp_hub.catalog.names import original_uri
+from mcp_hub.errors import CallError, CircuitOpen, DeadlineExceeded, ServerUnavailable, StateLost
+from mcp_hub.library import formats
+from mcp_hub.library.engine_host import CallOutcome, ToolCard
 from mcp_hub.servers.local.signature import annotated
 
 Json = dict[str, Any]
 Kwargs = dict[str, Any]
 
+_GONE: Final = (ServerUnavailable, CircuitOpen, StateLost, DeadlineExceeded)
+"""Errors for which Agently's client raises, so that Agently returns None."""
 REST: Final = "<*>"
 """The key for further arguments that have no name of their own."""
 _JSON_TYPES: Final[Mapping[Any, str]] = {
@@ -23,6 +30,40 @@ _JSON_TYPES: Final[Mapping[Any, str]] = {
     **{"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"},
     **{name: name for name in ("string", "integer", "number", "boolean", "array", "object")},
 }
+
+
+_OF_BLOCKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "image": ("type", "data", "mimeType", "annotations", "_meta"),
+    "audio": ("type", "data", "mimeType", "annotations", "_meta"),
+    "resource": ("type", "resource", "annotations", "_meta"),
+    "resource_link": (
+        *("name", "title", "uri", "description", "mimeType", "size", "icons", "annotations", "_meta", "type"),
+    ),
+}
+"""Keys of the SDK's models of content blocks, in their order."""
+_OF_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "annotations": ("audience", "priority", "lastModified"),
+    "resource": ("uri", "mimeType", "_meta"),
+    "icons": ("src", "mimeType", "sizes", "theme"),
+}
+
+
+def dumped(block: Mapping[str, Any]) -> Json:
+    """Returns a content block as the SDK's model of it is dumped (seed 7.2): with all keys, None for absent ones."""
+    found = _filled(block, _OF_BLOCKS.get(str(block.get("type")), ("annotations", "_meta")))
+    for name, keys in _OF_PARTS.items():
+        part = found.get(name)
+        if isinstance(part, Mapping):
+            found[name] = _filled(part, keys)
+        elif isinstance(part, list):
+            found[name] = [_filled(one, keys) if isinstance(one, Mapping) else one for one in part]
+    return found
+
+
+def _filled(block: Mapping[str, Any], keys: tuple[str, ...]) -> Json:
+    found = {**dict.fromkeys(keys), **block}
+    uri = original_uri(found["uri"]) if isinstance(found.get("uri"), str) else None
+    return found if uri is None else {**found, "uri": uri[1]}
 
 
 def from_schema(schema: Mapping[str, Any] | None) -> Kwargs | None:
@@ -117,3 +158,47 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return typing.get_type_hints(function, include_extras=True)
     except Exception:  # an annotation cannot be resolved; the signature has it as written
         return {}
+
+
+def info_of(card: ToolCard, name: str) -> Json:
+    """Returns `{"name", "desc", "kwargs", "returns"?}` of a server's tool."""
+    info: Json = {"name": name, "desc": card.description, "kwargs": from_schema(card.schema) or {}}
+    returns = from_schema(_object_schema(card.definition.get("outputSchema")))
+    return info if returns is None else {**info, "returns": returns}
+
+
+def value_of(outcome: CallOutcome) -> Any:
+    """Converts the outcome of a server's tool as fastmcp's client and Agently do."""
+    error, result = outcome.error, outcome.result or {}
+    if error is not None:
+        refused = isinstance(error, CallError) and not isinstance(error, _GONE)
+        return {"error": formats.error_message(error)} if refused else None
+    if result.get("isError"):
+        return {"error": formats.error_text(result)}
+    if result.get("structuredContent") is not None:
+        return result["structuredContent"]
+    content = result.get("content")
+    first = content[0] if isinstance(content, list) and content else None
+    if not isinstance(first, dict):
+        return None
+    if first.get("type") != "text":
+        return dumped(first)
+    try:
+        return json.loads(first.get("text", ""))
+    except ValueError:
+        return first.get("text", "")
+
+
+def _object_schema(schema: Any) -> Json | None:
+    return schema if isinstance(schema, dict) and schema.get("type") == "object" else None
+
+
+def listed_tags(definition: Json) -> list[str]:
+    """Returns the tags that a server lists for a tool, under the keys of old and new versions of fastmcp."""
+    meta = definition.get("_meta")
+    found: list[str] = []
+    for key in ("fastmcp", "_fastmcp"):
+        said = meta.get(key) if isinstance(meta, dict) else None
+        listed = said.get("tags") if isinstance(said, dict) else None
+        found += [tag for tag in listed if isinstance(tag, str)] if isinstance(listed, list) else []
+    return list(dict.fromkeys(found))
