@@ -18,8 +18,6 @@ from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, is_plain_secret
 from mcp_hub.config.variables import VariableScope, expand_tree, explain_unresolved
 from mcp_hub.security.redaction import is_secret_key
 
-TIMEOUT: Final = 60.0
-"""Default deadline of one call, in seconds."""
 MAX_PARAMETERS: Final = 200
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PARAMETER: Final = re.compile(r"[^\s{}\x00-\x1f\x7f]{1,100}")
@@ -102,10 +100,7 @@ def read_native(
         return NativeToolEntry(name) if isinstance(name, str) and not part.errors else None
     if read is None or part.errors:
         return None
-    rule = rules.get("it", ToolRules())
-    return NativeToolEntry(
-        read.name, read, rule if rule.timeout is not None else rule.model_copy(update={"timeout": TIMEOUT})
-    )
+    return NativeToolEntry(read.name, read, rules.get("it", ToolRules()))
 
 
 class _NativeToolReader:
