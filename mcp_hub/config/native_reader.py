@@ -126,7 +126,7 @@ class _NativeToolReader:
         if method == "GET" and any(one.where == "body" for one in parameters):
             self._error("method", "has no body with GET; write POST, PUT or PATCH, or 'where: query'")
         self._fixed()
-        self._credentials()
+        auth_method = self._credentials()
         for one in parameters:
             if one.where == "header" and one.name.lower() in {
                 *_RESERVED_HEADERS,
@@ -153,6 +153,7 @@ class _NativeToolReader:
             headers=self._headers,
             query=tuple(self._query),
             secrets=tuple(dict.fromkeys(filter(None, self._secrets))),
+            auth_method=auth_method,
             form=form,
             result=result or None,
             **({} if size is None else {"max_bytes": size}),
@@ -291,7 +292,8 @@ class _NativeToolReader:
         else:
             self._headers[name] = text
 
-    def _credentials(self) -> None:
+    def _credentials(self) -> str:
+        """Adds the credentials to what every call sends, and returns how they are sent."""
         fields = self._fields
         if "auth_method" in fields and isinstance(word := fields.values["auth_method"].value, str):
             plain = word.strip().lower().replace(" ", "_").replace("-", "_")
@@ -313,6 +315,7 @@ class _NativeToolReader:
             pair = base64.b64encode(f"{user}:{password}".encode()).decode()
             self._secrets += [password or "", pair]
             self._add_header("Authorization", f"Basic {pair}", at)
+        return chosen
 
     def _bearer(self, token: str | None, at: KeyPath) -> None:
         if not token:

@@ -236,6 +236,10 @@ class Access:
         return known if known is not None else frozenset(self._servers[route.upstream].tags)
 
 
+_TAGGED: Final = ("fastmcp", "_fastmcp", "mcp-hub")
+"""Keys in an item's `_meta` under which libraries have a mapping with `tags`."""
+
+
 def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
     """Returns the tags of an item: of its server, of its tool's configuration, and those the server lists."""
     tags = set(server.tags)
@@ -245,9 +249,8 @@ def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
                 tags.update(rules.tags)
     meta = wire.get("_meta") if isinstance(wire, dict) else None
     if isinstance(meta, Mapping):
-        for key in ("fastmcp", "_fastmcp", "mcp-hub"):
-            listed = meta.get(key)
-            own = listed.get("tags") if isinstance(listed, dict) else None
+        found = [listed.get("tags") for key in _TAGGED if isinstance(listed := meta.get(key), dict)]
+        for own in (*found, meta.get("mcp-hub/tags")):
             if isinstance(own, list):
                 tags.update(tag for tag in own if isinstance(tag, str))
     return frozenset(tags)

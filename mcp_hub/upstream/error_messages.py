@@ -61,9 +61,12 @@ class ErrorMessages:
         return NotConnected(text, server=self._id, executed=False)
 
     def not_connected(self, error: BaseException, reason: str | None) -> CallError:
-        """Makes the error of a call whose connection attempt failed; a missing sign-in is told apart."""
+        """Makes the error of a call whose connection attempt failed; refused credentials are told apart."""
         if isinstance(error, SignInNeeded):
             return SignInMissing(f"The server {self._id!r} is {reason}", server=self._id, executed=False)
+        if isinstance(error, Unauthorized):
+            text = f"The server {self._id!r} does not accept the credentials of its entry: {reason}"
+            return PermissionDenied(text, server=self._id, executed=False)
         return self.unavailable(reason)
 
     def state_lost(self, loss: LinkError | None, last_words: Sequence[str]) -> StateLost:

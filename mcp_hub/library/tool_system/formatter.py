@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from mcp_hub.config.root_rules import OutputStrategy
 from mcp_hub.errors import HubError
@@ -12,6 +15,28 @@ from mcp_hub.library.formats import ToolCall
 
 Json = dict[str, Any]
 Strategy = Literal["function_calling", "structured_output"]
+
+
+@runtime_checkable
+class ILLMClient(Protocol):
+    """The client of a model, as far as ToolFormatter needs it. The method may be async."""
+
+    def supports_function_calling(self) -> bool | Awaitable[bool]:
+        """Returns whether the model supports function calling."""
+        ...
+
+
+@runtime_checkable
+class IToolFormatter(Protocol):
+    """Writes calls of tools in the way that a model supports."""
+
+    def format(self, tool: Any, parameters: Mapping[str, Any]) -> Json:
+        """Returns a call of the tool as the model writes it."""
+        ...
+
+    def detect_strategy(self, llm_client: ILLMClient) -> str:
+        """Returns `function_calling` or `structured_output`, whichever the model supports and the user allows."""
+        ...
 
 
 class StrategyUnavailable(HubError):
@@ -30,28 +55,38 @@ class ToolFormatter:
         self._allowed = output_strategy
         self.strategy: Strategy = "function_calling" if output_strategy.function_calling else "structured_output"
 
-    def detect_strategy(self, client: Any) -> Strategy:
-        """Sets and returns the strategy by `client.supports_function_calling()`.
+    def detect_strategy(self, llm_client: ILLMClient) -> Strategy:
+        """Sets and returns the strategy by `llm_client.supports_function_calling()`.
 
-        Raises StrategyUnavailable if the model does not support it and the configuration allows no fallback.
+        Where that is async it runs in a thread of its own; coroutines use `async_detect_strategy`. Raises
+        StrategyUnavailable if the model does not support it and the configuration allows no fallback.
         """
-        self.strategy = self._detected(client)
-        return self.strategy
+        return self._decided(lambda: _waited_for(llm_client.supports_function_calling()))
 
-    def _detected(self, client: Any) -> Strategy:
+    async def async_detect_strategy(self, llm_client: ILLMClient) -> Strategy:
+        """Does what `detect_strategy` does, for coroutines."""
         if not self._allowed.function_calling:
-            return "structured_output"
-        failure: Exception | None = None
+            return self._decided(lambda: False)
         try:
-            if client.supports_function_calling() is True:
-                return "function_calling"
+            said = llm_client.supports_function_calling()
+            supported = await said if inspect.isawaitable(said) else said
         except Exception as error:  # the client may raise anything
-            failure = error
-        if self._allowed.fallback_to_structured_output:
-            return "structured_output"
-        raise StrategyUnavailable(
-            "The model does not support function calling, and output_strategy.fallback_to_structured_output is off."
-        ) from failure
+            return self._decided(lambda: False, error)
+        return self._decided(lambda: supported)
+
+    def _decided(self, supports: Callable[[], bool], failure: Exception | None = None) -> Strategy:
+        supported = False
+        if self._allowed.function_calling:
+            try:
+                supported = supports() is True
+            except Exception as error:  # the client may raise anything
+                failure = error
+        if not supported and self._allowed.function_calling and not self._allowed.fallback_to_structured_output:
+            raise StrategyUnavailable(
+                "The model does not support function calling, and output_strategy.fallback_to_structured_output is off."
+            ) from failure
+        self.strategy = "function_calling" if supported else "structured_output"
+        return self.strategy
 
     def format(self, tool: Any, parameters: Mapping[str, Any]) -> Json:
         """Returns a call as the model would write it: OpenAI's `function_call`, or the object of the prompt.
@@ -76,3 +111,26 @@ class ToolFormatter:
         """
         known = None if tools is None else [formats.describe_tool(tool).name for tool in tools]
         return formats.calls_in(text_or_message, known)
+
+
+def _waited_for(said: bool | Awaitable[bool]) -> bool:
+    """Returns the outcome of an awaitable, in a thread of its own, as a loop may run in this one."""
+    if not inspect.isawaitable(said):
+        return said
+    outcome: list[bool | BaseException] = []
+
+    async def waited() -> bool:
+        return await said
+
+    def work() -> None:
+        try:
+            outcome.append(asyncio.run(waited()))
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=work, name="detect_strategy")
+    thread.start()
+    thread.join()
+    if isinstance(found := outcome[0], BaseException):
+        raise found
+    return found
