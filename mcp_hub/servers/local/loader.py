@@ -12,10 +12,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pydantic import ValidationError
+
 from mcp_hub.security.ownership import refuse_open_to_others
 from mcp_hub.security.redaction import preset_texts
 from mcp_hub.servers.local.local_tool import LocalTool, name_of
 from mcp_hub.servers.local.registry import Mark, mark_of
+from mcp_hub.servers.local.tool_classes import implemented_tool, is_tool_class
 
 
 class OwnedImports:
@@ -75,6 +78,7 @@ def load(
 ) -> dict[str, LocalTool]:
     """Returns the tools of every `*.py` in `directory` and `directory/builtin` by name, in the order of the files.
 
+    Tools are functions with `@tool`, and classes that implement a BaseTool, or objects of them.
     Files whose name begins with `_` are only imported by others. `report` is called with one line for everything that
     is left out: a file that does not import, a function without a possible schema. Names that are taken already are
     added to `duplicates`, and preset values to `presets`, even those of a file that does not import.
@@ -116,21 +120,40 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
         presets += [text for mark in marks for text in preset_texts(mark.preset)]
         report(f"{path}{_line(error, path)}: does not import: {type(error).__name__}: {error}")
         return
-    for value in list(vars(module).values()):
+    values = list(vars(module).values())
+    made = {type(value) for value in values if not isinstance(value, type)}
+    for value in values:
         mark = mark_of(value)
-        if mark is None or _home(value, mark) != name:
-            continue  # imported from another file, which lists it itself
         try:
-            tool = LocalTool(value, mark)
+            if mark is not None and _home(value, mark) == name:
+                tool = LocalTool(value, mark)
+            elif is_tool_class(value) and value.__module__ == name and value not in made:
+                tool = implemented_tool(value())
+            elif is_tool_class(type(value)) and _home_of_object(value) == name:
+                tool = implemented_tool(value)
+            else:
+                continue  # no tool, or imported from another file, which lists it itself
             presets += preset_texts(tool.preset)
             yield tool
-        except (TypeError, ValueError) as error:
-            report(f"{path}: {mark.name or name_of(value)} is left out: {error}")
+        except Exception as error:  # the class of a tool may raise anything
+            report(f"{path}: {(mark.name if mark else None) or name_of(value)} is left out: {_in_one_line(error)}")
 
 
 def _home(marked: Callable[..., Any], mark: Mark) -> str | None:
     """Returns the module a tool belongs to: where its function is defined, or else where it was marked."""
     return marked.__module__ if inspect.isroutine(marked) or isinstance(marked, type) else mark.module
+
+
+def _home_of_object(tool: Any) -> str | None:
+    """Returns the module of an object that is a tool: that of its function, if it has one, or of its class."""
+    function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    return getattr(function, "__module__", None) if function is not None else type(tool).__module__
+
+
+def _in_one_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):  # of a class that cannot be made without arguments
+        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False))
+    return str(error) or type(error).__name__
 
 
 def _line(error: BaseException, path: Path) -> str:
