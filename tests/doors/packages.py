@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import venv
 from collections.abc import Mapping
+from pathlib import Path
 
 from tests.peers.catalogue import HERE, PEERS, RealClient, Transport, installed
 
+ROOT = Path(__file__).parents[2]
 STDIO: Mapping[Transport, str | None] = {"stdio": None}
 HTTP: Mapping[Transport, str | None] = {"http": None}
 SSE: Mapping[Transport, str | None] = {"sse": None}
@@ -14,6 +17,16 @@ SSE: Mapping[Transport, str | None] = {"sse": None}
 def python_of(environment: str) -> str:
     """The Python of one locked environment. Raises PeerMissing."""
     return installed(PEERS / environment / "bin" / "python")
+
+
+def python_with_the_hub(environment: str, directory: Path) -> str:
+    """The Python of a new environment in `directory` with the packages of a locked one and the hub of this checkout."""
+    source = Path(python_of(environment))
+    venv.create(directory, symlinks=True)
+    (packages,) = source.parent.parent.glob("lib/python*/site-packages")
+    (own,) = directory.glob("lib/python*/site-packages")
+    (own / "hub.pth").write_text(f"{packages}\n{ROOT}\n", encoding="utf-8")
+    return str(directory / "bin" / "python")
 
 
 def _client(name: str, driver: str, versions: Mapping[Transport, str | None], mode: str | None = None) -> RealClient:
