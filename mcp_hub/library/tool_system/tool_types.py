@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 if TYPE_CHECKING:
     from mcp_hub.config.models import Server
     from mcp_hub.library.engine_host import ToolCard
-    from mcp_hub.library.tool_system.executor import ToolExecutor
+    from mcp_hub.library.tool_system.executor import IToolExecutor
 
 Json = dict[str, Any]
 Source = Literal["native", "mcp", "builtin"]
@@ -49,7 +49,7 @@ class BaseTool(BaseModel):
     tool_name: str = ""
     """Its name at its server."""
 
-    def to_langchain(self, executor: ToolExecutor) -> Any:
+    def to_langchain(self, executor: IToolExecutor) -> Any:
         """Returns a LangChain tool, for `invoke` and `ainvoke`, that makes calls with `executor`.
 
         A call that fails raises LangChain's ToolException. Raises ImportError if langchain-core is not installed.

@@ -99,11 +99,12 @@ BASE = "from mcp_hub import BaseTool\n\nclass Base(BaseTool):\n    kind: str = '
 DERIVED = """
 from _base import Base
 
-class Own(Base):
-    name: str = "own"
-
+class Work:
     def _run(self) -> str:
         return "done"
+
+class Own(Base, Work):
+    name: str = "own"
 """
 
 
