@@ -16,7 +16,7 @@ from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HostUnreachable, HttpClient, content_type
 from mcp_hub.transport.http_stream import EventReader, EventStream, error_about, messages_of
-from mcp_hub.transport.link import Authorization, Link, LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.transport.link import Authorization, Link, LinkError, LinkLost, Receiver, RequestId, Unwritable
 
 log = logging.getLogger("mcp_hub.transport")
 
@@ -72,7 +72,7 @@ class HttpLink(Link):
         try:
             body = encode(message)
         except FrameError as error:
-            raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
+            raise Unwritable(error) from None
         begins = message.get("method") == "initialize"
         if begins:
             self._session.forget()

@@ -13,7 +13,7 @@ from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_json, where
 from mcp_hub.transport.lines import pieces
-from mcp_hub.transport.link import Authorization, Link, LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.transport.link import Authorization, Link, LinkError, LinkLost, Receiver, RequestId, Unwritable
 from mcp_hub.transport.sse_codec import EventTooLarge, SseEvent, SseParser
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class SseLink(Link):
         try:
             body = encode(message)
         except FrameError as error:
-            raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
+            raise Unwritable(error) from None
         url = self._endpoint.result()
         said = {**(headers or {}), "Content-Type": JSON}
         try:

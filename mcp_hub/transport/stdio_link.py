@@ -19,7 +19,7 @@ from mcp_hub.text import printable
 from mcp_hub.transport import reaper
 from mcp_hub.transport.children import Children, spawn
 from mcp_hub.transport.lines import FairLineReader, Oversized, WriteBatcher
-from mcp_hub.transport.link import FrameTooLarge, Link, LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.transport.link import FrameTooLarge, Link, LinkError, LinkLost, Receiver, RequestId, Unwritable
 
 log = logging.getLogger("mcp_hub.upstream")
 
@@ -115,7 +115,7 @@ class StdioLink(Link):
         try:
             line = encode(message)
         except FrameError as error:
-            raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
+            raise Unwritable(error) from None
         if not process.writable.is_set():
             await self._wait_until_writable(process)
         process.stdin.put(line + b"\n")

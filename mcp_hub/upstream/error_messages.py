@@ -9,6 +9,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.secret_values import secrets_of_server
 from mcp_hub.errors import (
     CallError,
+    InvalidParameters,
     NotConnected,
     PermissionDenied,
     ResultTooLarge,
@@ -19,7 +20,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
-from mcp_hub.transport.link import FrameTooLarge, LinkError, SignInNeeded, Unauthorized
+from mcp_hub.transport.link import FrameTooLarge, LinkError, SignInNeeded, Unauthorized, Unwritable
 
 SHOWN_LAST_WORDS: Final = 5
 """Lines of stderr that an error message quotes."""
@@ -81,6 +82,8 @@ class ErrorMessages:
     def call_error(self, error: LinkError) -> CallError:
         """Makes the error of a call that failed in the transport."""
         text = f"The server {self._id!r} failed: {self.explain(error)}"
+        if isinstance(error, Unwritable):
+            return InvalidParameters(f"Nothing was sent to {self._id!r}: {error}", server=self._id, executed=False)
         if isinstance(error, FrameTooLarge):
             return ResultTooLarge(text, server=self._id)
         if isinstance(error, SignInNeeded):

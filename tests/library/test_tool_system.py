@@ -149,6 +149,22 @@ def test_a_rest_answer_that_is_no_object_is_a_value_too(tmp_path: Path) -> None:
     assert [message.output for message in done] == [5, [1, 2], {"a": 1}, "five"]
 
 
+def test_arguments_that_are_no_json_are_invalid_and_do_not_count_against_a_server(tmp_path: Path) -> None:
+    function(tmp_path, "tools/builtin/calculate.py", "calculate")
+    with ToolManager.from_config(write_config(tmp_path, {"up": fake()})) as tools:
+
+        @tools.tool_func
+        def here(a: int = 1) -> int:
+            return a
+
+        executor = ToolExecutor(tools)
+        wrong: list[Any] = [{"a": object()}, {"a": {1, object()}}, [1], "text"]
+        for name in ("up__add", "calculate", "here"):
+            done = executor.execute_many([(name, parameters) for parameters in wrong * 2])
+            assert [message.code for message in done] == ["invalid_parameters"] * 8
+        assert executor.execute("up__echo", {"text": "still here"}).output == "still here"
+
+
 def test_the_three_kinds_of_tools_have_their_class_schema_and_settings(tmp_path: Path) -> None:
     """Seed 4.1.1: NativeTool has `api_url` and `auth_method`, MCPTool `mcp_server_url`; BuiltinTool is an `@tool`."""
     search = {

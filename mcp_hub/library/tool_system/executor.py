@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, UnknownName
+from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, InvalidParameters, UnknownName
 from mcp_hub.library import formats
 from mcp_hub.library.engine_host import CallOutcome
 from mcp_hub.library.hub import Hub
@@ -92,6 +92,9 @@ class ToolExecutor:
         """Returns the message and the seconds that the call took."""
         began = time.monotonic()
         name = tool.name if isinstance(tool, BaseTool) else tool
+        if not isinstance(parameters, Mapping):
+            text = f"the parameters must be a mapping of names to values, not {type(parameters).__name__}"
+            return _failed(name, InvalidParameters.code, text), time.monotonic() - began
         if isinstance(tool, BaseTool) and tool.server:
             server, original = tool.server, tool.tool_name
         else:
@@ -110,7 +113,7 @@ class ToolExecutor:
         self._logger.info(
             "tool %s: arguments %s, %s %s, %.3f s",
             message.tool_name,
-            redaction.value(dict(parameters)),
+            redaction.value(dict(parameters) if isinstance(parameters, Mapping) else None),
             "error" if failed else "result",
             redaction.text(message.error or "") if failed else redaction.value(_plain(message.output)),
             seconds,

@@ -241,7 +241,7 @@ class LocalServer:
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
         try:
             bound = tool.bind(arguments, id=str(request_id))
-        except InvalidArguments as error:
+        except (InvalidArguments, FrameError) as error:  # of a program, arguments may be no JSON
             bound = BoundCall(
                 str(request_id), arguments, [], {}, refused=error_result("invalid_parameters", tool.name, str(error))
             )
