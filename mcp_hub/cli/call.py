@@ -133,19 +133,21 @@ def _print_unknown(hub: Engine, options: argparse.Namespace, error: UnknownName)
 
 
 def _unknown(hub: Engine, name: str) -> str:
-    """Returns the message for an unknown tool, with similar names and the servers that are not available."""
-    known = hub.catalog.names(TOOLS)
-    near = [exposed for exposed in known if exposed.endswith(f"{SEPARATOR}{name}")][:3]
-    near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; `mcp-hub tools` lists them all"
-    lines = [f"there is no tool {printable(name)!r}{hint}"]
+    """Returns the message for an unknown tool: the unavailable servers that may have it, or else similar names."""
+    away = []
     for upstream in hub.upstreams.values():
         server = upstream.server
         absent = upstream.error is not None or not server.enabled
         if absent and name.startswith(f"{server.namespace}{SEPARATOR}" if server.namespace else ""):
             reason = upstream.error or "it is switched off in the configuration"
-            lines.append(f"{server.id}: not there: {printable(reason, 2000)}")
-    return "\n".join(lines)
+            away.append(f"{server.id}: not there: {printable(reason, 2000)}")
+    if away:
+        return "\n".join([f"the tool {printable(name)!r} is not available", *away])
+    known = hub.catalog.names(TOOLS)
+    near = [exposed for exposed in known if exposed.endswith(f"{SEPARATOR}{name}")][:3]
+    near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; `mcp-hub tools` lists them all"
+    return f"there is no tool {printable(name)!r}{hint}"
 
 
 def _readable(answer: dict[str, Any]) -> str:
