@@ -191,13 +191,11 @@ def with_defaults(server: Server, defaults: Mapping[str, Any]) -> Server:
     """
     if not server.enabled or not defaults:
         return server
-    own = server.model_fields_set
-    deadlines = server.deadlines
-    wanted = {
-        name: seconds
-        for name, seconds in defaults.get("deadlines", {}).items()
-        if name not in deadlines.model_fields_set
-    }
+    own, deadlines = server.model_fields_set, server.deadlines
+    given = set(deadlines.model_fields_set)
+    if deadlines.connect == CONNECT_DEADLINE_OF_INSTALLERS and _is_installer(server.command, server.args):
+        given.discard("connect")  # the hub's own default for such a command
+    wanted = {name: seconds for name, seconds in defaults.get("deadlines", {}).items() if name not in given}
     values = {name: value for name, value in defaults.items() if name != "deadlines" and name not in own}
     return server.model_copy(update={**values, "deadlines": deadlines.model_copy(update=wanted)})
 

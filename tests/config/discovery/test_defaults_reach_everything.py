@@ -56,6 +56,7 @@ def test_defaults_hold_for_the_servers_of_every_folder_and_of_a_program(tmp_path
 def test_what_a_server_says_itself_comes_before_the_defaults(tmp_path: Path) -> None:
     write(tmp_path, "tools/native/search.yaml", f"api_url: {API}\ntimeout: 3\n")
     write(tmp_path, "tools/mcp/own.yaml", {**fake(), "timeout": 2, "retry": "off", "postprocess": []})
+    write(tmp_path, "tools/mcp/installed.yaml", "command: npx\nargs: [some-server@1.0.0]\n")
     write(tmp_path, "tools/mcp/theirs.json", {"defaults": {"timeout": 1}, "servers": {"theirs": fake()}})
     manager = ToolManager(config=write_config(tmp_path, {"first": fake()}, defaults=DEFAULTS))
     manager.hub.add_server_unstarted("added", {**fake(), "timeout": 5})
@@ -63,6 +64,7 @@ def test_what_a_server_says_itself_comes_before_the_defaults(tmp_path: Path) -> 
     assert servers["native"].tools["search"].timeout == 3
     assert (servers["own"].deadlines.call, servers["own"].retry.attempts, servers["own"].postprocess) == (2, 1, ())
     assert servers["own"].limits.at_once == 5
+    assert servers["installed"].deadlines.connect == 50
     assert (servers["theirs"].deadlines.call, servers["theirs"].deadlines.list) == (1, 4)
     assert (servers["added"].deadlines.call, servers["added"].deadlines.connect) == (5, 50)
     manager.close()
