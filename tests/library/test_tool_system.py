@@ -114,6 +114,20 @@ def test_a_value_has_the_same_type_wherever_the_function_is(tmp_path: Path, name
                     assert (of, message.output, type(message.output)) == (of, expected, type(expected))
 
 
+def test_only_a_value_whose_text_is_json_is_marked_so(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "tools/builtin/values.py",
+        "from mcp_hub import tool\n" + VALUES.replace("def value(", "@tool\ndef value("),
+    )
+    with ToolManager.from_config(write_config(tmp_path, {"up": fake()})) as tools:
+        results = {of: tools.hub.call_sync("local", "value", {"of": of}) for of in AS_JSON}
+    marked = {of for of, result in results.items() if result.get("_meta") == {"mcp-hub/json": True}}
+    assert marked == {"truth", "whole", "real", "items", "pair", "day", "no_items"}
+    assert all("_meta" not in results[of] for of in AS_JSON.keys() - marked)
+    assert results["whole"]["content"] == [{"type": "text", "text": "3"}]
+
+
 def test_a_value_of_fastmcp_is_not_wrapped(tmp_path: Path) -> None:
     entry = fake("--result", json.dumps({
         "content": [{"type": "text", "text": "42"}], "structuredContent": {"result": 42},
