@@ -27,19 +27,17 @@ if TYPE_CHECKING:
     from mcp_hub.library.hub import Hub
     from mcp_hub.library.manager import ToolManager
     from mcp_hub.library.miroflow.tools_by_server import PlaywrightSession, with_timeout
-    from mcp_hub.library.tool_system.executor import ToolExecutor
-    from mcp_hub.library.tool_system.formatter import ToolFormatter
+    from mcp_hub.library.tool_system.executor import ILogger, IToolExecutor, ToolExecutor
+    from mcp_hub.library.tool_system.formatter import ILLMClient, IToolFormatter, ToolFormatter
     from mcp_hub.library.tool_system.tool_types import (
         BaseTool,
-        IConfigLoader,
-        IConfigSystem,
-        ILLMClient,
-        ILogger,
-        IToolExecutor,
-        IToolManager,
+        BuiltinTool,
+        MCPTool,
+        NativeTool,
         ToolManagerProtocol,
         ToolMessage,
     )
+    from mcp_hub.library.tool_system.tools_by_set import IConfigLoader, IConfigSystem, IToolManager
     from mcp_hub.observability.call_metrics import IMetricsCollector
     from mcp_hub.servers.local import tool
     from mcp_hub.servers.local.tool_results import (
@@ -73,20 +71,24 @@ _HOMES: Final = {
         "mcp_hub.library.agentscope.machine_tools",
     ),
     "BaseTool": "mcp_hub.library.tool_system.tool_types",
+    "BuiltinTool": "mcp_hub.library.tool_system.tool_types",
     "HttpStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
     "HttpStatelessClient": "mcp_hub.library.agentscope.mcp_clients",
     "Hub": "mcp_hub.library.hub",
     "HubError": "mcp_hub.errors",
-    "IConfigLoader": "mcp_hub.library.tool_system.tool_types",
-    "IConfigSystem": "mcp_hub.library.tool_system.tool_types",
-    "ILLMClient": "mcp_hub.library.tool_system.tool_types",
-    "ILogger": "mcp_hub.library.tool_system.tool_types",
+    "IConfigLoader": "mcp_hub.library.tool_system.tools_by_set",
+    "IConfigSystem": "mcp_hub.library.tool_system.tools_by_set",
+    "ILLMClient": "mcp_hub.library.tool_system.formatter",
+    "ILogger": "mcp_hub.library.tool_system.executor",
     "IMetricsCollector": "mcp_hub.observability.call_metrics",
-    "IToolExecutor": "mcp_hub.library.tool_system.tool_types",
-    "IToolManager": "mcp_hub.library.tool_system.tool_types",
+    "IToolExecutor": "mcp_hub.library.tool_system.executor",
+    "IToolFormatter": "mcp_hub.library.tool_system.formatter",
+    "IToolManager": "mcp_hub.library.tool_system.tools_by_set",
     "load_config": "mcp_hub.config",
     "MCPClientBase": "mcp_hub.library.agentscope.mcp_clients",
     "MCPToolFunction": "mcp_hub.library.agentscope.mcp_clients",
+    "MCPTool": "mcp_hub.library.tool_system.tool_types",
+    "NativeTool": "mcp_hub.library.tool_system.tool_types",
     "PlaywrightSession": "mcp_hub.library.miroflow.tools_by_server",
     "StatefulClientBase": "mcp_hub.library.agentscope.mcp_clients",
     "StdIOStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
@@ -106,6 +108,7 @@ __all__ = [
     "AudioBlock",
     "Base64Source",
     "BaseTool",
+    "BuiltinTool",
     "HttpStatefulClient",
     "HttpStatelessClient",
     "Hub",
@@ -116,10 +119,13 @@ __all__ = [
     "ILogger",
     "IMetricsCollector",
     "IToolExecutor",
+    "IToolFormatter",
     "IToolManager",
     "ImageBlock",
     "MCPClientBase",
+    "MCPTool",
     "MCPToolFunction",
+    "NativeTool",
     "PlaywrightSession",
     "StatefulClientBase",
     "StdIOStatefulClient",

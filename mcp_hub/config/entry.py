@@ -149,28 +149,55 @@ def _server_fields(
         "builtin": builtin,
         "browser": browser,
         "namespace": _namespace(raw.id, fields),
-        "session": _session(fields, browser=browser),
         "deadlines": _deadlines(fields, installs=_is_installer(command, args)),
         **read_builtin(fields, builtin, raw.at, findings, unresolved),
     }
-    optional = {
-        "required": fields.flag("required"),
-        "lazy": fields.flag("lazy"),
-        "keep_catalog": fields.flag("keep_catalog"),
-        "era": fields.choice("era", _ERAS),
-        "max_frame": fields.parsed("max_frame", parse_size),
-        "max_sessions": fields.parsed("max_sessions", parse_count) or (BROWSERS_AT_ONCE if browser else None),
-        "allow": _allow(fields),
-        "idle": fields.seconds("idle"),
-        "validate_arguments": fields.choice("validate_arguments", _VALIDATIONS),
-        "max_result_bytes": fields.parsed("max_result_bytes", parse_size),
-    }
+    optional = _optional_fields(fields, browser=browser) | {"allow": _allow(fields)}
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not tools_dir.is_dir():
         unresolved.setdefault(fields.values["tools_dir"].at, f"there is no directory {printable(str(tools_dir))}")
     elif tools_dir is not None:
         check_tools_dir(tools_dir, fields.values["tools_dir"].at, findings)
     return values | {name: value for name, value in optional.items() if value is not None}
+
+
+def _optional_fields(fields: Fields, *, browser: bool) -> dict[str, Any]:
+    """Reads the fields of the Server that `defaults` may set too. What is absent is None."""
+    return {
+        "session": _session(fields, browser=browser),
+        "required": fields.flag("required"),
+        "lazy": fields.flag("lazy"),
+        "keep_catalog": fields.flag("keep_catalog"),
+        "era": fields.choice("era", _ERAS),
+        "max_frame": fields.parsed("max_frame", parse_size),
+        "max_sessions": fields.parsed("max_sessions", parse_count) or (BROWSERS_AT_ONCE if browser else None),
+        "idle": fields.seconds("idle"),
+        "validate_arguments": fields.choice("validate_arguments", _VALIDATIONS),
+        "max_result_bytes": fields.parsed("max_result_bytes", parse_size),
+    }
+
+
+def default_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
+    """Returns the fields of a Server that `defaults` set for every server, and their deadlines by name."""
+    values = _optional_fields(fields, browser=False) | read_rules(fields, findings, ("defaults",))
+    values["deadlines"] = _given_deadlines(fields)
+    return {name: value for name, value in values.items() if value not in (None, {})}
+
+
+def with_defaults(server: Server, defaults: Mapping[str, Any]) -> Server:
+    """Returns a server with the values of `default_fields` that it does not have itself. A disabled one stays as it is.
+
+    Entries of the configuration are read with their defaults; this is for servers that come from elsewhere.
+    """
+    if not server.enabled or not defaults:
+        return server
+    own, deadlines = server.model_fields_set, server.deadlines
+    given = set(deadlines.model_fields_set)
+    if deadlines.connect == CONNECT_DEADLINE_OF_INSTALLERS and _is_installer(server.command, server.args):
+        given.discard("connect")  # the hub's own default for such a command
+    wanted = {name: seconds for name, seconds in defaults.get("deadlines", {}).items() if name not in given}
+    values = {name: value for name, value in defaults.items() if name != "deadlines" and name not in own}
+    return server.model_copy(update={**values, "deadlines": deadlines.model_copy(update=wanted)})
 
 
 def _make_server(
@@ -282,15 +309,13 @@ def _namespace(id: str, fields: Fields) -> str:
     return id if given is None else given
 
 
-def _session(fields: Fields, *, browser: bool) -> SessionMode:
+def _session(fields: Fields, *, browser: bool) -> SessionMode | None:
     chosen = fields.choice("session", SESSIONS)
     if browser and chosen == "call":
         fields.error(
             fields.values["session"].at, "cannot be 'call' for a browser, which would open anew for every call"
         )
-    if chosen is not None:
-        return chosen
-    return "client" if browser else "shared"
+    return "client" if chosen is None and browser else chosen
 
 
 def _allow(fields: Fields) -> tuple[str, ...] | None:
@@ -316,9 +341,12 @@ def _is_installer(command: str | None, args: tuple[str, ...]) -> bool:
 
 
 def _deadlines(fields: Fields, *, installs: bool) -> Deadlines:
+    return Deadlines(**({"connect": CONNECT_DEADLINE_OF_INSTALLERS} if installs else {}) | _given_deadlines(fields))
+
+
+def _given_deadlines(fields: Fields) -> dict[str, float]:
     given = {name: fields.seconds(f"deadlines.{name}") for name in DEADLINES}
-    values = {name: seconds for name, seconds in given.items() if seconds is not None}
-    return Deadlines(**({"connect": CONNECT_DEADLINE_OF_INSTALLERS} if installs else {}) | values)
+    return {name: seconds for name, seconds in given.items() if seconds is not None}
 
 
 def check_tools_dir(directory: Path, at: KeyPath, findings: Findings) -> None:

@@ -14,14 +14,14 @@ import msgspec
 
 from mcp_hub.config.config_files import ConfigDocument, folder_files, read_document
 from mcp_hub.config.dialect import FILE_NAMES, HARMLESS_ROOTS, ROOT_KEYS, ROOTS, Dialect, RawEntry, find_entries
-from mcp_hub.config.entry import EntryContext, check_tools_dir, local_tools_server, read_entry
+from mcp_hub.config.entry import EntryContext, check_tools_dir, local_tools_server, read_entry, with_defaults
 from mcp_hub.config.entry_rules import ToolRules
 from mcp_hub.config.extras import OF_BUILTINS, missing
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.fields import Fields, read_defaults
 from mcp_hub.config.findings import FileFinding, Findings, KeyPath
 from mcp_hub.config.frozen import read_model
-from mcp_hub.config.models import Server
+from mcp_hub.config.models import Deadlines, Server
 from mcp_hub.config.root_rules import ToolSetSettings
 from mcp_hub.config.skill import SKILL_FILE, Skill, read_skill
 from mcp_hub.config.variables import VariableScope
@@ -41,6 +41,8 @@ LOCAL: Final = "local"
 SKILLS: Final = "skills"
 """The name of a root key, and of the server that it stands for."""
 MAX_SKILLS: Final = 200
+NATIVE_TIMEOUT: Final = 60.0
+"""Default deadline of one call of a native tool, in seconds."""
 MAX_NATIVE: Final = 512 * 1024
 """Characters of all native tools together. They are passed in the environment of a process, which is bounded."""
 _BARE: Final = frozenset({"command", "cmd", "url", "httpUrl", "serverUrl", "mcp_server_url"})
@@ -79,9 +81,10 @@ class FolderContents(msgspec.Struct):
 class FolderReader:
     """Reads the folders beside the configuration at `path`, whose own entries win where names are equal."""
 
-    def __init__(self, path: Path, scope: VariableScope) -> None:
+    def __init__(self, path: Path, scope: VariableScope, defaults: Mapping[str, Any]) -> None:
         self._path = path
         self._scope = scope
+        self._defaults = defaults
         self.found = FolderContents()
 
     def servers(self, fields: Fields, ids: set[str], findings: Findings) -> list[Server]:
@@ -113,7 +116,7 @@ class FolderReader:
                 self._read_tools(tools_dir, there, LOCAL)
         servers = [one for one in (self.found.native, local, *self.found.servers) if one is not None]
         skills = self._skills(fields, ids | {server.id for server in servers}, findings)
-        return servers if skills is None else [*servers, skills]
+        return [with_defaults(one, self._defaults) for one in (servers if skills is None else [*servers, skills])]
 
     def _skills(self, fields: Fields, ids: set[str], findings: Findings) -> Server | None:
         """Returns the server of the skills below the root key `skills`; None without one."""
@@ -229,6 +232,7 @@ class FolderReader:
                 native=SecretStr(data),
                 secrets=tuple(map(SecretStr, secrets)),
                 tools=rules,
+                deadlines=Deadlines(call=self._defaults.get("deadlines", {}).get("call", NATIVE_TIMEOUT)),
                 enabled=lacking is None,
                 disabled_reason=lacking,
             )

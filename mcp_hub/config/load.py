@@ -14,7 +14,7 @@ from mcp_hub.config.ancestry import ITSELF, is_this_hub
 from mcp_hub.config.config_files import HOW_TO_CREATE, ConfigDocument, read_document
 from mcp_hub.config.credentials import TokenStore
 from mcp_hub.config.dialect import FILE_NAMES, ROOT_KEYS, ROOTS, find_entries
-from mcp_hub.config.entry import EntryContext, parse_count, read_entry
+from mcp_hub.config.entry import EntryContext, default_fields, parse_count, read_entry
 from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.fields import Fields, FieldValue, read_defaults
@@ -108,7 +108,9 @@ def _read(
         literal=literal,
     )
     root = document.tree if isinstance(document.tree, dict) else {}
-    reading = EntryContext(dialect, scope, document.written, findings, read_defaults(root, dialect, findings))
+    given = read_defaults(root, dialect, findings)
+    reading = EntryContext(dialect, scope, document.written, findings, given)
+    defaults = default_fields(_expanded_defaults(given, scope, document, findings), findings) if given else {}
     servers = []
     for entry in entries:
         server = read_entry(entry, reading)
@@ -117,13 +119,13 @@ def _read(
             server = server.model_copy(update={"enabled": False, "disabled_reason": ITSELF})
         if server is not None:
             servers.append(server)
-    folders = FolderReader(document.path, scope)
+    folders = FolderReader(document.path, scope, defaults)
     config = _config(root, document, scope, findings, servers, {entry.id for entry in entries}, folders)
     found = folders.found
     findings.raise_errors(found.left_out)
     assert config is not None
     return LoadedConfig(
-        config,
+        config.model_copy(update={"defaults": defaults}),
         (*document.warnings, *findings.warning_lines(), *found.warnings),
         frozenset(scope.read),
         (*findings.advice_lines(), *found.advice),
@@ -131,6 +133,19 @@ def _read(
         tuple(found.duplicates),
         tuple(found.folders),
     )
+
+
+def _expanded_defaults(
+    given: Mapping[str, FieldValue], scope: VariableScope, document: ConfigDocument, findings: Findings
+) -> Fields:
+    """Returns the values of `defaults`. A variable without a value switches off the entries that need it."""
+    values: dict[str, FieldValue] = {}
+    unresolved: dict[KeyPath, str] = {}
+    for name, item in given.items():
+        value, missing = expand_tree(item.value, scope, item.at)
+        values[name] = msgspec.structs.replace(item, value=value)
+        unresolved |= missing
+    return Fields(values, findings, scope, document.written, unresolved)
 
 
 def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:

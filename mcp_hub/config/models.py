@@ -251,6 +251,8 @@ class Config(Frozen):
     """Absolute path of the file, None for a configuration built in code."""
     servers: tuple[Server, ...] = ()
     """In the order of the file, which decides where names are equal."""
+    defaults: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Fields of a Server that `defaults` set, and its `deadlines` by name, for the servers that a program adds."""
     on_conflict: OnConflict = "keep_first"
     list_wait: Duration = LIST_WAIT
     """How long the first list waits for upstreams that are still connecting."""

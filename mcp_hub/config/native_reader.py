@@ -18,8 +18,6 @@ from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, is_plain_secret
 from mcp_hub.config.variables import VariableScope, expand_tree, explain_unresolved
 from mcp_hub.security.redaction import is_secret_key
 
-TIMEOUT: Final = 60.0
-"""Default deadline of one call, in seconds."""
 MAX_PARAMETERS: Final = 200
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PARAMETER: Final = re.compile(r"[^\s{}\x00-\x1f\x7f]{1,100}")
@@ -102,10 +100,7 @@ def read_native(
         return NativeToolEntry(name) if isinstance(name, str) and not part.errors else None
     if read is None or part.errors:
         return None
-    rule = rules.get("it", ToolRules())
-    return NativeToolEntry(
-        read.name, read, rule if rule.timeout is not None else rule.model_copy(update={"timeout": TIMEOUT})
-    )
+    return NativeToolEntry(read.name, read, rules.get("it", ToolRules()))
 
 
 class _NativeToolReader:
@@ -131,7 +126,7 @@ class _NativeToolReader:
         if method == "GET" and any(one.where == "body" for one in parameters):
             self._error("method", "has no body with GET; write POST, PUT or PATCH, or 'where: query'")
         self._fixed()
-        self._credentials()
+        auth_method = self._credentials()
         for one in parameters:
             if one.where == "header" and one.name.lower() in {
                 *_RESERVED_HEADERS,
@@ -158,6 +153,7 @@ class _NativeToolReader:
             headers=self._headers,
             query=tuple(self._query),
             secrets=tuple(dict.fromkeys(filter(None, self._secrets))),
+            auth_method=auth_method,
             form=form,
             result=result or None,
             **({} if size is None else {"max_bytes": size}),
@@ -296,7 +292,8 @@ class _NativeToolReader:
         else:
             self._headers[name] = text
 
-    def _credentials(self) -> None:
+    def _credentials(self) -> str:
+        """Adds the credentials to what every call sends, and returns how they are sent."""
         fields = self._fields
         if "auth_method" in fields and isinstance(word := fields.values["auth_method"].value, str):
             plain = word.strip().lower().replace(" ", "_").replace("-", "_")
@@ -318,6 +315,7 @@ class _NativeToolReader:
             pair = base64.b64encode(f"{user}:{password}".encode()).decode()
             self._secrets += [password or "", pair]
             self._add_header("Authorization", f"Basic {pair}", at)
+        return chosen
 
     def _bearer(self, token: str | None, at: KeyPath) -> None:
         if not token:

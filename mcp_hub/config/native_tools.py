@@ -71,6 +71,8 @@ class NativeToolDefinition:
     query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Values that are removed from errors."""
+    auth_method: str = "none"
+    """How its credentials are sent: `none`, `api_key`, `bearer` or `basic`."""
     form: bool = False
     """Whether the body is a form and not JSON."""
     result: str | None = None

@@ -78,6 +78,8 @@ class ServerTools:
     error: CallError | None = None
     blacklisted: tuple[str, ...] = ()
     """Names of its tools that the blacklist hides."""
+    absent: tuple[ToolCard, ...] = ()
+    """The tools that an unavailable server listed before."""
 
 
 class CallLabel(NamedTuple):
@@ -209,6 +211,7 @@ class EngineHost:
                 tuple(cards[upstream.server.id]) if error is None else (),
                 error,
                 tuple(_blacklisted(hub, upstream)),
+                tuple(cards[upstream.server.id]) if error is not None else (),
             )
             for upstream, error in zip(wanted, errors, strict=True)
         ]

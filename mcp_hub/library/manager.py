@@ -12,7 +12,8 @@ from mcp_hub.config.models import Config
 from mcp_hub.library.agently.tools_by_name import ToolsByName
 from mcp_hub.library.hub import Hub
 from mcp_hub.library.miroflow.tools_by_server import OnTimeout, ToolsByServer
-from mcp_hub.library.tool_system.tool_types import ToolsBySet
+from mcp_hub.library.tool_system.tools_by_set import IConfigLoader, IConfigSystem, ToolsBySet
+from mcp_hub.observability.call_metrics import IMetricsCollector
 
 
 class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
@@ -21,8 +22,10 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
     `tool_blacklist` has `(server, tool)` pairs or `"server/tool"`, patterns too. `timeout` is the deadline of one call
     in seconds (by default 1200, or what the configuration says). After it, asyncio.TimeoutError is raised, or an error
     returned with `on_timeout="return"`. `config` is a file or the content of one. Without `check_arguments`, functions
-    get arguments unchecked. Raises ValueError if two servers have the same name, and ConfigError if the configuration
-    is invalid.
+    get arguments unchecked. `config_system` resolves tool sets and profiles in place of the configuration; `collectors`
+    get the metrics of every call.
+
+    Raises ValueError if two servers have the same name, and ConfigError if the configuration is invalid.
     """
 
     def __init__(
@@ -33,21 +36,28 @@ class ToolManager(ToolsByServer, ToolsByName, ToolsBySet):
         on_timeout: OnTimeout = "raise",
         config: Config | Mapping[str, Any] | str | Path | None = None,
         check_arguments: bool = True,
+        *,
+        config_system: IConfigSystem | None = None,
+        collectors: Sequence[IMetricsCollector] = (),
     ) -> None:
-        self._hub = Hub(config)
+        self._hub = Hub(config, collectors=collectors)
+        self.config_system = config_system
         known = [{"name": server.id, "params": server} for server in self.hub.config.servers]
         ToolsByServer.__init__(self, [*known, *server_configs], tool_blacklist, timeout, on_timeout)
         ToolsByName.__init__(self, timeout, check_arguments)
 
     @classmethod
-    def from_config(cls, path: str | Path | None = None, **options: Any) -> ToolManager:
+    def from_config(
+        cls, path: str | Path | None = None, *, config_loader: IConfigLoader | None = None, **options: Any
+    ) -> ToolManager:
         """Makes a manager from a configuration file, by default the one that `mcp-hub` would use.
 
-        Raises ConfigError.
+        `config_loader` loads the file in place of the hub. Raises ConfigError.
         """
         from mcp_hub.config import default_path
 
-        return cls(config=default_path() if path is None else path, **options)
+        path = default_path() if path is None else path
+        return cls(config=path if config_loader is None else config_loader.load(str(path)), **options)
 
     @property
     def hub(self) -> Hub:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mcp_hub.config import config_of
+from mcp_hub.config.entry import with_defaults
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
@@ -25,10 +26,13 @@ def make_server(name: str, entry: Mapping[str, Any] | Server, literal: bool) -> 
 
 
 def with_server(server: Server, config: Config) -> Config:
-    """Returns the configuration with another server. Raises ConfigError if its id is taken."""
+    """Returns the configuration with another server, for which its `defaults` count too.
+
+    Raises ConfigError if the server's id is taken.
+    """
     if any(known.id == server.id for known in config.servers):
         raise ConfigError(f"there is a server {server.id!r} already; remove it first or choose another name")
-    return config.model_copy(update={"servers": (*config.servers, server)})
+    return config.model_copy(update={"servers": (*config.servers, with_defaults(server, config.defaults))})
 
 
 def without_server(name: str, config: Config) -> Config:
@@ -48,7 +52,9 @@ def with_functions(secrets: tuple[SecretStr, ...] | None, config: Config) -> Con
     id = FUNCTIONS
     while any(server.id == id for server in config.servers):
         id += "_"
-    server = Server(id=id, transport="stdio", functions=id, namespace="", era="handshake", keep_catalog=False)
+    server = Server(
+        id=id, transport="stdio", functions=id, namespace="", era="handshake", keep_catalog=False, session="shared"
+    )
     return with_server(server.model_copy(update={"secrets": secrets or ()}), config)
 
 

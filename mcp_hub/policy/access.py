@@ -17,6 +17,7 @@ from mcp_hub.security import profile_of
 
 _FILTER_OF_KIND: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
 _TAGGED: Final = ("fastmcp", "_fastmcp", "mcp-hub")
+"""Keys in an item's `_meta` under which libraries have a mapping with `tags`."""
 """Keys in the `_meta` of an item below which libraries have its `tags`."""
 TAGS_KEY: Final = "mcp-hub/tags"
 """Key in the `_meta` of an item of the hub's own servers: its tags."""

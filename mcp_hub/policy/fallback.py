@@ -13,8 +13,8 @@ from mcp_hub.errors import (
     CircuitOpen,
     DeadlineExceeded,
     GuardBlocked,
+    PermissionDenied,
     ServerUnavailable,
-    SignInMissing,
     UpstreamAnswered,
 )
 from mcp_hub.policy import Call, Json, Next
@@ -98,7 +98,8 @@ class FallbackPolicy:
 
 def _class_of(failure: Exception | None, result: Json | None) -> FailureClass | None:
     """Returns the class of a failure; None for a success and for errors that are not the server's."""
-    if isinstance(failure, ServerUnavailable | CircuitOpen | SignInMissing):
+    unconnected = isinstance(failure, PermissionDenied) and not failure.executed
+    if unconnected or isinstance(failure, ServerUnavailable | CircuitOpen):
         return "transport"
     if isinstance(failure, DeadlineExceeded):
         return "timeout"

@@ -48,6 +48,13 @@ class Unauthorized(LinkError):
     """The upstream answered 401 or 403."""
 
 
+class Unwritable(LinkError):
+    """The hub's own message cannot be written as JSON, as a program put something else into it; nothing was sent."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"the message cannot be written as JSON: {error}", executed=False)
+
+
 class FrameTooLarge(LinkError):
     """A message exceeded `max_frame`."""
 

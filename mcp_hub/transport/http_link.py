@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, encode
-from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, Receiver, RequestId, http_stream
+from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, Receiver, RequestId, Unwritable, http_stream
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type
@@ -72,7 +72,7 @@ class HttpLink(Link):
         try:
             body = encode(message)
         except FrameError as error:
-            raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
+            raise Unwritable(error) from None
         begins = message.get("method") == "initialize"
         if begins:
             self._session.forget()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
-from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, Receiver, RequestId, Unwritable
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_json
 from mcp_hub.transport.http_failures import where
@@ -166,7 +166,7 @@ class SseLink(Link):
         try:
             body = encode(message)
         except FrameError as error:
-            raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
+            raise Unwritable(error) from None
         url = self._endpoint.result()
         said = {**(headers or {}), "Content-Type": JSON}
         try:

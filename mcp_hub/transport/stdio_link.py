@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from mcp_hub.protocol.era import STDERR_WARNING
 from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.text import printable
-from mcp_hub.transport import FrameTooLarge, Link, LinkError, LinkLost, Receiver, RequestId, reaper
+from mcp_hub.transport import FrameTooLarge, Link, LinkError, LinkLost, Receiver, RequestId, Unwritable, reaper
 from mcp_hub.transport.children import Children, spawn
 from mcp_hub.transport.lines import FairLineReader, Oversized, WriteBatcher
 
@@ -114,7 +114,7 @@ class StdioLink(Link):
         try:
             line = encode(message)
         except FrameError as error:
-            raise LinkError(f"the message cannot be written as JSON: {error}", executed=False) from None
+            raise Unwritable(error) from None
         if not process.writable.is_set():
             await self._wait_until_writable(process)
         process.stdin.put(line + b"\n")

@@ -9,6 +9,7 @@ from mcp_hub.config.models import Server
 from mcp_hub.config.secret_values import secrets_of_server
 from mcp_hub.errors import (
     CallError,
+    InvalidParameters,
     NotConnected,
     PermissionDenied,
     ResultTooLarge,
@@ -19,7 +20,7 @@ from mcp_hub.errors import (
 )
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
-from mcp_hub.transport import FrameTooLarge, LinkError, SignInNeeded, Unauthorized
+from mcp_hub.transport import FrameTooLarge, LinkError, SignInNeeded, Unauthorized, Unwritable
 
 SHOWN_LAST_WORDS: Final = 5
 """Lines of stderr that an error message quotes."""
@@ -61,9 +62,12 @@ class ErrorMessages:
         return NotConnected(text, server=self._id, executed=False)
 
     def not_connected(self, error: BaseException, reason: str | None) -> CallError:
-        """Makes the error of a call whose connection attempt failed; a missing sign-in is told apart."""
+        """Makes the error of a call whose connection attempt failed; refused credentials are told apart."""
         if isinstance(error, SignInNeeded):
             return SignInMissing(f"The server {self._id!r} is {reason}", server=self._id, executed=False)
+        if isinstance(error, Unauthorized):
+            text = f"The server {self._id!r} does not accept the credentials of its entry: {reason}"
+            return PermissionDenied(text, server=self._id, executed=False)
         return self.unavailable(reason)
 
     def state_lost(self, loss: LinkError | None, last_words: Sequence[str]) -> StateLost:
@@ -78,6 +82,8 @@ class ErrorMessages:
     def call_error(self, error: LinkError) -> CallError:
         """Makes the error of a call that failed in the transport."""
         text = f"The server {self._id!r} failed: {self.explain(error)}"
+        if isinstance(error, Unwritable):
+            return InvalidParameters(f"Nothing was sent to {self._id!r}: {error}", server=self._id, executed=False)
         if isinstance(error, FrameTooLarge):
             return ResultTooLarge(text, server=self._id)
         if isinstance(error, SignInNeeded):

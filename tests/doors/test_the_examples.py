@@ -15,6 +15,7 @@ import pytest
 
 from tests.doors.packages import python_beside, python_of
 from tests.doors.programs import EXAMPLES, SERVER, as_it_was, changed_lines, output
+from tests.policy.tries.counted import counting_http
 
 pytestmark = pytest.mark.anyio
 
@@ -69,13 +70,18 @@ async def test_the_orchestrator_of_miroflow_runs_unchanged(tmp_path: Path) -> No
 
 @pytest.fixture
 def search_engine() -> Iterator[str]:
-    """A REST API on loopback that wants its key."""
+    """A REST API on loopback that wants its key, and does not answer at `/slow` before the end of the test."""
+    ended = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            query = parse_qs(urlsplit(self.path).query)
+            parts = urlsplit(self.path)
+            if parts.path == "/slow":
+                ended.wait(60)
+                return
+            query = parse_qs(parts.query)
             known = self.headers.get("X-API-Key") == KEY
-            found = [f"{query['q'][0]} {number}" for number in range(1, int(query["limit"][0]) + 1)]
+            found = [f"{query['q'][0]} {number}" for number in range(1, int(query["limit"][0]) + 1)] if known else []
             body = json.dumps({"found": found} if known else {"refused": True}).encode()
             self.send_response(200 if known else 401)
             self.send_header("Content-Type", "application/json")
@@ -90,11 +96,31 @@ def search_engine() -> Iterator[str]:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
+        ended.set()
         server.shutdown()
         thread.join()
 
 
-async def test_the_tool_system_has_what_its_requirements_ask_for(search_engine: str) -> None:
-    tools = {"DEMO_PYTHON": sys.executable, "DEMO_SERVER": str(SERVER)}
-    env = {**tools, "SEARCH_URL": search_engine, "SEARCH_KEY": KEY}
-    assert await output(EXAMPLES / "tool_system" / "program.py", env=env) == expected("tool_system")
+async def test_the_tool_system_has_what_its_requirements_ask_for(tmp_path: Path, search_engine: str) -> None:
+    async with counting_http(tmp_path, token=KEY) as url:
+        env = {
+            "DEMO_PYTHON": sys.executable, "DEMO_SERVER": str(SERVER), "SEARCH_URL": search_engine, "SEARCH_KEY": KEY,
+            "REMOTE_URL": url, "REMOTE_KEY": KEY,
+        }  # fmt: skip
+        assert await output(EXAMPLES / "tool_system" / "program.py", env=env) == expected("tool_system")
+
+
+def test_the_files_of_the_tool_system_are_those_of_its_document() -> None:
+    """Seed 4.2 and 4.3.1 have a tool set, an agent's references and its strategy in YAML; seed 4.1.1 a function."""
+    project = EXAMPLES / "tool_system"
+    tool_set = (project / "configs" / "tool_sets" / "data_analysis_set.yaml").read_text(encoding="utf-8")
+    assert tool_set == (
+        "name: data_analysis_set\ndescription: 数据分析工具集\ntools:\n  - sql_tool\n  - excel_tool\n  - plot_tool\n"
+    )
+    agent = (project / "servers.yaml").read_text(encoding="utf-8")
+    assert "    tool_sets: [data_analysis_set]\n    tools: [search_tool]\n" in agent
+    assert "output_strategy:\n  function_calling: true # 优先使用模型原生Function Calling\n" in agent
+    assert "  fallback_to_structured_output: true # 失败时降级为LangChain结构化输出\n" in agent
+    assert "timeout: 30s\n" in agent
+    calculate = (project / "tools" / "builtin" / "calculate.py").read_text(encoding="utf-8")
+    assert "@tool\ndef calculate(a: int, b: int) -> int:\n" in calculate

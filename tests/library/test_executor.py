@@ -67,7 +67,7 @@ def test_outcomes_are_messages_and_errors_begin_with_their_code(manager: ToolMan
     executor = ToolExecutor(manager)
     assert isinstance(executor, IToolExecutor)
     message = executor.execute(manager.get_tool("calculate"), {"a": 1, "b": 2})
-    assert (message.tool_name, message.output, message.error) == ("local__calculate", "3", None)
+    assert (message.tool_name, message.output, message.error) == ("local__calculate", 3, None)
     assert asyncio.run(executor.async_execute("wait", {"seconds": 0})).output == 0
     codes = {
         "invalid_parameters": ("calculate", {"a": "one", "b": 2}),
@@ -125,4 +125,4 @@ def test_every_call_is_logged_without_secrets(manager: ToolManager, caplog: pyte
 
 
 def test_an_executor_takes_a_hub_too(manager: ToolManager, tmp_path: Path) -> None:
-    assert ToolExecutor(manager.hub).execute("calculate", {"a": 2, "b": 2}).output == "4"
+    assert ToolExecutor(manager.hub).execute("calculate", {"a": 2, "b": 2}).output == 4

@@ -12,6 +12,10 @@ _CLIENTS = "library/test_clients.py"
 _CODE = "servers/builtins/test_code_and_shell.py"
 _EXAMPLES = "doors/test_the_examples.py"
 _EXECUTOR = "library/test_executor.py"
+_DEFAULTS = "config/discovery/test_defaults_reach_everything.py"
+_LANGCHAIN = "doors/test_langchain.py::test_tools_are_those_of_langchain_in_both_directions"
+_TOOL_CLASSES = "servers/local/test_tool_classes.py"
+_TOOL_SYSTEM = "library/test_tool_system.py"
 _FALLBACK = "policy/tries/test_fallback.py"
 _FILES = "servers/builtins/test_files.py"
 _FOLDERS = "config/discovery/test_folders.py"
@@ -36,6 +40,7 @@ _ONE_PROGRAM = "doors/test_agentscope_in_one_program.py"
 _PROCESSORS = "library/test_postprocessors_see_everything.py"
 _URLS = "policy/guard/test_url_rules.py"
 
+_REQUIREMENTS = f"{_EXAMPLES}::test_the_tool_system_has_what_its_requirements_ask_for"
 _ON_BOTH = f"{_EXAMPLES}::test_a_program_prints_the_same_on_the_original_and_on_the_hub"
 _AGENT = f"{_EXAMPLES}::test_agentscopes_own_agent_does_the_same_with_the_hubs_toolkit"
 _SIGNATURES = f"{_ONE_PROGRAM}::test_every_parameter_of_the_original_has_its_name_place_and_default"
@@ -266,13 +271,16 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     # -- 002 -------------------------------------------------------------------------------------------------
     "A002-1": (
+        f"{_TOOL_SYSTEM}::test_the_three_kinds_of_tools_have_their_class_schema_and_settings",
         f"{_EXECUTOR}::test_tools_of_every_kind_are_one_type",
         f"{_FOLDERS}::test_tools_declare_their_source_and_a_tool_set_of_the_folder_selects_them",
+        _LANGCHAIN,
     ),
     "A002-2": ("config/discovery/test_native_tools.py::test_native_tools_send_the_requests_their_files_describe",),
     "A002-3": (
+        _REQUIREMENTS,
+        f"{_TOOL_SYSTEM}::test_an_execute_endpoint_is_a_native_tool",
         f"{_FOLDERS}::test_a_file_of_servers_is_loaded_as_a_whole_or_not_at_all",
-        f"{_EXAMPLES}::test_the_tool_system_has_what_its_requirements_ask_for",
     ),
     "A002-4": (
         f"{_LOCAL}::test_the_functions_of_every_file_are_listed_and_called",
@@ -281,29 +289,50 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "A002-5": (
         f"{_FOLDERS}::test_added_changed_and_removed_files_take_effect_while_the_hub_runs",
         f"{_FOLDERS}::test_check_names_every_broken_file_and_the_others_are_loaded",
+        f"{_TOOL_CLASSES}::test_a_class_that_implements_base_tool_is_a_tool",
+        f"{_TOOL_CLASSES}::test_check_says_what_a_class_lacks",
     ),
-    "A002-6": (f"{_FOLDERS}::test_names_found_twice_are_listed_with_what_is_kept",),
+    "A002-6": (
+        f"{_FOLDERS}::test_names_found_twice_are_listed_with_what_is_kept",
+        _REQUIREMENTS,
+    ),
     "A002-7": (
         f"{_FOLDERS}::test_tool_sets_of_the_file_come_first_and_profiles_may_use_those_of_the_folder",
+        f"{_TOOL_SYSTEM}::test_a_tool_set_keeps_its_order_and_says_what_is_missing",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
         f"{_SERVED}::test_a_member_that_no_server_lists_fails_check_and_is_a_warning_in_serve",
+        f"{_EXAMPLES}::test_the_files_of_the_tool_system_are_those_of_its_document",
     ),
     "A002-8": (
+        f"{_TOOL_SYSTEM}::test_a_profile_is_its_tool_sets_and_then_its_tools_each_once",
+        f"{_TOOL_SYSTEM}::test_a_profile_includes_tools_by_their_tags",
         f"{_SERVED}::test_exactly_the_chosen_tools_are_listed_and_callable",
         "downstream/network/test_profiles_of_principals.py::test_a_principals_lists_are_those_of_a_hub_that_serves_only_its_profile",
     ),
-    "A002-9": ("library/formats/test_formats.py::test_the_strategy_depends_on_the_model_and_the_configuration",),
+    "A002-9": (
+        "library/formats/test_formats.py::test_the_strategy_depends_on_the_model_and_the_configuration",
+        f"{_TOOL_SYSTEM}::test_an_async_client_of_a_model_is_asked_in_coroutines_and_in_sync_code",
+        f"{_TOOL_SYSTEM}::test_the_formatter_of_a_manager_follows_the_configuration",
+    ),
     "A002-10": (
         "library/formats/test_formats.py::test_a_call_is_read_as_it_was_written",
         "library/formats/test_formats.py::test_the_prompt_has_the_schemas_and_the_words_of_the_template",
         "library/formats/test_formats.py::test_the_command_writes_each_format",
     ),
-    "A002-11": (f"{_EXECUTOR}::test_outcomes_are_messages_and_errors_begin_with_their_code",),
+    "A002-11": (
+        f"{_EXECUTOR}::test_outcomes_are_messages_and_errors_begin_with_their_code",
+        _REQUIREMENTS,
+        f"{_TOOL_SYSTEM}::test_a_value_has_the_same_type_wherever_the_function_is",
+        f"{_TOOL_SYSTEM}::test_a_value_of_fastmcp_is_not_wrapped",
+        f"{_TOOL_SYSTEM}::test_a_rest_answer_that_is_no_object_is_a_value_too",
+    ),
     "A002-12": (f"{_EXECUTOR}::test_check_48_parallel_calls_take_as_long_as_one_and_keep_their_order",),
     "A002-13": (
         "schema/test_arguments_are_checked_first.py::test_invalid_arguments_are_refused_without_asking_the_server",
     ),
     "A002-14": (
+        f"{_DEFAULTS}::test_every_kind_of_tool_ends_at_the_default_deadline_with_the_code_timeout",
+        f"{_DEFAULTS}::test_what_a_server_says_itself_comes_before_the_defaults",
         "policy/tries/test_deadlines.py::test_a_call_that_takes_too_long_ends_and_its_session_stays",
         "policy/tries/test_deadlines.py::test_a_tool_may_have_a_deadline_of_its_own",
         "config/test_entries.py::test_timeout_is_the_deadline_of_a_call",
@@ -313,14 +342,17 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "config/test_entries.py::test_an_api_key_becomes_a_header",
     ),
     "A002-16": (
+        f"{_TOOL_SYSTEM}::test_an_unavailable_server_is_named_with_its_code_and_no_other_tool_is_suggested",
+        f"{_TOOL_SYSTEM}::test_a_tool_whose_server_died_after_it_was_found_says_so",
         "faults/test_every_fault.py::test_a_fault_costs_only_the_calls_of_its_own_server",
         "chaos/test_chaos.py::test_every_promise_is_kept_while_servers_die_hang_and_lie",
         "observability/records/test_trace.py::test_an_unexpected_exception_fails_one_call_and_logs_one_traceback",
     ),
     "A002-17": (
+        f"{_TOOL_SYSTEM}::test_a_call_is_logged_at_info_with_arguments_result_and_duration",
+        f"{_EXECUTOR}::test_every_call_is_logged_without_secrets",
         "observability/records/test_calls_are_recorded.py::test_every_call_is_recorded_whatever_its_outcome",
         "observability/records/test_trace.py::test_a_call_is_recorded_with_its_route_and_its_outcome",
-        f"{_EXECUTOR}::test_every_call_is_logged_without_secrets",
     ),
     "A002-18": (
         "observability/spans/test_metrics.py::test_call_outcomes_are_counted_and_shown_to_authorized_callers",
@@ -328,14 +360,17 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "A002-19": (
         f"{_EXECUTOR}::test_a_tool_set_has_its_tools_and_an_unknown_one_is_an_error",
-        f"{_EXAMPLES}::test_the_tool_system_has_what_its_requirements_ask_for",
+        _REQUIREMENTS,
     ),
     "A002-20": (
-        f"{_EXECUTOR}::test_every_call_is_logged_without_secrets",
+        f"{_TOOL_SYSTEM}::test_every_interface_of_a_neighbouring_module_is_used",
         "library/formats/test_formats.py::test_a_model_client_that_raises_counts_as_without_function_calling",
-        "observability/spans/test_metrics.py::test_a_hub_in_a_program_tells_its_collectors_and_its_tracer",
     ),
-    "A002-21": ("policy/tries/test_keys_of_servers.py::test_a_wrong_api_key_is_reported_with_the_missing_server",),
+    "A002-21": (
+        f"{_TOOL_SYSTEM}::test_an_unavailable_server_is_named_with_its_code_and_no_other_tool_is_suggested",
+        f"{_TOOL_SYSTEM}::test_a_key_that_is_refused_later_is_permission_denied",
+        "policy/tries/test_keys_of_servers.py::test_an_api_key_is_sent_when_listing_and_when_calling_and_stands_in_no_log",
+    ),
     # -- 003 -------------------------------------------------------------------------------------------------
     "A003-1": (f"{_BY_SERVER}::test_with_timeout_passes_results_and_raises_at_the_end",),
     "A003-2": (
@@ -636,7 +671,7 @@ OUT: Final[Mapping[str, str]] = {
 PARTLY: Final[Mapping[str, str]] = {
     "A000-19": "nobody is asked on stdin, which is the protocol under `serve`: the ImportError says what to install",
     "A001-25": "five tools instead of the eleven of the fork the text names",
-    "A002-1": "BaseTool is a class of its own and LangChain no dependency",
+    "A002-1": "BaseTool is a class of its own and LangChain no dependency; `to_langchain` makes one of LangChain",
     "A002-3": "a plain `/execute` endpoint is a native tool; MCP tools speak MCP",
     "A002-12": "side by side without LangGraph",
     "A003-28": "by the kind of the failure instead of a text in it, which newer SDKs no longer have",

@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, UnknownName
+from mcp_hub.errors import CallError, DeadlineExceeded, InternalError, InvalidParameters, UnknownName
 from mcp_hub.library import formats
 from mcp_hub.library.engine_host import CallOutcome
 from mcp_hub.library.hub import Hub
 from mcp_hub.library.manager import ToolManager
-from mcp_hub.library.tool_system.tool_types import BaseTool, ILogger, ToolMessage, card_named
+from mcp_hub.library.tool_system.tool_types import BaseTool, ToolMessage
+from mcp_hub.library.tool_system.tools_by_set import ToolNotFound, find_tool
+from mcp_hub.servers.local.tool_results import JSON_KEY, ToolResponse, ToolResult
 
 Json = dict[str, Any]
 Tool = BaseTool | str
 ToolCall = tuple[Tool, Mapping[str, Any]] | Mapping[str, Any]
 """(tool, parameters), or a mapping with `name` or `tool`, and `parameters` or `arguments`."""
+
+
+@runtime_checkable
+class IToolExecutor(Protocol):
+    """Calls tools."""
+
+    def execute(self, tool: BaseTool, parameters: Json) -> ToolMessage:
+        """Calls a tool. Never raises for errors of the tool or its server."""
+        ...
+
+    async def async_execute(self, tool: BaseTool, parameters: Json) -> ToolMessage:
+        """Does what `execute` does, for coroutines."""
+        ...
+
+
+@runtime_checkable
+class ILogger(Protocol):
+    """Gets a line for each call of ToolExecutor; a `logging.Logger` is one."""
+
+    def info(self, msg: str, *args: Any) -> None:
+        """Logs `msg % args`."""
+        ...
 
 
 class ToolExecutor:
@@ -66,13 +92,16 @@ class ToolExecutor:
         """Returns the message and the seconds that the call took."""
         began = time.monotonic()
         name = tool.name if isinstance(tool, BaseTool) else tool
+        if not isinstance(parameters, Mapping):
+            text = f"the parameters must be a mapping of names to values, not {type(parameters).__name__}"
+            return _failed(name, InvalidParameters.code, text), time.monotonic() - began
         if isinstance(tool, BaseTool) and tool.server:
             server, original = tool.server, tool.tool_name
         else:
             try:
-                card = card_named(name, await self._hub.list())
-            except ValueError as error:
-                return _failed(name, "tool_not_found", str(error)), time.monotonic() - began
+                card = await find_tool(name, self._hub)
+            except ToolNotFound as error:
+                return _failed(name, error.code, str(error)), time.monotonic() - began
             server, original = card.server, card.name
         outcome = await self._hub.act(server, original, parameters, in_hub=in_hub)
         return _message(name, outcome), time.monotonic() - began
@@ -84,7 +113,7 @@ class ToolExecutor:
         self._logger.info(
             "tool %s: arguments %s, %s %s, %.3f s",
             message.tool_name,
-            redaction.value(dict(parameters)),
+            redaction.value(dict(parameters) if isinstance(parameters, Mapping) else None),
             "error" if failed else "result",
             redaction.text(message.error or "") if failed else redaction.value(_plain(message.output)),
             seconds,
@@ -116,10 +145,27 @@ def _message(name: str, outcome: CallOutcome) -> ToolMessage:
         facts = meta.get("mcp-hub/error") if isinstance(meta, dict) else None
         said = facts.get("code") if isinstance(facts, dict) else None
         return _failed(name, said if isinstance(said, str) else "tool_error", formats.error_text(result))
-    if outcome.direct:
-        return ToolMessage(name, outcome.value)
-    structured = result.get("structuredContent")
-    return ToolMessage(name, formats.result_text(result) if structured is None else structured)
+    return ToolMessage(name, value_of(result, outcome.value if outcome.direct else None))
+
+
+def value_of(result: Json, own: Any = None) -> Any:
+    """Returns what a tool returned, as JSON has it, so that its type does not depend on where the function runs.
+
+    `own` is the very object that a function of this program returned. It is the value if it has no JSON.
+    """
+    structured, meta = result.get("structuredContent"), result.get("_meta") or {}
+    if structured is not None:
+        wrapped = meta.get("fastmcp")
+        if isinstance(wrapped, Mapping) and wrapped.get("wrap_result") is True and structured.keys() == {"result"}:
+            return structured["result"]
+        return structured
+    if not result.get("content"):
+        return None
+    text = formats.result_text(result)
+    if meta.get(JSON_KEY) is True:
+        with contextlib.suppress(ValueError):  # a rule has shortened it
+            return json.loads(text)
+    return text if own is None or isinstance(own, str | ToolResult | ToolResponse) else own
 
 
 def _failed(name: str, code: str, text: str) -> ToolMessage:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from mcp_hub.config.root_rules import OutputStrategy
 from mcp_hub.errors import HubError
@@ -16,6 +16,28 @@ from mcp_hub.library.formats import ToolCall
 
 Json = dict[str, Any]
 Strategy = Literal["function_calling", "structured_output"]
+
+
+@runtime_checkable
+class ILLMClient(Protocol):
+    """The client of a model, as far as ToolFormatter needs it. The method may be async."""
+
+    def supports_function_calling(self) -> bool | Awaitable[bool]:
+        """Returns whether the model supports function calling."""
+        ...
+
+
+@runtime_checkable
+class IToolFormatter(Protocol):
+    """Writes calls of tools in the way that a model supports."""
+
+    def format(self, tool: Any, parameters: Mapping[str, Any]) -> Json:
+        """Returns a call of the tool as the model writes it."""
+        ...
+
+    def detect_strategy(self, llm_client: ILLMClient) -> str:
+        """Returns `function_calling` or `structured_output`, whichever the model supports and the user allows."""
+        ...
 
 
 class StrategyUnavailable(HubError):
@@ -46,24 +68,25 @@ class ToolFormatter:
         self._allowed = output_strategy
         self.strategy: Strategy = "function_calling" if output_strategy.function_calling else "structured_output"
 
-    def detect_strategy(self, client: Any) -> Strategy:
-        """Sets and returns the strategy by `client.supports_function_calling()`; a coroutine has a loop of its own.
+    def detect_strategy(self, llm_client: ILLMClient) -> Strategy:
+        """Sets and returns the strategy by `llm_client.supports_function_calling()`.
 
-        Raises StrategyUnavailable if the model does not support it and the configuration allows no fallback.
+        Where that is async it runs in a thread of its own; coroutines use `async_detect_strategy`. Raises
+        StrategyUnavailable if the model does not support it and the configuration allows no fallback.
         """
         try:
-            supports = self._allowed.function_calling and _settled(client.supports_function_calling())
+            supports = self._allowed.function_calling and _settled(llm_client.supports_function_calling())
         except Exception as error:  # the client may raise anything
             supports = error
         return self._choose(supports)
 
-    async def async_detect_strategy(self, client: Any) -> Strategy:
+    async def async_detect_strategy(self, llm_client: ILLMClient) -> Strategy:
         """Does what `detect_strategy` does; a coroutine of the client runs on the running loop.
 
         Raises StrategyUnavailable.
         """
         try:
-            supports = self._allowed.function_calling and client.supports_function_calling()
+            supports: Any = self._allowed.function_calling and llm_client.supports_function_calling()
             supports = await supports if inspect.isawaitable(supports) else supports
         except Exception as error:
             supports = error

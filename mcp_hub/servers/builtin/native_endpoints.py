@@ -21,7 +21,7 @@ from mcp_hub.security.redaction import Redactor
 from mcp_hub.servers.builtin.settings import Settings, native_from_environ
 from mcp_hub.servers.local import Mark
 from mcp_hub.servers.local.local_tool import LocalTool
-from mcp_hub.servers.local.tool_results import ToolRefused, ToolResult
+from mcp_hub.servers.local.tool_results import JSON_KEY, ToolRefused, ToolResult
 from mcp_hub.text import printable
 from mcp_hub.version import VERSION
 
@@ -124,8 +124,9 @@ class Endpoint(LocalTool):
             return _text(chosen)
         # If all of the answer is the result, its text is passed on as it is, so that no number changes its form.
         written = text if chosen is value else json.dumps(chosen, ensure_ascii=False)
-        structured = chosen if isinstance(chosen, dict) else None
-        return ToolResult([{"type": "text", "text": written}], structured=structured)
+        if isinstance(chosen, dict):
+            return ToolResult([{"type": "text", "text": written}], structured=chosen)
+        return ToolResult([{"type": "text", "text": written}], meta={JSON_KEY: True})
 
 
 class Client:

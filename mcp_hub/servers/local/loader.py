@@ -6,16 +6,20 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final, TypeGuard
+
+from pydantic import BaseModel, ValidationError
 
 from mcp_hub.security.private_files import refuse_open_to_others
 from mcp_hub.security.redaction import preset_texts
 from mcp_hub.servers.local import Mark, mark_of
 from mcp_hub.servers.local.local_tool import LocalTool, name_of
+from mcp_hub.servers.local.signature import validation_message
+from mcp_hub.servers.local.tool_results import ToolRefused
 
 
 class OwnedImports:
@@ -75,6 +79,7 @@ def load(
 ) -> dict[str, LocalTool]:
     """Returns the tools of every `*.py` in `directory` and `directory/builtin` by name, in the order of the files.
 
+    Tools are functions with `@tool`, and classes that implement a BaseTool, or objects of them.
     Files whose name begins with `_` are only imported by others. `report` is called with one line for everything that
     is left out: a file that does not import, a function without a possible schema. Names that are taken already are
     added to `duplicates`, and preset values to `presets`, even those of a file that does not import.
@@ -116,16 +121,23 @@ def _tools_of(path: Path, report: Report, presets: list[str]) -> Iterator[LocalT
         presets += [text for mark in marks for text in preset_texts(mark.preset)]
         report(f"{path}{_line(error, path)}: does not import: {type(error).__name__}: {error}")
         return
-    for value in list(vars(module).values()):
+    values = list(vars(module).values())
+    made = {type(value) for value in values if not isinstance(value, type)}
+    for value in values:
         mark = mark_of(value)
-        if mark is None or _home(value, mark) != name:
-            continue  # imported from another file, which lists it itself
         try:
-            tool = LocalTool(value, mark)
+            if mark is not None and _home(value, mark) == name:
+                tool = LocalTool(value, mark)
+            elif _is_tool_class(value) and value.__module__ == name and value not in made:
+                tool = _implemented_tool(value())
+            elif _is_tool_class(type(value)) and _home_of_object(value) == name:
+                tool = _implemented_tool(value)
+            else:
+                continue  # no tool, or imported from another file, which lists it itself
             presets += preset_texts(tool.preset)
             yield tool
-        except (TypeError, ValueError) as error:
-            report(f"{path}: {mark.name or name_of(value)} is left out: {error}")
+        except Exception as error:  # the class of a tool may raise anything
+            report(f"{path}: {(mark.name if mark else None) or name_of(value)} is left out: {_in_one_line(error)}")
 
 
 def _home(marked: Callable[..., Any], mark: Mark) -> str | None:
@@ -133,8 +145,104 @@ def _home(marked: Callable[..., Any], mark: Mark) -> str | None:
     return marked.__module__ if inspect.isroutine(marked) or isinstance(marked, type) else mark.module
 
 
+def _home_of_object(tool: Any) -> str | None:
+    """Returns the module of an object that is a tool: that of its function, if it has one, or of its class."""
+    function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+    return getattr(function, "__module__", None) if function is not None else type(tool).__module__
+
+
+def _in_one_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):  # of a class that cannot be made without arguments
+        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_url=False))
+    return str(error) or type(error).__name__
+
+
 def _line(error: BaseException, path: Path) -> str:
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f":{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f":{lines[-1]}" if lines else ""
+
+
+# --- classes that implement a BaseTool -------------------------------------------------------------------------
+
+_LANGCHAIN: Final = "langchain_core"
+_PACKAGES: Final = ("mcp_hub", _LANGCHAIN)
+"""The packages that have a class `BaseTool`. Neither of them is imported to look for it."""
+
+
+def _is_tool_class(value: Any) -> TypeGuard[type[Any]]:
+    """Returns whether a value is a class that derives from a BaseTool."""
+    return isinstance(value, type) and _base(value) is not None
+
+
+def _implemented_tool(tool: Any) -> LocalTool:
+    """Returns the tool that an object of a tool class is. Raises TypeError if it lacks something."""
+    base = _base(type(tool))
+    assert base is not None
+    if base.__module__.startswith(_LANGCHAIN):
+        return LocalTool(_invocation(tool), Mark(tool.name, tool.description, json_schema=_langchain_schema(tool)))
+    below = [one for one in type(tool).__mro__ if one not in base.__mro__]
+    own = [vars(one) for one in below if not one.__module__.startswith("mcp_hub.")]
+    name = next((name for name in ("_arun", "_run") if any(name in one for one in own)), None)
+    if name is None:
+        raise TypeError("a BaseTool needs a method _run(self, ...), or an async _arun(self, ...), that does its work")
+    method = getattr(tool, name)
+    documented = next((one["__doc__"] for one in own if one.get("__doc__")), None)
+    description = tool.description or documented
+    if tool.args_schema is not None:
+        schema = tool.args_schema.model_json_schema()
+        return LocalTool(
+            _checked(tool.name, method, tool.args_schema), Mark(tool.name, description, json_schema=schema)
+        )
+    return LocalTool(method, Mark(tool.name, description, json_schema=tool.json_schema or _schema(tool.parameters)))
+
+
+def _base(kind: type[Any]) -> type[Any] | None:
+    """Returns the BaseTool that a class derives from, or None."""
+    for one in kind.__mro__[1:]:
+        if one.__name__ == "BaseTool" and one.__module__.partition(".")[0] in _PACKAGES:
+            return one
+    return None
+
+
+def _invocation(tool: Any) -> Callable[..., Any]:
+    async def invoke(**arguments: Any) -> Any:
+        return await tool.ainvoke(arguments)
+
+    return invoke
+
+
+def _langchain_schema(tool: Any) -> dict[str, Any]:
+    schema = tool.tool_call_schema  # without what LangChain injects
+    found: dict[str, Any] = schema if isinstance(schema, dict) else schema.model_json_schema()
+    return {"type": "object", **found}
+
+
+def _checked(name: str, method: Callable[..., Any], model: type[BaseModel]) -> Callable[..., Any]:
+    """Returns a function that calls the method with the fields of the model, defaults and conversions included."""
+
+    def call(**arguments: Any) -> Any:
+        try:
+            values = model.model_validate(arguments)
+        except ValidationError as error:
+            raise ToolRefused("invalid_parameters", validation_message(name, error)) from None
+        return method(**{field: getattr(values, field) for field in model.model_fields})
+
+    return call
+
+
+def _schema(parameters: Any) -> Mapping[str, Any] | None:
+    """Returns the schema of a list of parameters; None for an empty list, as the method has them then."""
+    if not parameters:
+        return None
+    properties = {
+        one.name: ({} if one.type == "any" else {"type": one.type})
+        | ({"description": one.description} if one.description else {})
+        for one in parameters
+    }
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [one.name for one in parameters if one.required],
+    }

@@ -26,7 +26,7 @@ from mcp_hub.security.redaction import MAX_HELD, Redactor
 from mcp_hub.servers.local import call_stream
 from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
 from mcp_hub.servers.local.signature import InvalidArguments
-from mcp_hub.servers.local.tool_results import ToolResponse, error_result, failure_of, result_of
+from mcp_hub.servers.local.tool_results import ToolResponse, error_result, failure_of, marked_as_json, result_of
 from mcp_hub.transport import RequestId
 from mcp_hub.transport.lines import LineReader, Oversized
 from mcp_hub.version import VERSION
@@ -241,7 +241,7 @@ class LocalServer:
             raise ProtocolError(INVALID_PARAMS, "params.arguments must be an object.")
         try:
             bound = self._bound(tool, str(request_id), arguments, params)
-        except InvalidArguments as error:
+        except (InvalidArguments, FrameError) as error:  # of a program, arguments may be no JSON
             bound = BoundCall(
                 str(request_id), arguments, [], {}, refused=error_result("invalid_parameters", tool.name, str(error))
             )
@@ -327,7 +327,9 @@ class LocalServer:
         self, running: RunningCall, error: BaseException | None, failure: dict[str, Any] | None
     ) -> dict[str, Any]:
         """Returns the result of a call that has ended."""
-        return result_of(running.tool.name, running.last) if failure is None else failure
+        if failure is not None:
+            return failure
+        return marked_as_json(result_of(running.tool.name, running.last), running.last)
 
     def _answer(self, request_id: RequestId, method: str, result: dict[str, Any], modern: bool) -> None:
         shaped = eras.result_for("modern" if modern else "handshake", "handshake", method, result)

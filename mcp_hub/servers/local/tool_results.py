@@ -169,6 +169,7 @@ def response_of(result: Mapping[str, Any]) -> ToolResponse:
     """
     meta = dict(result.get("_meta") or {})
     was_interrupted = meta.pop(INTERRUPTED_KEY, False) is True
+    meta.pop(JSON_KEY, None)
     return ToolResponse(blocks(result.get("content") or ()), metadata=meta or None, is_interrupted=was_interrupted)
 
 
@@ -203,6 +204,8 @@ def _wire_block(block: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "resource", "resource": {"uri": f"mcp-hub://{kind}", "blob": source["data"], **typed}}
 
 
+JSON_KEY: Final = "mcp-hub/json"
+"""Key in the `_meta` of a result: its text is the JSON of what the tool returned, which was no text."""
 ERROR_KEY: Final = "mcp-hub/error"
 """Key in the `_meta` of an error result: `{"code", "server", "tool", "retryable"}`, see errors.py."""
 _AS_JSON: Final[TypeAdapter[Any]] = TypeAdapter(Any)
@@ -267,6 +270,14 @@ def result_of(tool: str, value: Any) -> dict[str, Any]:
     if isinstance(plain, dict):
         result["structuredContent"] = plain
     return result
+
+
+def marked_as_json(result: dict[str, Any], value: Any) -> dict[str, Any]:
+    """Returns the result of `value` with the mark that tells the number 3 from the text "3"."""
+    exact = value is None or isinstance(value, str | ToolResult | ToolResponse)
+    if exact or "structuredContent" in result or result.get("isError"):
+        return result
+    return {**result, "_meta": {JSON_KEY: True}}
 
 
 def failure_of(tool: str, error: BaseException) -> dict[str, Any]:

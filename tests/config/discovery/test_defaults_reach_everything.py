@@ -1,0 +1,146 @@
+"""`defaults` of the configuration hold for every server, wherever it comes from."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from mcp_hub import ToolExecutor, ToolManager
+from mcp_hub.config import load_config
+from mcp_hub.config.models import Config, Server
+from mcp_hub.errors import ConfigError
+from tests.config.discovery.written import function, write
+from tests.fakes.client import fake, write_config
+
+API = "http://127.0.0.1:9/x"
+TRUNCATE = {"step": "truncate", "arguments": {"max_chars": 40}}
+DEFAULTS = {
+    "timeout": "7s", "deadlines": {"connect": "50s", "list": 4}, "idle_timeout": 6, "postprocess": [TRUNCATE],
+    "max_result_bytes": "2kb", "retry": 3, "limits": 5, "breaker": {"failures": 9}, "health": {"ping": 11},
+    "validate_arguments": "strict",
+}  # fmt: skip
+
+
+def assert_they_hold(server: Server) -> None:
+    deadlines = server.deadlines
+    assert (deadlines.call, deadlines.connect, deadlines.list, deadlines.idle) == (7, 50, 4, 6), server.id
+    assert [step.step for step in server.postprocess] == ["truncate"], server.id
+    assert (server.retry.attempts, server.limits.at_once, server.breaker.failures) == (3, 5, 9), server.id
+    assert (server.health.ping, server.max_result_bytes, server.validate_arguments) == (11, 2000, "strict"), server.id
+
+
+def by_name(config: Config) -> dict[str, Server]:
+    return {server.id: server for server in config.servers}
+
+
+def test_defaults_hold_for_the_servers_of_every_folder_and_of_a_program(tmp_path: Path) -> None:
+    write(tmp_path, "tools/native/search.yaml", f"api_url: {API}\n")
+    function(tmp_path, "tools/builtin/one.py", "one")
+    write(tmp_path, "tools/mcp/bare.yaml", fake())
+    write(tmp_path, "tools/mcp/more.json", {"mcpServers": {"more": fake()}})
+    path = write_config(tmp_path, {"first": fake()}, defaults=DEFAULTS)
+    manager = ToolManager([{"name": "given", "params": fake()}], config=path)
+    manager.tool_func(lambda: "anonymous")
+    manager.hub.add_server_sync("added", {**fake(), "lazy": True})
+    servers = by_name(manager.hub.config)
+    assert {*servers} == {"first", "native", "local", "bare", "more", "given", "added", "local_"}
+    for server in servers.values():
+        assert_they_hold(server)
+    manager.close()
+
+
+def test_what_a_server_says_itself_comes_before_the_defaults(tmp_path: Path) -> None:
+    write(tmp_path, "tools/native/search.yaml", f"api_url: {API}\ntimeout: 3\n")
+    write(tmp_path, "tools/mcp/own.yaml", {**fake(), "timeout": 2, "retry": "off", "postprocess": []})
+    write(tmp_path, "tools/mcp/installed.yaml", "command: npx\nargs: [some-server@1.0.0]\n")
+    write(tmp_path, "tools/mcp/theirs.json", {"defaults": {"timeout": 1}, "servers": {"theirs": fake()}})
+    manager = ToolManager(config=write_config(tmp_path, {"first": fake()}, defaults=DEFAULTS))
+    manager.hub.add_server_unstarted("added", {**fake(), "timeout": 5})
+    servers = by_name(manager.hub.config)
+    assert servers["native"].tools["search"].timeout == 3
+    assert (servers["own"].deadlines.call, servers["own"].retry.attempts, servers["own"].postprocess) == (2, 1, ())
+    assert servers["own"].limits.at_once == 5
+    assert servers["installed"].deadlines.connect == 50
+    assert (servers["theirs"].deadlines.call, servers["theirs"].deadlines.list) == (1, 4)
+    assert (servers["added"].deadlines.call, servers["added"].deadlines.connect) == (5, 50)
+    manager.close()
+
+
+def test_a_native_tool_has_a_minute_where_nothing_is_said(tmp_path: Path) -> None:
+    write(tmp_path, "tools/native/search.yaml", f"api_url: {API}\n")
+    assert by_name(load_config(write_config(tmp_path, {})))["native"].deadlines.call == 60
+
+
+def test_wrong_defaults_are_an_error_of_the_configuration_also_without_entries(tmp_path: Path) -> None:
+    function(tmp_path, "tools/builtin/one.py", "one")
+    with pytest.raises(ConfigError, match=r"defaults\.timeout"):
+        load_config(write_config(tmp_path, {}, defaults={"timeout": "soon"}))
+
+
+@pytest.fixture
+def silent_api() -> Iterator[str]:
+    """A REST API that does not answer before the end of the test."""
+    ended = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            ended.wait(20)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        ended.set()
+        server.shutdown()
+        thread.join()
+
+
+def test_every_kind_of_tool_ends_at_the_default_deadline_with_the_code_timeout(tmp_path: Path, silent_api: str) -> None:
+    """Seed 4.5: a call that takes longer than its `timeout` returns the error `timeout`."""
+    write(tmp_path, "tools/native/search.yaml", f"api_url: {silent_api}\n")
+    write(
+        tmp_path,
+        "tools/builtin/slow.py",
+        "import time\nfrom mcp_hub import tool\n\n@tool\ndef slow() -> None:\n    time.sleep(20)\n",
+    )
+    write(tmp_path, "tools/mcp/more.yaml", fake())
+    path = write_config(tmp_path, {"first": fake()}, defaults={"timeout": "1s"})
+    with ToolManager(config=path) as tools:
+        ended = threading.Event()
+
+        @tools.tool_func
+        def here() -> None:
+            ended.wait(20)
+
+        sleep = {"seconds": 20}
+        calls = [("search", {}), ("slow", {}), ("more/sleep", sleep), ("first/sleep", sleep), ("here", {})]
+        done = ToolExecutor(tools).execute_many(calls, parallel=True)
+        ended.set()
+    assert [(message.code, message.output) for message in done] == [("timeout", None)] * 5
+    assert all(message.error is not None and message.error.startswith("timeout: ") for message in done)
+
+
+def test_default_post_processing_reaches_every_kind_of_tool(tmp_path: Path) -> None:
+    long = "x" * 400
+    write(
+        tmp_path,
+        "tools/builtin/long.py",
+        f"from mcp_hub import tool\n\n@tool\ndef long() -> str:\n    return {long!r}\n",
+    )
+    write(tmp_path, "tools/mcp/more.yaml", fake())
+    with ToolManager(config=write_config(tmp_path, {}, defaults={"postprocess": [TRUNCATE]})) as tools:
+
+        @tools.tool_func
+        def here() -> str:
+            return long
+
+        done = ToolExecutor(tools).execute_many([("long", {}), ("echo", {"text": long}), ("here", {})])
+    assert [message.error for message in done] == [None] * 3
+    assert all(len(message.output) < 100 for message in done), [message.output for message in done]

@@ -1,0 +1,393 @@
+"""The tool system of the requirements: outcomes, values, tool sets, profiles, interfaces; on real servers and files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import runpy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mcp_hub
+from mcp_hub import (
+    BuiltinTool,
+    IConfigLoader,
+    IConfigSystem,
+    ILLMClient,
+    ILogger,
+    IMetricsCollector,
+    IToolExecutor,
+    IToolFormatter,
+    IToolManager,
+    MCPTool,
+    NativeTool,
+    ToolExecutor,
+    ToolManager,
+    load_config,
+)
+from tests.config.discovery.written import function, write
+from tests.fakes.client import fake, write_config
+from tests.library.tool_servers import AS_JSON, VALUES, http_server
+
+KEY = "a-key-that-is-right-4711"
+DENIED = {"error": "who are you?"}
+
+
+def test_an_unavailable_server_is_named_with_its_code_and_no_other_tool_is_suggested(tmp_path: Path) -> None:
+    """Seed 8: the scenario of a missing permission, and of a server that is down."""
+    down = {"url": "http://127.0.0.1:9/mcp", "transport": "http"}
+    with http_server(lambda *_: (401, DENIED)) as url:
+        refusing = {"url": url, "transport": "http", "mcp_api_key": KEY}
+        servers = {"up": fake(), "refusing": refusing, "down": down, "dead": fake("--die", "no such library")}
+        codes = {
+            "refusing__echo": "permission_denied",
+            "refusing/echo": "permission_denied",
+            "down__echo": "server_unavailable",
+            "down/echo": "server_unavailable",
+            "dead__echo": "server_unavailable",
+            "echos": "server_unavailable",
+            "up__echos": "tool_not_found",
+        }
+        with ToolManager.from_config(write_config(tmp_path, servers)) as tools:
+            done = ToolExecutor(tools).execute_many([(name, {}) for name in codes], parallel=True)
+            for name in codes:
+                with pytest.raises(ValueError, match=name) as raised:
+                    tools.get_tool(name)
+                assert getattr(raised.value, "code", None) == codes[name]
+    assert {message.tool_name: message.code for message in done} == codes
+    for message in done:
+        assert message.error is not None
+        assert message.error.startswith(f"{message.code}: ")
+        assert KEY not in message.error
+        assert message.tool_name == "up__echos" or "did you mean" not in message.error
+
+
+def test_a_key_that_is_refused_later_is_permission_denied(tmp_path: Path) -> None:
+    """Of a REST endpoint, whose tool is listed whatever its key."""
+    seen: list[str | None] = []
+
+    def answer(path: str, headers: Mapping[str, str], body: Any) -> tuple[int, Any]:
+        seen.append(headers.get("X-API-Key"))
+        return (403, DENIED) if path == "/forbidden" else (401, DENIED)
+
+    with http_server(answer) as url:
+        for name in ("forbidden", "unknown"):
+            write(tmp_path, f"tools/native/{name}.yaml", {"api_url": f"{url}/{name}", "api_key": KEY})
+        with ToolManager.from_config(write_config(tmp_path, {})) as tools:
+            done = [ToolExecutor(tools).execute(tool, {}) for tool in tools.load_tools()]
+    assert seen == [KEY, KEY]
+    assert [(message.code, message.output) for message in done] == [("permission_denied", None)] * 2
+
+
+def test_a_tool_whose_server_died_after_it_was_found_says_so(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    servers = {"up": fake(), "dying": fake("--die-if", str(gone))}
+    with ToolManager.from_config(write_config(tmp_path, servers)) as tools:
+        executor = ToolExecutor(tools)
+        echo = tools.get_tool("dying__echo")
+        assert executor.execute(echo, {"text": "hello"}).output == "hello"
+        gone.touch()
+        executor.execute("dying__crash", {})
+        for tool in (echo, "dying__echo", "dying/echo"):
+            assert executor.execute(tool, {"text": "hello"}).code in ("server_unavailable", "circuit_open")
+
+
+@pytest.mark.parametrize("name", ["value", "value_async", "value_last"])
+def test_a_value_has_the_same_type_wherever_the_function_is(tmp_path: Path, name: str) -> None:
+    source = VALUES.replace("def value", "@tool\ndef value").replace("async @tool\ndef", "@tool\nasync def")
+    write(tmp_path, "tools/builtin/values.py", f"from mcp_hub import tool\n{source}")
+    here = runpy.run_path(str(write(tmp_path, "here.py", VALUES)))
+    with ToolManager.from_config(write_config(tmp_path, {})) as tools:
+        tools.tool_func(here[name])
+        executor = ToolExecutor(tools)
+        for of, expected in AS_JSON.items():
+            for tool in (f"local/{name}", f"local_/{name}"):
+                for message in (
+                    executor.execute(tool, {"of": of}),
+                    asyncio.run(executor.async_execute(tool, {"of": of})),
+                ):
+                    assert message.error is None
+                    assert (of, message.output, type(message.output)) == (of, expected, type(expected))
+
+
+def test_only_a_value_whose_text_is_json_is_marked_so(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "tools/builtin/values.py",
+        "from mcp_hub import tool\n" + VALUES.replace("def value(", "@tool\ndef value("),
+    )
+    with ToolManager.from_config(write_config(tmp_path, {"up": fake()})) as tools:
+        results = {of: tools.hub.call_sync("local", "value", {"of": of}) for of in AS_JSON}
+    marked = {of for of, result in results.items() if result.get("_meta") == {"mcp-hub/json": True}}
+    assert marked == {"truth", "whole", "real", "items", "pair", "day", "no_items"}
+    assert all("_meta" not in results[of] for of in AS_JSON.keys() - marked)
+    assert results["whole"]["content"] == [{"type": "text", "text": "3"}]
+
+
+def test_a_value_of_fastmcp_is_not_wrapped(tmp_path: Path) -> None:
+    entry = fake("--result", json.dumps({
+        "content": [{"type": "text", "text": "42"}], "structuredContent": {"result": 42},
+        "_meta": {"fastmcp": {"wrap_result": True}},
+    }))  # fmt: skip
+    own = fake("--result", json.dumps({"content": [], "structuredContent": {"result": 42}}))
+    with ToolManager.from_config(write_config(tmp_path, {"fastmcp": entry, "own": own})) as tools:
+        done = ToolExecutor(tools).execute_many([("fastmcp__echo", {}), ("own__echo", {})])
+    assert [message.output for message in done] == [42, {"result": 42}]
+
+
+def test_an_object_without_json_stays_what_it_is_in_its_own_program() -> None:
+    class Frame:
+        pass
+
+    frame = Frame()
+    with ToolManager() as tools:
+
+        @tools.tool_func
+        def plot() -> Frame:
+            return frame
+
+        assert ToolExecutor(tools).execute("plot").output is frame
+
+
+def test_a_rest_answer_that_is_no_object_is_a_value_too(tmp_path: Path) -> None:
+    answers: dict[str, Any] = {"number": 5, "items": [1, 2], "object": {"a": 1}, "word": "five"}
+    with http_server(lambda path, *_: (200, answers[path[1:]])) as url:
+        for name in answers:
+            write(tmp_path, f"tools/native/{name}.yaml", {"api_url": f"{url}/{name}"})
+        with ToolManager.from_config(write_config(tmp_path, {})) as tools:
+            done = ToolExecutor(tools).execute_many([(name, {}) for name in answers])
+    assert [message.output for message in done] == [5, [1, 2], {"a": 1}, "five"]
+
+
+def test_arguments_that_are_no_json_are_invalid_and_do_not_count_against_a_server(tmp_path: Path) -> None:
+    function(tmp_path, "tools/builtin/calculate.py", "calculate")
+    with ToolManager.from_config(write_config(tmp_path, {"up": fake()})) as tools:
+
+        @tools.tool_func
+        def here(a: int = 1) -> int:
+            return a
+
+        executor = ToolExecutor(tools)
+        wrong: list[Any] = [{"a": object()}, {"a": {1, object()}}, [1], "text"]
+        for name in ("up__add", "calculate", "here"):
+            done = executor.execute_many([(name, parameters) for parameters in wrong * 2])
+            assert [message.code for message in done] == ["invalid_parameters"] * 8
+        assert executor.execute("up__echo", {"text": "still here"}).output == "still here"
+
+
+def test_the_three_kinds_of_tools_have_their_class_schema_and_settings(tmp_path: Path) -> None:
+    """Seed 4.1.1: NativeTool has `api_url` and `auth_method`, MCPTool `mcp_server_url`; BuiltinTool is an `@tool`."""
+    search = {
+        "description": "Search the web.", "api_url": "http://127.0.0.1:9/search", "auth_method": "API Key",
+        "api_key": KEY, "parameters": {"q": {"type": "string", "required": True}},
+    }  # fmt: skip
+    write(tmp_path, "tools/native/search_tool.yaml", search)
+    function(tmp_path, "tools/builtin/calculate.py", "calculate")
+    write(tmp_path, "tools/mcp/remote.yaml", fake())
+    with ToolManager.from_config(write_config(tmp_path, {})) as tools:
+        native, builtin, remote = (tools.get_tool(name) for name in ("search_tool", "calculate", "remote__echo"))
+        kinds = {type(tool) for tool in tools.load_tools()}
+    assert kinds == {NativeTool, BuiltinTool, MCPTool}
+    assert isinstance(native, NativeTool)
+    assert (native.api_url, native.auth_method) == ("http://127.0.0.1:9/search", "api_key")
+    assert KEY not in repr(native)
+    assert (native.name, native.description) == ("local__search_tool", "Search the web.")
+    assert [(one.name, one.type, one.required) for one in native.parameters] == [("q", "string", True)]
+    assert isinstance(builtin, BuiltinTool)
+    assert [(one.name, one.type, one.required) for one in builtin.parameters] == [("a", "integer", False)]
+    assert isinstance(remote, MCPTool)
+    assert remote.mcp_server_url is None
+    assert [one.name for one in remote.parameters] == ["text"]
+    assert [tool.source for tool in (native, builtin, remote)] == ["native", "builtin", "mcp"]
+
+
+def test_an_execute_endpoint_is_a_native_tool(tmp_path: Path) -> None:
+    """Seed 4.1.1: `/execute` of a server that does not speak MCP."""
+    seen: list[Any] = []
+
+    def answer(path: str, headers: Mapping[str, str], body: Any) -> tuple[int, Any]:
+        seen.append((path, headers.get("Authorization"), body))
+        return 200, {"result": body["a"] + body["b"]}
+
+    with http_server(answer) as url:
+        execute = {
+            "api_url": f"{url}/execute", "method": "POST", "auth_method": "bearer", "token": KEY, "result": "/result",
+            "parameters": {"a": {"type": "integer", "required": True}, "b": {"type": "integer", "required": True}},
+        }  # fmt: skip
+        write(tmp_path, "tools/native/add.yaml", execute)
+        with ToolManager.from_config(write_config(tmp_path, {})) as tools:
+            executor = ToolExecutor(tools)
+            assert executor.execute("add", {"a": 1, "b": 2}).output == 3
+            assert executor.execute("add", {"a": 1}).code == "invalid_parameters"
+    assert seen == [("/execute", f"Bearer {KEY}", {"a": 1, "b": 2})]
+
+
+@pytest.fixture
+def with_sets(tmp_path: Path) -> Path:
+    """The tool set of seed 4.2, of which `plot_tool` is nowhere."""
+    function(tmp_path, "tools/builtin/a_excel.py", "excel_tool")
+    function(tmp_path, "tools/builtin/b_sql.py", "sql_tool")
+    function(tmp_path, "tools/builtin/c_search.py", "search_tool")
+    write(
+        tmp_path,
+        "configs/tool_sets/data.yaml",
+        "name: data_analysis_set\ndescription: 数据分析工具集\ntools:\n  - sql_tool\n  - excel_tool\n  - plot_tool\n",
+    )
+    profile = {"tool_sets": ["data_analysis_set"], "tools": ["search_tool", "sql_tool"]}
+    return write_config(tmp_path, {"dead": fake("--die", "gone")}, profiles={"analyst": profile})
+
+
+def test_a_tool_set_keeps_its_order_and_says_what_is_missing(with_sets: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with ToolManager.from_config(with_sets) as tools:
+        found = tools.get_tool_set("data_analysis_set")
+        assert isinstance(tools, IToolManager)
+        assert [tool.tool_name for tool in found] == ["sql_tool", "excel_tool"]
+        assert list(found.missing) == ["plot_tool"]
+        assert "dead" in found.missing["plot_tool"]
+        assert asyncio.run(tools.async_get_tool_set("data_analysis_set")) == found
+        with pytest.raises(ValueError, match="data_analysis_set"):
+            tools.get_tool_set("no_set")
+    assert any("plot_tool" in record.getMessage() for record in caplog.records)
+
+
+def test_a_profile_is_its_tool_sets_and_then_its_tools_each_once(with_sets: Path) -> None:
+    """Seed 4.2: `tool_sets: [data_analysis_set]` and `tools: [search_tool]` become one list."""
+    expected = ["sql_tool", "excel_tool", "search_tool"]
+    with ToolManager.from_config(with_sets) as tools:
+        found = tools.get_profile("analyst")
+        assert [tool.tool_name for tool in found] == expected
+        assert list(found.missing) == ["plot_tool"]
+        agent = {"tool_sets": ["data_analysis_set"], "tools": ["search_tool"]}
+        assert [tool.tool_name for tool in asyncio.run(tools.async_get_profile(agent))] == expected
+        assert [tool.tool_name for tool in tools.get_profile({"tools": ["excel_tool"]})] == ["excel_tool"]
+        with pytest.raises(ValueError, match="analyst"):
+            tools.get_profile("nobody")
+        with pytest.raises(ValueError, match="no_set"):
+            tools.get_profile({"tool_sets": ["no_set"]})
+
+
+def test_a_profile_includes_tools_by_their_tags(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "tools/builtin/tagged.py",
+        "from mcp_hub import tool\n\n@tool(tags='sums')\ndef add() -> int:\n    return 1\n\n"
+        "@tool\ndef other() -> int:\n    return 2\n",
+    )
+    with ToolManager.from_config(write_config(tmp_path, {}, profiles={"p": {"tags": ["sums"]}})) as tools:
+        assert [tool.tool_name for tool in tools.get_profile("p")] == ["add"]
+
+
+class Neighbours:
+    """Each interface of seed section 6 as somebody else's object."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.loaded: list[str] = []
+        self.asked: list[Any] = []
+        self.lines: list[str] = []
+        self.metrics: list[tuple[str, str, bool]] = []
+
+    def load(self, path: str) -> Any:
+        self.loaded.append(path)
+        return load_config(self.path)
+
+    def merged_tools(self, tool_sets: Any, tools: Any) -> list[str]:
+        self.asked.append((list(tool_sets), list(tools)))
+        return ["search_tool"]
+
+    def info(self, msg: str, *args: Any) -> None:
+        self.lines.append(msg % args)
+
+    def record(self, *, server: str, tool: str, method: str, code: str, seconds: float, success: bool) -> None:
+        assert seconds >= 0
+        self.metrics.append((tool, code, success))
+
+    async def supports_function_calling(self) -> bool:
+        return True
+
+
+def test_every_interface_of_a_neighbouring_module_is_used(with_sets: Path) -> None:
+    """Seed 6: IConfigLoader, IConfigSystem, ILLMClient, ILogger and IMetricsCollector."""
+    mine = Neighbours(with_sets)
+    for interface in (IConfigLoader, IConfigSystem, ILogger, ILLMClient):
+        assert isinstance(mine, interface)
+    collector: IMetricsCollector = mine
+    with ToolManager.from_config("agent.yaml", config_loader=mine, config_system=mine, collectors=[collector]) as tools:
+        assert mine.loaded == ["agent.yaml"]
+        assert [tool.tool_name for tool in tools.get_tool_set("anything")] == ["search_tool"]
+        assert [tool.tool_name for tool in tools.get_profile("analyst")] == ["search_tool"]
+        assert mine.asked == [(["anything"], []), (["data_analysis_set"], ["search_tool", "sql_tool"])]
+        executor = ToolExecutor(tools, logger=mine)
+        assert isinstance(executor, IToolExecutor)
+        executor.execute("search_tool", {"a": 5})
+        executor.execute("search_tool", {"a": "five"})
+        formatter = tools.formatter
+        assert isinstance(formatter, IToolFormatter)
+        assert formatter.detect_strategy(mine) == "function_calling"
+    assert mine.metrics == [("search_tool", "ok", True), ("search_tool", "invalid_parameters", False)]
+    done, refused = mine.lines
+    assert "local__search_tool" in done or "search_tool" in done
+    assert "{'a': 5}" in done
+    assert "search_tool of c_search.py" in done
+    assert "invalid_parameters" in refused
+    assert all(line.rstrip().endswith(" s") for line in mine.lines)
+
+
+def test_the_formatter_of_a_manager_follows_the_configuration(tmp_path: Path) -> None:
+    strategy = {"function_calling": True, "fallback_to_structured_output": False}
+    config = write_config(tmp_path, {}, output_strategy=strategy)
+    with ToolManager.from_config(config) as tools, pytest.raises(mcp_hub.HubError):
+        tools.formatter.detect_strategy(Without())
+    with ToolManager() as tools:
+        assert tools.formatter.detect_strategy(Without()) == "structured_output"
+
+
+class Without:
+    """A model without function calling, or whose client cannot say so."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    async def supports_function_calling(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        return False
+
+
+@pytest.mark.anyio
+async def test_an_async_client_of_a_model_is_asked_in_coroutines_and_in_sync_code() -> None:
+    formatter = mcp_hub.ToolFormatter()
+    strict = mcp_hub.ToolFormatter({"fallback_to_structured_output": False})
+    for client in (Without(), Without(RuntimeError("no"))):
+        assert formatter.detect_strategy(client) == "structured_output"
+        assert await formatter.async_detect_strategy(client) == "structured_output"
+        with pytest.raises(mcp_hub.HubError):
+            strict.detect_strategy(client)
+        with pytest.raises(mcp_hub.HubError):
+            await strict.async_detect_strategy(client)
+    assert await formatter.async_detect_strategy(Neighbours(Path())) == formatter.strategy == "function_calling"
+
+
+def test_a_call_is_logged_at_info_with_arguments_result_and_duration(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seed 5: parameters, result and duration at INFO, for every outcome, by the standard logger."""
+    with (
+        ToolManager.from_config(write_config(tmp_path, {"up": fake()})) as tools,
+        caplog.at_level(logging.INFO, logger="mcp_hub.executor"),
+    ):
+        executor = ToolExecutor(tools)
+        executor.execute("up__echo", {"text": "hello"})
+        asyncio.run(executor.async_execute("up__fail", {}))
+        executor.execute("up__nothing", {})
+    lines = [record for record in caplog.records if record.name == "mcp_hub.executor"]
+    assert [record.levelno for record in lines] == [logging.INFO] * 3
+    first, second, third = (record.getMessage() for record in lines)
+    assert first.startswith("tool up__echo: arguments {'text': 'hello'}, result hello, ")
+    assert second.startswith("tool up__fail: arguments {}, error tool_error: ")
+    assert third.startswith("tool up__nothing: arguments {}, error tool_not_found: ")
+    assert all(float(line.split()[-2]) >= 0 and line.endswith(" s") for line in (first, second, third))
