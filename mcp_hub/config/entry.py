@@ -14,7 +14,7 @@ from mcp_hub.config.builtin_servers import BUILTINS, read_builtin
 from mcp_hub.config.commands import find_unpinned_packages, unwrap_command
 from mcp_hub.config.credentials import read_env, read_headers, read_oauth
 from mcp_hub.config.dialect import DEADLINES, FOREIGN_TRANSPORTS, SESSIONS, TRANSPORTS, Dialect, RawEntry
-from mcp_hub.config.entry_rules import Filter, Validation, read_rules
+from mcp_hub.config.entry_rules import Filter, Validation, read_policy_keys, read_rules
 from mcp_hub.config.extras import OF_BUILTINS, Extra, missing
 from mcp_hub.config.field_types import ValidationError, parse_size
 from mcp_hub.config.fields import Fields, FieldValue, canonical_values, restriction
@@ -68,13 +68,14 @@ def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
     given, unresolved = _expanded_values(raw, reading, findings)
     fields = Fields(given, findings, reading.scope, reading.written, unresolved)
     on = fields.flag("enabled") is not False and fields.flag("disabled") is not True
-    reason = reading.dialect.off.get(raw.id) or restriction(raw.values)
+    reason = reading.dialect.off.get(raw.id) or restriction(raw.values, reading.dialect.keys.entry_names)
     server = None
     if (foreign := _foreign_kind(raw, given)) is not None:
         server = _disabled_entry(raw.id, foreign if on else None)
     else:
         values = _server_fields(raw, fields, reading.dialect, findings, unresolved)
         values |= read_rules(fields, findings, raw.at)
+        values["settings"] = read_policy_keys(reading.dialect.keys.entry, fields, findings)
         values["oauth"] = read_oauth(fields, findings)
         _add_refused(values, reading.dialect.refused.get(raw.id, ()))
         reason = reason or explain_unresolved(unresolved, raw.at) or (_missing_extra(values) if on else None)

@@ -15,34 +15,23 @@ from msgspec import Meta
 
 from mcp_hub.config.credentials import OAuthSettings, TokenStore
 from mcp_hub.config.entry_rules import (
-    BreakerSettings,
     Filter,
     HealthSettings,
-    Label,
-    LimitSettings,
-    PinMode,
     PostProcessStep,
-    RetrySettings,
-    ScreenSettings,
     ToolRules,
     Validation,
 )
 from mcp_hub.config.field_types import Duration, SecretStr, Size
-from mcp_hub.config.frozen import Frozen
 from mcp_hub.config.listen import Listen, UnreadLimits
 from mcp_hub.config.root_rules import (
-    CallLogSettings,
-    FallbackSettings,
-    FlowSettings,
-    GuardSettings,
     OutputStrategy,
-    PinSettings,
     ProfileSettings,
     ToolGroupSettings,
     ToolSetSettings,
     TracingSettings,
     WebSettings,
 )
+from mcp_hub.config.settings import Frozen
 from mcp_hub.security.file_access import RawTextPolicy, RootMode
 
 __all__ = ["Config", "Deadlines", "Listen", "Server"]
@@ -79,8 +68,7 @@ MAX_HUB_DEPTH = 4
 
 
 RULES_OF_LISTS = frozenset({
-    "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits",
-    "idle", "health", "pins", "screen", "labels",
+    "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "idle", "health", "settings",
 })  # fmt: skip
 """Fields that change what the hub does with a server's lists, not what the server lists."""
 _HUB_FIELDS = frozenset(
@@ -185,16 +173,9 @@ class Server(Frozen):
     """None: strict for local and built-in tools, lenient for all others."""
     max_result_bytes: Size | None = None
     postprocess: tuple[PostProcessStep, ...] = ()
-    retry: RetrySettings = RetrySettings()
-    breaker: BreakerSettings = BreakerSettings()
-    limits: LimitSettings = LimitSettings()
     health: HealthSettings = HealthSettings()
-    labels: dict[Label, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Label -> patterns over the original names of the tools that it applies to."""
-    pins: PinMode | None = None
-    """None: the mode of the root."""
-    screen: ScreenSettings | None = None
-    """Its fields override those of the root."""
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The settings of policies by the name of their key: `EntryKey.of` reads them."""
 
     def __post_init__(self) -> None:
         given = [name for name in (*TARGETS, "functions") if getattr(self, name) is not None]
@@ -255,12 +236,7 @@ class Config(Frozen):
     """Their directory; None: in the user's data directory."""
     listen: Listen = Listen()
     unread: UnreadLimits = UnreadLimits()
-    blacklist: tuple[tuple[str, str], ...] = ()
-    """(pattern over upstream ids, pattern over original names or URIs), of every kind."""
-    guard: GuardSettings = GuardSettings()
     web: WebSettings = WebSettings()
-    fallback: FallbackSettings = FallbackSettings()
-    call_log: CallLogSettings = CallLogSettings()
     tracing: TracingSettings = TracingSettings(enabled=False)
     output_strategy: OutputStrategy = OutputStrategy()
     tool_sets: tuple[ToolSetSettings, ...] = ()
@@ -272,24 +248,5 @@ class Config(Frozen):
     """Whether there are tools to search all tools and to call them by name, for clients that list only once."""
     state_file: Path | None = None
     """The file that stores which groups are on for everybody; None: they are not stored."""
-    flows: FlowSettings = FlowSettings()
-    pins: PinSettings = PinSettings()
-    screen: ScreenSettings = ScreenSettings()
-
-    @property
-    def pins_file(self) -> Path | None:
-        """The file of the pins; None for a configuration that neither is a file nor names one."""
-        if self.pins.file is not None or self.path is None:
-            return self.pins.file
-        return self.path.with_name(f"{self.path.stem}.pins.json")
-
-    def pins_of(self, server: Server) -> PinMode:
-        """Returns what applies to one server."""
-        return self.pins.mode if server.pins is None else server.pins
-
-    def screen_of(self, server: Server) -> ScreenSettings:
-        """Returns what applies to one server."""
-        if server.screen is None:
-            return self.screen
-        said = {field: getattr(server.screen, field) for field in server.screen.model_fields_set}
-        return self.screen.model_copy(update=said)
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The settings of policies by the name of their key: `RootKey.of` reads them."""

@@ -24,12 +24,12 @@ from mcp_hub.hub.relay import Relay
 from mcp_hub.oauth.token_store import TokenStoreError
 from mcp_hub.oauth.tokens import TokenRegistry
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
-from mcp_hub.policy import Call, Json
+from mcp_hub.policy import Call, Json, PolicyParts
 from mcp_hub.policy.call_record import RecordLabels
 from mcp_hub.policy.chain import make_rules
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.long_results import LongResults
-from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, read_pins
+from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, pin_mode, pins_file, read_pins
 from mcp_hub.policy.screen import BackgroundScreening
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.kinds import TOOLS
@@ -143,19 +143,19 @@ def build_generation(
     generation = Generation(number, config, selection, upstreams, internal, dialer)
     generation.tracing = _tracing(services, config, former)
     pinned: PinsByServer = {}
-    if any(config.pins_of(server) != "off" for server in config.servers):
-        if config.pins_file is None:
+    if any(pin_mode(config, server) != "off" for server in config.servers):
+        file = pins_file(config)
+        if file is None:
             raise ConfigError("pins need a file: set pins.file")
-        generation.pin_watch = PinFileWatcher(config.pins_file, partial(_take_pins, services, generation))
-        pinned = read_pins(config.pins_file)
+        generation.pin_watch = PinFileWatcher(file, partial(_take_pins, services, generation))
+        pinned = read_pins(file)
 
     async def shaped(call: Call, result: Json) -> Json:
         return await generation.rules.shaped(call, result)
 
-    generation.rules = make_rules(
-        config,
-        selection,
-        Relay(upstreams, services.uris, services.task_ids, shaped),
+    parts = PolicyParts(
+        config=config,
+        selection=selection,
         record=services.record,
         labels=services.labels,
         used=services.used,
@@ -165,8 +165,12 @@ def build_generation(
         long_results=services.long_results,
         pinned=pinned,
         measure=services.metrics.record,
-        tracer=generation.tracing.tracer if generation.tracing is not None else None,
         in_program=services.functions is not None,
+    )
+    generation.rules = make_rules(
+        parts,
+        Relay(upstreams, services.uris, services.task_ids, shaped),
+        generation.tracing.tracer if generation.tracing is not None else None,
     )
     return generation
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.config import read_config
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.configuration import read_config
 from tests.config.written import only, plain, servers, write
 
 YAML = "servers:\n  a: {command: x}\n"

@@ -12,12 +12,13 @@ from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from mcp_hub.errors import CallError, CircuitOpen, DeadlineExceeded, ServerUnavailable, StateLost, UnknownName
+from mcp_hub.errors import CallError, DeadlineExceeded, ServerUnavailable, StateLost, UnknownName
 from mcp_hub.library import formats
 from mcp_hub.library.agently import kwargs_format
 from mcp_hub.library.engine_host import CallOutcome, ToolCard
 from mcp_hub.library.hub import Hub
 from mcp_hub.library.server_entries import entries_of
+from mcp_hub.policy.breaker import CircuitOpen
 from mcp_hub.servers.local.local_tool import LocalTool
 from mcp_hub.servers.local.registry import Mark, inherited_options
 

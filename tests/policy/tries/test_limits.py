@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.catalog.catalog import Route
-from mcp_hub.config.entry_rules import LimitSettings as Rules
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json
+from mcp_hub.policy.limits import LimitSettings as Rules
 from mcp_hub.policy.limits import LimitsPolicy
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
@@ -34,7 +34,7 @@ class Desk:
 
     def __init__(self, **rules: object) -> None:
         limits = Rules.model_validate(rules)
-        server = Server(id="a", transport="stdio", command="x", namespace="a", limits=limits)
+        server = Server(id="a", transport="stdio", command="x", namespace="a", settings={"limits": limits})
         self.clock = Clock()
         self.policy = LimitsPolicy({"a": server}, self.clock)
         self.through: list[str] = []
@@ -208,7 +208,7 @@ async def test_one_caller_does_not_take_all_slots(tmp_path: Path) -> None:
     limits = {"at_once": 2, "per_caller": 1, "waiting": 0}
     record = tmp_path / "record"
     async with (
-        network_hub(tmp_path / "hub", {"a": fake("--record", str(record), limits=limits)}) as (_, base),
+        network_hub(tmp_path / "hub", {"a": fake("--record", str(record), settings={"limits": limits})}) as (_, base),
         sdk(base + "/mcp", "handshake") as one,
         sdk(base + "/mcp", "handshake") as two,
     ):
