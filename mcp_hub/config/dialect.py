@@ -74,13 +74,32 @@ DEFAULTS: Final = frozenset({
 })  # fmt: skip
 """Keys that `defaults` may set for all entries. Not env and headers, as a secret belongs to one entry."""
 
-TRANSPORTS: Final[Mapping[str, Literal["stdio", "http", "sse", "auto"]]] = {
-    "stdio": "stdio", "local": "stdio",
-    "http": "http", "streamable-http": "http", "streamable_http": "http", "streamablehttp": "http",
-    "sse": "sse",
-    "auto": "auto", "remote": "auto",
-}  # fmt: skip
-"""In lower case. `remote` (opencode) only means that there is a URL."""
+_WEB: Final = ("http", "https")
+
+
+class TransportKind(msgspec.Struct, frozen=True):
+    """A transport: the class of its links, and how entries ask for it."""
+
+    link: str
+    """`module:Class`. It is imported with the first link, as each costs the start some milliseconds."""
+    schemes: tuple[str, ...] = ()
+    """The schemes of its URLs; none: it needs a command."""
+    spellings: tuple[str, ...] = ()
+    """Further names, in lower case."""
+
+
+TRANSPORTS: Final[Mapping[str, TransportKind]] = {
+    "stdio": TransportKind("mcp_hub.transport.stdio_link:StdioLink", spellings=("local",)),
+    "http": TransportKind(
+        "mcp_hub.transport.http_link:HttpLink", _WEB, ("streamable-http", "streamable_http", "streamablehttp")
+    ),
+    "sse": TransportKind("mcp_hub.transport.sse_link:SseLink", _WEB),
+}
+TRANSPORT_NAMES: Final[Mapping[str, str]] = {
+    **{spelling: name for name, kind in TRANSPORTS.items() for spelling in (name, *kind.spellings)},
+    **dict.fromkeys(("auto", "remote"), "auto"),
+}
+"""Name in lower case -> transport. `remote` (opencode) only means that there is a URL."""
 FOREIGN_TRANSPORTS: Final = frozenset({"ws", "wss", "websocket", "sdk", "builtin", "inmemory", "platform", "openapi"})
 
 SESSIONS: Final[Mapping[str, Literal["shared", "client", "call"]]] = {
@@ -155,6 +174,11 @@ _ENTRY_MARKS: Final = frozenset({"command", "url", "httpUrl", "serverUrl", "type
 
 _SECONDS_AT_MOST: Final = 3600
 """Clients that count seconds allow at most an hour; a larger plain number in such a file is milliseconds."""
+
+
+def schemes_of(transport: str) -> tuple[str, ...]:
+    """Returns the schemes of URLs of a transport, or of `auto`; none if it needs a command."""
+    return _WEB if transport == "auto" else TRANSPORTS[transport].schemes
 
 
 class RawEntry(msgspec.Struct, frozen=True):

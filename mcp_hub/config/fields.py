@@ -18,7 +18,7 @@ from mcp_hub.config.dialect import (
     FILTERS,
     RESTRICTIONS,
     TIMEOUTS,
-    TRANSPORTS,
+    TRANSPORT_NAMES,
     WITHOUT_EFFECT,
     Dialect,
 )
@@ -297,5 +297,5 @@ def _add_value(found: dict[str, FieldValue], name: str, given: FieldValue, findi
 
 def _comparable(name: str, given: FieldValue) -> Any:
     if name == "transport" and isinstance(given.value, str):
-        return TRANSPORTS.get(given.value.lower(), given.value)
+        return TRANSPORT_NAMES.get(given.value.lower(), given.value)
     return given.value

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from mcp_hub.config.credentials import OAuthSettings, TokenStore
+from mcp_hub.config.dialect import TRANSPORTS, schemes_of
 from mcp_hub.config.entry_rules import (
     Filter,
     HealthSettings,
@@ -21,7 +22,7 @@ from mcp_hub.config.entry_rules import (
     ToolRules,
     Validation,
 )
-from mcp_hub.config.field_types import Duration, SecretStr, Size
+from mcp_hub.config.field_types import After, Duration, SecretStr, Size
 from mcp_hub.config.listen import Listen, UnreadLimits
 from mcp_hub.config.root_rules import (
     OutputStrategy,
@@ -36,7 +37,14 @@ from mcp_hub.security.file_access import RawTextPolicy, RootMode
 
 __all__ = ["Config", "Deadlines", "Listen", "Server"]
 
-Transport = Literal["stdio", "http", "sse", "auto"]
+
+def _check_transport(value: str) -> str:
+    if value != "auto" and value not in TRANSPORTS:
+        raise ValueError(f"input should be one of {', '.join(TRANSPORTS)}, auto")
+    return value
+
+
+Transport = Annotated[str, After(_check_transport)]
 """How an upstream is reached. `auto`: by streamable HTTP, and by SSE if that answers 4xx."""
 
 SessionMode = Literal["shared", "client", "call"]
@@ -182,8 +190,8 @@ class Server(Frozen):
         if len(given) != 1:
             found = " and ".join(given) if given else "none of them"
             raise ValueError(f"an entry has exactly one of {', '.join(TARGETS)}; this one has {found}")
-        if (self.transport == "stdio") == (self.url is not None):
-            other = "a 'command'" if self.transport == "stdio" else "a 'url'"
+        if bool(schemes_of(self.transport)) != (self.url is not None):
+            other = "a 'url'" if schemes_of(self.transport) else "a 'command'"
             raise ValueError(f"transport '{self.transport}' needs {other}")
 
     @property

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from mcp_hub.config.models import Server
@@ -16,7 +16,7 @@ from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HostUnreachable, HttpClient, content_type
 from mcp_hub.transport.http_stream import EventReader, EventStream, error_about, messages_of
-from mcp_hub.transport.link import Authorization, Link, LinkError, LinkLost, Receiver, RequestId
+from mcp_hub.transport.link import Authorization, Link, LinkError, LinkLost, LinkParts, Receiver, RequestId
 
 log = logging.getLogger("mcp_hub.transport")
 
@@ -47,6 +47,11 @@ class HttpLink(Link):
         self._gone: LinkLost | None = None
         self._lost: LinkLost | None = None
         self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> HttpLink:
+        """Makes the link to a server."""
+        return cls(server, parts.authorization(server))
 
     @property
     def last_words(self) -> tuple[str, ...]:

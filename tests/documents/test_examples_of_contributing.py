@@ -121,6 +121,50 @@ def test_the_key_of_a_new_policy_has_the_errors_of_any_other(tmp_path: Path, ent
     assert said in checked.stdout + checked.stderr
 
 
+SERVES_FROM_MEMORY = """
+import asyncio, sys
+from mcp_hub.hub.configuration import read_config
+from mcp_hub.hub.engine import Engine
+from mcp_hub.protocol.kinds import TOOLS
+
+def answer(message):
+    results = {
+        "initialize": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "greeter", "version": "1"},
+        },
+        "tools/list": {"tools": [{"name": "greet", "inputSchema": {"type": "object"}}]},
+    }
+    if "id" not in message:
+        return None
+    head = {"jsonrpc": "2.0", "id": message["id"]}
+    if message["method"] in results:
+        return {**head, "result": results[message["method"]]}
+    return {**head, "error": {"code": -32601, "message": "Method not found"}}
+
+async def main():
+    config = read_config(sys.argv[1]).config
+    from mcp_hub.transport.memory_link import SERVERS
+    SERVERS["greeter"] = answer
+    async with Engine(config) as hub:
+        print(config.servers[0].transport, *(await hub.settled_catalog()).names(TOOLS))
+
+asyncio.run(main())
+"""
+
+
+def test_a_transport_is_one_file_and_one_line_and_an_entry_asks_for_it(tmp_path: Path) -> None:
+    root = package_with(tmp_path, "mcp_hub/transport/memory_link.py", "mcp_hub/config/dialect.py", "Add a transport")
+    (written,) = (yaml.safe_load(block) for block in blocks("Add a transport", "yaml"))
+    config = str(write_config(tmp_path, {"up": written["servers"]["up"]}))
+    served = run(root, "-c", SERVES_FROM_MEMORY, config)
+    assert served.stdout == "memory up__greet\n", served.stderr
+    wrong = str(write_config(tmp_path, {"up": {"transport": "memory", "url": "http://greeter"}}))
+    checked = run(root, "-m", "mcp_hub", "check", "--config", wrong)
+    assert "servers.up.url: must be a URL that begins with memory://" in checked.stdout + checked.stderr
+
+
 async def test_the_transport_carries_requests_until_it_is_closed() -> None:
     names: dict[str, Any] = {"__name__": "mcp_hub.transport.memory_link"}
     exec(compile(code_of("mcp_hub/transport/memory_link.py"), "memory_link.py", "exec"), names)
