@@ -231,6 +231,8 @@ class RootKey(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """The setting of a file without the key."""
     spellings: tuple[str, ...] = ()
     """Further names of the key."""
+    needs_restart: bool = False
+    """Whether a change takes effect with the next start only."""
 
     def of(self, config: Config) -> T:
         """Returns the setting of a configuration."""

@@ -65,7 +65,7 @@ def _read(given: FieldValue, reading: KeyReading) -> CallLogSettings | None:
     return read_model(CallLogSettings, value, given.at, reading.findings)
 
 
-CALL_LOG: Final = RootKey("call_log", _read, CallLogSettings())
+CALL_LOG: Final = RootKey("call_log", _read, CallLogSettings(), needs_restart=True)
 
 
 class Trace:

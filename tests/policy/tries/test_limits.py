@@ -208,7 +208,7 @@ async def test_one_caller_does_not_take_all_slots(tmp_path: Path) -> None:
     limits = {"at_once": 2, "per_caller": 1, "waiting": 0}
     record = tmp_path / "record"
     async with (
-        network_hub(tmp_path / "hub", {"a": fake("--record", str(record), settings={"limits": limits})}) as (_, base),
+        network_hub(tmp_path / "hub", {"a": fake("--record", str(record), limits=limits)}) as (_, base),
         sdk(base + "/mcp", "handshake") as one,
         sdk(base + "/mcp", "handshake") as two,
     ):
