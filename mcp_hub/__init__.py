@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from mcp_hub.errors import HubError
-    from mcp_hub.hub.configuration import load_config
+    from mcp_hub.hub.composition import load_config
     from mcp_hub.library.agentscope.mcp_clients import HttpStatefulClient, HttpStatelessClient, StdIOStatefulClient
     from mcp_hub.library.agentscope.toolkit import Toolkit
     from mcp_hub.library.hub import Hub
@@ -60,7 +60,7 @@ _HOMES: Final = {
     "IMetricsCollector": "mcp_hub.observability.call_metrics",
     "IToolExecutor": "mcp_hub.library.tool_system.tool_types",
     "IToolManager": "mcp_hub.library.tool_system.tool_types",
-    "load_config": "mcp_hub.hub.configuration",
+    "load_config": "mcp_hub.hub.composition",
     "PlaywrightSession": "mcp_hub.library.miroflow.tools_by_server",
     "StdIOStatefulClient": "mcp_hub.library.agentscope.mcp_clients",
     "tool": "mcp_hub.servers.local.registry",

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub.config.builtin_servers import SKILL_FILE, Skill, read_skill
 from mcp_hub.config.config_files import ConfigDocument, folder_files, read_document
 from mcp_hub.config.dialect import FILE_NAMES, HARMLESS_ROOTS, ROOT_KEYS, ROOTS, Dialect, RawEntry, find_entries
 from mcp_hub.config.entry import EntryContext, check_tools_dir, local_tools_server, read_entry
@@ -23,7 +24,6 @@ from mcp_hub.config.findings import FileFinding, Findings, KeyPath
 from mcp_hub.config.models import Server
 from mcp_hub.config.root_rules import ToolSetSettings
 from mcp_hub.config.settings import KeyTable, read_model
-from mcp_hub.config.skill import SKILL_FILE, Skill, read_skill
 from mcp_hub.config.variables import VariableScope
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.ownership import refuse_foreign_directory

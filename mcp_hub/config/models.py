@@ -155,7 +155,7 @@ class Server(Frozen):
     secrets: tuple[SecretStr, ...] = ()
     """Further secrets: those of REST endpoints, and the presets that a program has set for its tools."""
     skills: tuple[Any, ...] = ()
-    """For `builtin: skills`: objects of `Skill`, whose module is imported only if there are skills."""
+    """For `builtin: skills`: objects of `Skill`, whose module imports this one."""
     browser: bool = False
     """Whether it is a browser. Then callers have sessions of their own, and the guard reads all arguments."""
     profile: Path | None = None

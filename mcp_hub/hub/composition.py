@@ -7,13 +7,14 @@ import secrets
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mcp_hub.catalog.exposed_ids import TaskIds, UriMap
 from mcp_hub.config.ancestry import NAME, Ancestry
 from mcp_hub.config.config_files import tool_files
+from mcp_hub.config.load import ConfigReader
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
@@ -26,7 +27,7 @@ from mcp_hub.oauth.tokens import TokenRegistry
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
 from mcp_hub.policy import Call, Json, PolicyParts
 from mcp_hub.policy.call_record import RecordLabels
-from mcp_hub.policy.chain import make_rules
+from mcp_hub.policy.chain import KEYS, make_rules
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, pin_mode, pins_file, read_pins
@@ -45,6 +46,14 @@ from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
     from mcp_hub.observability.tracing import SpanTracing
+
+
+_READER: Final = ConfigReader(KEYS)
+
+# Every file and every dict is read by these, with the keys of all policies.
+config_of: Final = _READER.config_of
+load_config: Final = _READER.load_config
+read_config: Final = _READER.read_config
 
 
 class Parts(msgspec.Struct, frozen=True):

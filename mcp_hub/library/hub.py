@@ -15,7 +15,7 @@ from mcp_hub.config import default_path
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import CallError, to_wire
-from mcp_hub.hub.configuration import config_of, load_config
+from mcp_hub.hub.composition import config_of, load_config
 from mcp_hub.library.engine_host import CallOutcome, EngineHost, ServerTools, ToolCard
 from mcp_hub.library.hub_groups import HubGroups
 from mcp_hub.library.portal import Portal

@@ -10,7 +10,7 @@ from typing import Any, Final
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.configuration import config_of
+from mcp_hub.hub.composition import config_of
 from mcp_hub.security.redaction import MIN_SECRET
 
 FUNCTIONS: Final = "local"

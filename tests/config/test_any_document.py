@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mcp_hub.config.dialect import ENTRY_KEYS, ROOT_KEYS, ROOTS
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.configuration import read_config
+from mcp_hub.hub.composition import read_config
 from mcp_hub.text import printable
 
 TEXTS = st.one_of(

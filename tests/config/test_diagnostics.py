@@ -9,7 +9,7 @@ import pytest
 
 from mcp_hub.config import default_path
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.configuration import load_config, read_config
+from mcp_hub.hub.composition import load_config, read_config
 from mcp_hub.policy.access import BLACKLIST
 from tests.config.written import read, refused, write
 

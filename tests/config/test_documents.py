@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.configuration import read_config
+from mcp_hub.hub.composition import read_config
 from tests.config.written import only, plain, servers, write
 
 YAML = "servers:\n  a: {command: x}\n"
@@ -106,7 +106,7 @@ def test_only_the_parser_of_the_format_is_imported(tmp_path: Path) -> None:
     path = write(tmp_path, "// comment\n" + JSON[:-1] + ",}", "s.json")
     code = (
         "import sys\n"
-        "from mcp_hub.hub.configuration import read_config\n"
+        "from mcp_hub.hub.composition import read_config\n"
         f"read_config({str(path)!r})\n"
         "print(sorted({'yaml', 'json5', 'tomllib', 'platformdirs'} & sys.modules.keys()))"
     )

@@ -11,7 +11,7 @@ import pytest
 from mcp_hub.config import LoadedConfig, Server
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.configuration import read_config
+from mcp_hub.hub.composition import read_config
 
 
 def write(directory: Path, text: str, name: str = "servers.yaml") -> Path:

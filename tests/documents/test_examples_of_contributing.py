@@ -60,7 +60,7 @@ CALLS_A_HIDDEN_TOOL = """
 import asyncio, sys
 from mcp_hub.catalog.catalog import Route
 from mcp_hub.errors import UnknownName
-from mcp_hub.hub.configuration import read_config
+from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.engine import Engine
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
@@ -123,7 +123,7 @@ def test_the_key_of_a_new_policy_has_the_errors_of_any_other(tmp_path: Path, ent
 
 SERVES_FROM_MEMORY = """
 import asyncio, sys
-from mcp_hub.hub.configuration import read_config
+from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.engine import Engine
 from mcp_hub.protocol.kinds import TOOLS
 

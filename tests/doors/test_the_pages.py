@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.hub.configuration import read_config
+from mcp_hub.hub.composition import read_config
 from tests.doors.programs import EXAMPLES, PAGES, SERVER, blocks, output, promised
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from mcp_hub.config.skill import read_name_and_description
+from mcp_hub.config.builtin_servers import read_name_and_description
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

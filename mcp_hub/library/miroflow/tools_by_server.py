@@ -21,7 +21,7 @@ from mcp_hub.errors import (
     UnknownName,
     UpstreamAnswered,
 )
-from mcp_hub.hub.configuration import config_of
+from mcp_hub.hub.composition import config_of
 from mcp_hub.library import formats
 from mcp_hub.library.engine_host import CallOutcome, ServerTools
 from mcp_hub.library.hub import Hub

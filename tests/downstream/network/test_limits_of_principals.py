@@ -356,7 +356,7 @@ async def test_a_body_over_the_limit_is_refused_whoever_sends_it(tmp_path: Path)
 )
 async def test_invalid_limits_are_reported(tmp_path: Path, limits: dict[str, Any]) -> None:
     from mcp_hub.errors import ConfigError
-    from mcp_hub.hub.configuration import load_config
+    from mcp_hub.hub.composition import load_config
     from tests.fakes.client import write_config
 
     (key,) = limits

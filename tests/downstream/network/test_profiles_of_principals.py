@@ -17,7 +17,7 @@ from mcp_hub.downstream.callers import Caller
 from mcp_hub.errors import HEADER_MISMATCH, UnknownName
 from mcp_hub.hub import engine as hubs
 from mcp_hub.hub.catalogs import CallerFilter
-from mcp_hub.hub.configuration import load_config
+from mcp_hub.hub.composition import load_config
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.configuration import read_config
+from mcp_hub.hub.composition import read_config
 from mcp_hub.text import printable
 from tests.fuzz.supply import Supply
 

@@ -14,7 +14,7 @@ import pytest
 from mcp_hub.config.models import Config
 from mcp_hub.errors import UnknownName, UpstreamAnswered
 from mcp_hub.hub.catalogs import CallerFilter
-from mcp_hub.hub.configuration import load_config
+from mcp_hub.hub.composition import load_config
 from mcp_hub.hub.engine import Engine
 from mcp_hub.policy import Call
 from mcp_hub.policy.access import GroupInactive

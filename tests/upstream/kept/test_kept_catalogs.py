@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.config.builtin_servers import Skill
 from mcp_hub.config.credentials import OAuthSettings
 from mcp_hub.config.entry_rules import Filter, HealthSettings, PostProcessStep, ToolRules
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Deadlines, FileRoot, Server
-from mcp_hub.config.skill import Skill
 from mcp_hub.policy.retry import RetrySettings
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
 
