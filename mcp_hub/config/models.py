@@ -7,6 +7,7 @@ All durations are seconds, all sizes bytes.
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -210,12 +211,15 @@ class Server(Frozen):
     @property
     def connection(self) -> str:
         """All fields that a connection is made from, as JSON. It has secrets: do not show or store it."""
-        excluded: dict[str, Any] = {name: True for name in RULES_OF_LISTS - {"idle"} | _HUB_FIELDS}
-        return self.described({**excluded, "deadlines": {"call", "idle"}})
+        return self.described(RULES_OF_LISTS - {"idle"} | _HUB_FIELDS, deadlines={"call", "idle"})
 
-    def described(self, exclude: Any) -> str:
-        """Returns the entry as JSON, secrets included, without some of its fields."""
-        return json.dumps(self.model_dump(exclude=exclude), sort_keys=True, default=_as_text)
+    def described(self, without: Set[str], deadlines: Set[str] = frozenset()) -> str:
+        """Returns the entry as JSON, secrets included, without some of its fields and of its deadlines."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name not in without}
+        found = msgspec.to_builtins(fields, enc_hook=_as_text)
+        for name in deadlines:
+            del found["deadlines"][name]
+        return json.dumps(found, sort_keys=True)
 
 
 def _as_text(value: Any) -> str:

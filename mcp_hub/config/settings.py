@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, dataclass_transform
 
@@ -111,32 +111,9 @@ class Frozen(msgspec.Struct, metaclass=FrozenMeta, frozen=True):
         copied.__dict__["set_fields"] = self.model_fields_set | changes.keys()
         return copied
 
-    def model_dump(self, *, exclude: Mapping[str, Any] | Set[str] = frozenset()) -> dict[str, Any]:
-        """Returns the fields as a dict, also of inner models. `exclude`: names, or {name: names of the inner model}."""
-        found: dict[str, Any] = {}
-        for name in self.__struct_fields__:
-            inner = exclude.get(name) if isinstance(exclude, Mapping) else name in exclude or None
-            if inner is not None and not isinstance(inner, Mapping | Set):
-                continue
-            found[name] = _dumped(getattr(self, name), inner or frozenset())
-        return found
-
-    def __copy__(self) -> Self:
-        return self.model_copy()
-
     def __repr__(self) -> str:
         shown = [f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in self.NOT_SHOWN]
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def _dumped(value: Any, exclude: Mapping[str, Any] | Set[str] = frozenset()) -> Any:
-    if isinstance(value, Frozen):
-        return value.model_dump(exclude=exclude)
-    if isinstance(value, dict):
-        return {key: _dumped(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_dumped(one) for one in value)
-    return value
 
 
 def _needs_values(cls: FrozenMeta) -> bool:

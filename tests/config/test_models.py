@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import pytest
@@ -71,7 +70,7 @@ def test_a_model_and_its_copies_know_which_fields_were_given() -> None:
     assert hash(said) == hash(ScreenSettings())
     changed = said.model_copy(update={"allow": ("a",)})
     assert (changed.allow, changed.model_fields_set) == (("a",), {"mode", "allow"})
-    assert (said.allow, copy.copy(said).model_fields_set) == ((), {"mode"})
+    assert (said.allow, said.model_fields_set) == ((), {"mode"})
     with pytest.raises(TypeError):
         said.model_copy(update={"alow": ()})
     with pytest.raises(AttributeError):
