@@ -1,4 +1,4 @@
-"""The rules of one entry, as frozen models, and their reader: filters, rules for tools, retry, breaker, limits, health.
+"""The rules of one entry that several parts read, as frozen models, and their reader: filters, rules for tools, health.
 
 All durations are seconds, all sizes bytes. Names of tools are patterns (`*`, `?`, `[...]`) over original names.
 """

@@ -1,4 +1,4 @@
-"""The rules at the top of a file, as frozen models, and their reader: guard, fallback, log, groups, profiles and so on.
+"""The rules at the top of a file that several parts read, as frozen models, and their reader.
 
 All durations are seconds, all sizes bytes. Names of tools are patterns (`*`, `?`, `[...]`) over original names.
 """

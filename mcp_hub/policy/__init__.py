@@ -114,7 +114,7 @@ class Policy(Protocol):
         ...
 
     def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
-        """Returns the result of `call_next(call)` or another one, or raises an exception of errors.py.
+        """Returns the result of `call_next(call)` or another one, or raises a HubError.
 
         A policy that only checks a call returns `call_next(call)` itself; one that waits is a coroutine function.
         """

@@ -9,7 +9,9 @@ import pytest
 
 from mcp_hub.config import ConfigReader, LoadedConfig
 from mcp_hub.config.dialect import ALIASES, FILTERS, ROOT_KEYS
+from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.fields import FieldValue
+from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, KeyTable, RootKey, model_key
 from mcp_hub.errors import ConfigError
 from mcp_hub.policy.chain import KEYS
@@ -21,6 +23,11 @@ class Hours(Frozen):
     last: int = 24
 
 
+class Webhook(Frozen):
+    url: str
+    tokens: dict[str, SecretStr]
+
+
 def read_flag(given: FieldValue, reading: KeyReading) -> bool | None:
     if isinstance(given.value, bool):
         return given.value
@@ -28,6 +35,7 @@ def read_flag(given: FieldValue, reading: KeyReading) -> bool | None:
     return None
 
 
+HOOKS: Final = RootKey("hooks", model_key(Webhook), None)
 HOURS: Final = EntryKey("hours", model_key(Hours), Hours(), spellings=("openingHours",), in_defaults=True)
 QUARANTINED: Final = EntryKey("quarantined", read_flag, False)
 NIGHT: Final = RootKey("night", model_key(Hours), Hours(), spellings=("nightTime",))
@@ -87,6 +95,11 @@ def test_a_variable_without_a_value_in_a_key_switches_its_entry_off(tmp_path: Pa
     (server,) = read(tmp_path, "{servers: {a: {command: x, hours: {first: '${FIRST}'}}}}", HOURS).config.servers
     assert not server.enabled
     assert "FIRST" in (server.disabled_reason or "")
+
+
+def test_secrets_in_the_settings_of_a_policy_are_secrets_of_the_configuration(tmp_path: Path) -> None:
+    text = "{servers: {}, hooks: {url: x, tokens: {a: s3cr3t-t0k3n}}}"
+    assert "s3cr3t-t0k3n" in set(secrets_of(read(tmp_path, text, HOOKS).config))
 
 
 @pytest.mark.parametrize("keys", [(HOURS, HOURS), (HOURS, EntryKey("openingHours", read_flag, False))])
