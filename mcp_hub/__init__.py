@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from mcp_hub.config import load_config
     from mcp_hub.errors import HubError
+    from mcp_hub.hub.composition import load_config
     from mcp_hub.library.agentscope.machine_tools import (
         execute_python_code,
         execute_shell_command,
@@ -84,7 +84,7 @@ _HOMES: Final = {
     "IToolExecutor": "mcp_hub.library.tool_system.executor",
     "IToolFormatter": "mcp_hub.library.tool_system.formatter",
     "IToolManager": "mcp_hub.library.tool_system.tools_by_set",
-    "load_config": "mcp_hub.config",
+    "load_config": "mcp_hub.hub.composition",
     "MCPClientBase": "mcp_hub.library.agentscope.mcp_clients",
     "MCPToolFunction": "mcp_hub.library.agentscope.mcp_clients",
     "MCPTool": "mcp_hub.library.tool_system.tool_types",

@@ -23,7 +23,12 @@ UNSUPPORTED_PROTOCOL_VERSION = -32022
 
 
 class HubError(Exception):
-    """Base of every error the hub raises on purpose."""
+    """Base of every error the hub raises on purpose. Those of one policy are in its own module."""
+
+    policy: ClassVar[str | None] = None
+    """The policy that decides so, for the record of a call."""
+    refuses: ClassVar[bool] = False
+    """Whether it means that the hub refused a call, which then counts as `refused` and not as `error`."""
 
 
 class ConfigError(HubError):
@@ -76,6 +81,8 @@ def _is_sound(error: Any) -> bool:
 class UnknownName(ProtocolError):
     """No such tool, prompt or resource for this caller: absent, hidden and refused look the same."""
 
+    policy, refuses = "access", True
+
 
 class CallError(HubError):
     """The hub decided that a call ends here.
@@ -126,34 +133,25 @@ class StateLost(CallError):
     code, rpc_code, retryable = "server_unavailable", -32010, True
 
 
-class CircuitOpen(CallError):
-    """The upstream has failed so often that it is left alone for a while."""
-
-    code, rpc_code, retryable = "circuit_open", -32010, True
-
-
 class DeadlineExceeded(CallError):
     """A wait ended at its deadline."""
 
     code, rpc_code, retryable = "timeout", -32011, True
+    policy = "deadline"
 
 
 class ResultTooLarge(CallError):
     """The upstream's answer is larger than the configured limit."""
 
     code, rpc_code = "result_too_large", -32012
+    policy = "shape-result"
 
 
 class Overloaded(CallError):
     """A bound is reached; try again later."""
 
     code, rpc_code, retryable = "overloaded", -32013, True
-
-
-class GuardBlocked(CallError):
-    """The guard does not let this URL be used."""
-
-    code, rpc_code = "guard_blocked", -32014
+    policy, refuses = "limits", True
 
 
 class PermissionDenied(CallError):
@@ -162,30 +160,22 @@ class PermissionDenied(CallError):
     code, rpc_code = "permission_denied", -32015
 
 
-class FlowRefused(PermissionDenied):
-    """The call would complete what one session must not combine; nothing was asked."""
-
-
 class SignInMissing(PermissionDenied):
     """The upstream is there, but nobody is signed in to it, or not for this; nothing was asked of it."""
-
-
-class GroupInactive(CallError):
-    """The tool is there, but its group is switched off for this caller."""
-
-    code, rpc_code = "group_inactive", -32016
 
 
 class InvalidParameters(CallError):
     """The arguments do not fit the tool."""
 
     code, rpc_code = "invalid_parameters", -32017
+    policy, refuses = "validate", True
 
 
 class ToolFailed(CallError):
     """A function of the user's that takes part in the call raised."""
 
     code, rpc_code = "tool_error", -32019
+    policy = "shape-result"
 
 
 class CallCancelled(CallError):

@@ -16,7 +16,7 @@ from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.engine import Engine
-from mcp_hub.policy.pins import PinsByServer, read_pins, write_pins
+from mcp_hub.policy.pins import PINS_OF_SERVER, PinsByServer, pin_mode, pins_file, read_pins, write_pins
 from mcp_hub.protocol.kinds import Kind
 from mcp_hub.security.pinning import PARTS, PinRecord, differences, fingerprint, instructions_difference, record_of
 from mcp_hub.text import printable
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     for name in options.servers:
         if name not in known:
             raise ConfigError(f"there is no server {printable(name)!r}; there are: {', '.join(known) or 'none'}")
-    path = config.pins_file
+    path = pins_file(config)
     if path is None:
         raise ConfigError("pins need a file: set pins.file")
     recorded = read_pins(path)
@@ -57,7 +57,8 @@ async def _pin(config: Config, path: Path, recorded: PinsByServer, named: Sequen
     # Servers are asked without pins, as these may hide items.
     wanted = [one for one in config.servers if one.id in named or (not named and one.enabled)]
     asked = tuple(
-        one.model_copy(update={"pins": "off", "enabled": one.enabled and one in wanted}) for one in config.servers
+        PINS_OF_SERVER.changed(one, "off").model_copy(update={"enabled": one.enabled and one in wanted})
+        for one in config.servers
     )
     now: PinsByServer = {}
     failed = differs = False
@@ -84,7 +85,7 @@ async def _pin(config: Config, path: Path, recorded: PinsByServer, named: Sequen
     kept = {id: one for id, one in recorded.items() if named or id in known}
     write_pins(path, {**kept, **now})
     for id, one in now.items():
-        mode = config.pins_of(next(server for server in config.servers if server.id == id))
+        mode = pin_mode(config, next(server for server in config.servers if server.id == id))
         hint = "; pins are off for it: set pins to warn or enforce" if mode == "off" else ""
         print(f"{id}: pinned {_count_items(one)}, {one.fingerprint[:16]}{hint}")
     return FAILED if failed else OK

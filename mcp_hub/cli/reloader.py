@@ -11,12 +11,14 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mcp_hub.config import LoadedConfig, read_config
+from mcp_hub.config import LoadedConfig
 from mcp_hub.config.config_files import FileStamp, folder_files, python_files, stamp_of, tool_files
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.engine import Engine
 from mcp_hub.observability.records import log_line
+from mcp_hub.policy.chain import KEYS
 from mcp_hub.policy.selection import Selection
 from mcp_hub.text import printable
 
@@ -139,8 +141,8 @@ log = logging.getLogger("mcp_hub")
 
 WATCH_DELAY: Final = 1.0
 """Seconds after the start until files are watched, so that the first answers do not wait for it."""
-RESTART_KEYS: Final = ("call_log", "cache_dir", "watch", "state_file")
-"""Keys of the file whose change needs a restart."""
+RESTART_KEYS: Final = ("cache_dir", "watch", "state_file")
+"""Keys of the file whose change needs a restart, besides those of policies that say so themselves."""
 MAX_LINE: Final = 4000
 
 
@@ -226,6 +228,8 @@ class Reloader:
         former = self._hub.generation
         config = loaded.config.model_copy(update={"listen": listen})
         changed = [name for name in RESTART_KEYS if getattr(before, name) != getattr(loaded.config, name)]
+        policies = (key for key in KEYS.root if key.needs_restart)
+        changed += [key.name for key in policies if key.of(before) != key.of(loaded.config)]
         fixed = FIXED_LISTEN_KEYS if self.listener is not None else ()
         changed += [
             f"listen.{name}" for name in fixed if getattr(before.listen, name) != getattr(loaded.config.listen, name)

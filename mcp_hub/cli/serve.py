@@ -10,6 +10,8 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mcp_hub.cli import FAILED, OK
 from mcp_hub.cli.reloader import ListenerSettings, Reloader
 from mcp_hub.cli.startup import (
@@ -145,7 +147,7 @@ def _listen(config: Config, options: argparse.Namespace) -> Listen:
     if token := os.environ.get(TOKEN_VARIABLE):
         changes["token"] = token
     try:
-        return Listen.model_validate({**config.listen.model_dump(), **changes})
+        return Listen.model_validate({**msgspec.structs.asdict(config.listen), **changes})
     except ValidationError as error:
         at, text = error.errors[0]
         raise ConfigError(f"--{'.'.join(map(str, at))}: {text}") from None

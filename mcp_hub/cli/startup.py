@@ -13,12 +13,14 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from mcp_hub.config import LoadedConfig, default_path, read_config
+from mcp_hub.config import LoadedConfig, default_path
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.engine import Engine
 from mcp_hub.observability.records import RecordWriter, log_line
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
+from mcp_hub.policy.trace import CALL_LOG
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
@@ -211,7 +213,7 @@ def recording(config: Config, *, on_stderr: bool) -> Iterator[RecordWriter]:
 
     Records go to the configured file and, with `on_stderr`, to stderr, unless the configuration switches them off.
     """
-    calls = config.call_log
+    calls = CALL_LOG.of(config)
     hide_secrets_of(config)
     file = calls.file if calls.enabled else None
     with RecordWriter(file, on_stderr and calls.enabled and calls.stderr) as records:
@@ -235,7 +237,7 @@ def make_hub(
     `groups` are switched on.
     """
     kept = CatalogCache(config.cache_dir or default_directory())
-    record = records.write if records is not None and config.call_log.enabled else None
+    record = records.write if records is not None and CALL_LOG.of(config).enabled else None
     return Engine(config, kept=kept, selection=selection, record=record, groups=groups, one_client=one_client)
 
 

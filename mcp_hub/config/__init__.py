@@ -1,10 +1,11 @@
-"""Configuration: `read_config` reads a file of any dialect into frozen models."""
+"""Configuration: `ConfigReader` reads a file of any dialect into frozen models."""
 
-from mcp_hub.config.load import LoadedConfig, config_of, default_path, load_config, read_config
+from mcp_hub.config.load import ConfigReader, LoadedConfig, default_path
 from mcp_hub.config.models import Config, Deadlines, EraPin, Listen, OnConflict, Server, SessionMode, Transport
 
 __all__ = [
     "Config",
+    "ConfigReader",
     "Deadlines",
     "EraPin",
     "Listen",
@@ -13,8 +14,5 @@ __all__ = [
     "Server",
     "SessionMode",
     "Transport",
-    "config_of",
     "default_path",
-    "load_config",
-    "read_config",
 ]

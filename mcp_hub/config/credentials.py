@@ -15,7 +15,7 @@ from msgspec import Meta
 from mcp_hub.config.field_types import SecretStr, ValidationError
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, dotted, only_known
-from mcp_hub.config.frozen import Frozen
+from mcp_hub.config.settings import Frozen
 from mcp_hub.config.variables import UnresolvedVariable, read_dotenv
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.private_files import refuse_foreign

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from mcp_hub.config.findings import Findings, KeyPath, dotted, is_remark, nearest
+from mcp_hub.config.settings import KeyTable
 
 FILE_NAMES: Final = ("servers.yaml", "servers.yml", "servers.json", "servers.toml")
 """Names of configuration files that are found without `--config`."""
@@ -51,13 +52,7 @@ ALIASES: Final = {
     "validate_arguments": "validate_arguments",
     "max_result_bytes": "max_result_bytes",
     "postprocess": "postprocess", "postprocess_func": "postprocess",
-    "retry": "retry",
-    "breaker": "breaker",
-    "limits": "limits",
     "health": "health",
-    "labels": "labels",
-    "pins": "pins",
-    "screen": "screen",
 }  # fmt: skip
 """Key as written -> key as the hub reads it."""
 
@@ -75,17 +70,36 @@ TIMEOUTS: Final = {
 
 DEFAULTS: Final = frozenset({
     "required", "lazy", "session", "max_sessions", "era", "keep_catalog", "max_frame", "deadlines", *TIMEOUTS,
-    "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits", "idle", "health",
+    "validate_arguments", "max_result_bytes", "postprocess", "idle", "health",
 })  # fmt: skip
 """Keys that `defaults` may set for all entries. Not env and headers, as a secret belongs to one entry."""
 
-TRANSPORTS: Final[Mapping[str, Literal["stdio", "http", "sse", "auto"]]] = {
-    "stdio": "stdio", "local": "stdio",
-    "http": "http", "streamable-http": "http", "streamable_http": "http", "streamablehttp": "http",
-    "sse": "sse",
-    "auto": "auto", "remote": "auto",
-}  # fmt: skip
-"""In lower case. `remote` (opencode) only means that there is a URL."""
+_WEB: Final = ("http", "https")
+
+
+class TransportKind(msgspec.Struct, frozen=True):
+    """A transport: the class of its links, and how entries ask for it."""
+
+    link: str
+    """`module:Class`. It is imported with the first link, as each costs the start some milliseconds."""
+    schemes: tuple[str, ...] = ()
+    """The schemes of its URLs; none: it needs a command."""
+    spellings: tuple[str, ...] = ()
+    """Further names, in lower case."""
+
+
+TRANSPORTS: Final[Mapping[str, TransportKind]] = {
+    "stdio": TransportKind("mcp_hub.transport.stdio_link:StdioLink", spellings=("local",)),
+    "http": TransportKind(
+        "mcp_hub.transport.http_link:HttpLink", _WEB, ("streamable-http", "streamable_http", "streamablehttp")
+    ),
+    "sse": TransportKind("mcp_hub.transport.sse_link:SseLink", _WEB),
+}
+TRANSPORT_NAMES: Final[Mapping[str, str]] = {
+    **{spelling: name for name, kind in TRANSPORTS.items() for spelling in (name, *kind.spellings)},
+    **dict.fromkeys(("auto", "remote"), "auto"),
+}
+"""Name in lower case -> transport. `remote` (opencode) only means that there is a URL."""
 FOREIGN_TRANSPORTS: Final = frozenset({"ws", "wss", "websocket", "sdk", "builtin", "inmemory", "platform", "openapi"})
 
 SESSIONS: Final[Mapping[str, Literal["shared", "client", "call"]]] = {
@@ -146,10 +160,10 @@ ENTRY_KEYS: Final = frozenset(
 ROOT_KEYS: Final = frozenset({
     "tools_dir", "on_conflict", "list_wait", "cache_dir", "watch", "token_store", "token_dir", "listen", "unread",
     "defaults", "serverDefaults",
-    "blacklist", "tool_blacklist", "guard", "web", "scrape", "fallback", "scrape_fallback", "call_log", "tool_sets",
-    "profiles", "skills", "pins", "screen", "flows", "groups", "group_scope", "meta_tools", "state_file",
+    "web", "scrape", "tool_sets", "profiles", "skills", "groups", "group_scope", "meta_tools", "state_file",
     "tracing", "output_strategy", "max_hub_depth",
 })  # fmt: skip
+"""Keys of the root that belong to no policy."""
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
 
 
@@ -160,6 +174,11 @@ _ENTRY_MARKS: Final = frozenset({"command", "url", "httpUrl", "serverUrl", "type
 
 _SECONDS_AT_MOST: Final = 3600
 """Clients that count seconds allow at most an hour; a larger plain number in such a file is milliseconds."""
+
+
+def schemes_of(transport: str) -> tuple[str, ...]:
+    """Returns the schemes of URLs of a transport, or of `auto`; none if it needs a command."""
+    return _WEB if transport == "auto" else TRANSPORTS[transport].schemes
 
 
 class RawEntry(msgspec.Struct, frozen=True):
@@ -174,6 +193,8 @@ class Dialect(msgspec.Struct, frozen=True):
     """The properties of a file that the meaning of its entries depends on."""
 
     root: str
+    keys: KeyTable
+    """The keys of policies."""
     gemini: bool = False
     """Whether the file is Gemini's: `url` without a type is SSE, `timeout` is milliseconds."""
     off: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -206,13 +227,13 @@ class Dialect(msgspec.Struct, frozen=True):
         return 1.0
 
 
-def find_entries(tree: Any, path: Path, findings: Findings) -> tuple[Dialect, list[RawEntry]]:
+def find_entries(tree: Any, path: Path, keys: KeyTable, findings: Findings) -> tuple[Dialect, list[RawEntry]]:
     """Returns the dialect and the entries of a document in their order. Errors go to the findings."""
     if isinstance(tree, list):
-        return Dialect("servers"), _list_entries(tree, (), findings)
+        return Dialect("servers", keys), _list_entries(tree, (), findings)
     if not isinstance(tree, dict):
         findings.error((), "the file must hold keys and values, with 'servers' at the top")
-        return Dialect("servers"), []
+        return Dialect("servers", keys), []
     roots = [root for root in ROOTS if root in tree]
     policy: Mapping[str, Any] = {}
     if "mcp" in roots and len(roots) > 1 and isinstance(tree["mcp"], dict) and tree["mcp"].keys() <= _GEMINI_POLICY:
@@ -222,13 +243,13 @@ def find_entries(tree: Any, path: Path, findings: Findings) -> tuple[Dialect, li
     if len(roots) > 1:
         named = " and ".join(f"'{root}'" for root in roots)
         findings.error((roots[1],), f"the servers of a file are below one key, but {named} are both there; keep one")
-        return Dialect(roots[0]), []
+        return Dialect(roots[0], keys), []
     if not roots and "tools_dir" not in tree:
         findings.error((), _missing_root_text(tree))
-        return Dialect("servers"), []
-    _check_root_keys(tree, roots, findings)
+        return Dialect("servers", keys), []
+    _check_root_keys(tree, roots, keys, findings)
     if not roots:
-        return Dialect("servers"), []
+        return Dialect("servers", keys), []
     root = roots[0]
     at: KeyPath = (root,)
     listed = tree[root]
@@ -245,7 +266,7 @@ def find_entries(tree: Any, path: Path, findings: Findings) -> tuple[Dialect, li
     )
     names = [entry.id for entry in entries]
     refused = _opencode_denied_tools(tree, names) if root == "mcp" else {}
-    return Dialect(root, gemini, _gemini_disabled(policy, names), refused), entries
+    return Dialect(root, keys, gemini, _gemini_disabled(policy, names), refused), entries
 
 
 def _holds_servers(value: Any) -> bool:
@@ -291,13 +312,14 @@ def _unfold_params(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _check_root_keys(tree: Mapping[str, Any], roots: list[str], findings: Findings) -> None:
+def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, findings: Findings) -> None:
     """Warns about unknown root keys. In a file of another host only those count that resemble a key of the hub."""
-    known = ROOT_KEYS | HARMLESS_ROOTS | set(ROOTS)
+    own = ROOT_KEYS | keys.root_names
+    known = own | HARMLESS_ROOTS | set(ROOTS)
     ours = roots in ([], ["servers"])
     for key in tree:
-        if key not in known and not is_remark(key) and (ours or nearest(key, ROOT_KEYS)):
-            findings.unknown((key,), ROOT_KEYS | set(roots or ROOTS))
+        if key not in known and not is_remark(key) and (ours or nearest(key, own)):
+            findings.unknown((key,), own | set(roots or ROOTS))
 
 
 def _missing_root_text(tree: Mapping[str, Any]) -> str:

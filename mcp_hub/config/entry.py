@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 from urllib.parse import urlsplit
@@ -13,8 +13,17 @@ import msgspec
 from mcp_hub.config.builtin_servers import BUILTINS, read_builtin
 from mcp_hub.config.commands import find_unpinned_packages, unwrap_command
 from mcp_hub.config.credentials import read_env, read_headers, read_oauth
-from mcp_hub.config.dialect import DEADLINES, FOREIGN_TRANSPORTS, SESSIONS, TRANSPORTS, Dialect, RawEntry
-from mcp_hub.config.entry_rules import Filter, Validation, read_rules
+from mcp_hub.config.dialect import (
+    DEADLINES,
+    FOREIGN_TRANSPORTS,
+    SESSIONS,
+    TRANSPORT_NAMES,
+    TRANSPORTS,
+    Dialect,
+    RawEntry,
+    schemes_of,
+)
+from mcp_hub.config.entry_rules import Filter, Validation, read_policy_keys, read_rules
 from mcp_hub.config.extras import OF_BUILTINS, Extra, missing
 from mcp_hub.config.field_types import ValidationError, parse_size
 from mcp_hub.config.fields import Fields, FieldValue, canonical_values, restriction
@@ -68,13 +77,14 @@ def read_entry(raw: RawEntry, reading: EntryContext) -> Server | None:
     given, unresolved = _expanded_values(raw, reading, findings)
     fields = Fields(given, findings, reading.scope, reading.written, unresolved)
     on = fields.flag("enabled") is not False and fields.flag("disabled") is not True
-    reason = reading.dialect.off.get(raw.id) or restriction(raw.values)
+    reason = reading.dialect.off.get(raw.id) or restriction(raw.values, reading.dialect.keys.entry_names)
     server = None
     if (foreign := _foreign_kind(raw, given)) is not None:
         server = _disabled_entry(raw.id, foreign if on else None)
     else:
         values = _server_fields(raw, fields, reading.dialect, findings, unresolved)
         values |= read_rules(fields, findings, raw.at)
+        values["settings"] = read_policy_keys(reading.dialect.keys.entry, fields, findings)
         values["oauth"] = read_oauth(fields, findings)
         _add_refused(values, reading.dialect.refused.get(raw.id, ()))
         reason = reason or explain_unresolved(unresolved, raw.at) or (_missing_extra(values) if on else None)
@@ -117,7 +127,7 @@ def _expanded_values(
 def _foreign_kind(raw: RawEntry, given: Mapping[str, FieldValue]) -> str | None:
     """Returns why only its own host can start an entry; None if the hub can."""
     kind = given["transport"].value if "transport" in given else None
-    if isinstance(kind, str) and kind.lower() in FOREIGN_TRANSPORTS:
+    if isinstance(kind, str) and kind.lower() in FOREIGN_TRANSPORTS - TRANSPORTS.keys():
         return f"the transport '{kind.lower()}' is not supported"
     if raw.values.get("source") == "extension" and "command" not in given and "url" not in given:
         return "it belongs to an extension of its editor, which alone knows how to start it"
@@ -253,8 +263,8 @@ def _command(fields: Fields) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _transport(fields: Fields, dialect: Dialect, url: str | None) -> Transport | None:
-    """Reads the transport. Without one a command means stdio, a path `/sse` SSE, any other URL `auto`."""
-    inferred: Transport = "stdio" if url is None else "auto"
+    """Reads the transport. Without one a command means stdio, a path `/sse` SSE, any other URL of the web `auto`."""
+    inferred: Transport = "stdio" if url is None else _transport_of_scheme(url)
     if url is not None and fields.values["url"].at[-1] == "httpUrl":
         inferred = "http"
     elif url is not None and (dialect.gemini or _path_of(url).rstrip("/").endswith("/sse")):
@@ -262,9 +272,10 @@ def _transport(fields: Fields, dialect: Dialect, url: str | None) -> Transport |
     given = fields.values.get("transport")
     if given is None or given.value is None:
         return inferred
-    named = TRANSPORTS.get(given.value.lower()) if isinstance(given.value, str) else None
+    named = TRANSPORT_NAMES.get(given.value.lower()) if isinstance(given.value, str) else None
     if named is None:
-        fields.error(given.at, "must be one of stdio, http, sse, auto (or local, remote, streamable-http)")
+        others = ", ".join(name for name in TRANSPORT_NAMES if name not in TRANSPORTS and name != "auto")
+        fields.error(given.at, f"must be one of {', '.join(TRANSPORTS)}, auto (or {others})")
     if named is None or (named == "auto" and url is not None):
         return inferred
     return named
@@ -277,22 +288,28 @@ def _check_target(at: KeyPath, fields: Fields, url: str | None, transport: Trans
         *others, last = (f"'{name}'" for name in TARGETS)
         fields.error(at, f"needs exactly one of {', '.join(others)} and {last}, but has {found}")
         return
-    if transport is not None and (transport == "stdio") != (named[0] != "url") and "transport" in fields:
-        needed = "'command'" if transport == "stdio" else "'url'"
+    schemes = schemes_of(transport or "auto")
+    if transport is not None and bool(schemes) != (named[0] == "url") and "transport" in fields:
+        needed = "'url'" if schemes else "'command'"
         fields.error(fields.values["transport"].at, f"says '{transport}', which needs a {needed}")
     if named[0] != "url" and (key := next((key for key in ("api_key", "bearer_token_env_var") if key in fields), None)):
         fields.error(fields.values[key].at, "is for an entry with a 'url'; a command gets its key by 'env'")
-    if url is not None and not _is_http(url):
-        fields.error(fields.values["url"].at, "must be a URL that begins with http:// or https:// and names a host")
+    if url is not None and not _is_url(url, schemes or schemes_of("auto")):
+        begins = " or ".join(f"{scheme}://" for scheme in schemes or schemes_of("auto"))
+        fields.error(fields.values["url"].at, f"must be a URL that begins with {begins} and names a host")
 
 
-def _is_http(url: str) -> bool:
+def _transport_of_scheme(url: str) -> Transport:
+    scheme = url.partition("://")[0].lower()
+    own = (name for name, kind in TRANSPORTS.items() if scheme in kind.schemes and scheme not in schemes_of("auto"))
+    return next(own, "auto")
+
+
+def _is_url(url: str, schemes: Sequence[str]) -> bool:
     try:
         parts = urlsplit(url)
         # Reading the port checks it.
-        return (
-            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and url.isprintable()
-        )
+        return parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0 and url.isprintable()
     except ValueError:
         return False
 

@@ -1,26 +1,21 @@
-"""The rules of one entry, as frozen models, and their reader: filters, rules for tools, retry, breaker, limits, health.
+"""The rules of one entry that several parts read, as frozen models, and their reader: filters, rules for tools, health.
 
 All durations are seconds, all sizes bytes. Names of tools are patterns (`*`, `?`, `[...]`) over original names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
-from msgspec import Meta
 
 from mcp_hub.config.field_types import After, Duration, OptionalDuration, Size
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
-from mcp_hub.config.frozen import Frozen, read_model
-from mcp_hub.security.screening import MAX_DESCRIPTION, RULE_DESCRIPTIONS
+from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, read_model
 
 Validation = Literal["strict", "lenient", "off"]
-PinMode = Literal["off", "warn", "enforce"]
-ScreenMode = Literal["off", "flag", "quarantine"]
-Label = Literal["reads_private", "reads_untrusted", "writes_external"]
 
 
 class PostProcessStep(Frozen):
@@ -86,36 +81,6 @@ class Filter(Frozen):
     deny_tags: tuple[str, ...] = ()
 
 
-class RetrySettings(Frozen):
-    """Retries of failed calls, where they cannot do harm."""
-
-    OFF: ClassVar[Mapping[str, Any]] = {"attempts": 1}
-
-    NUMBER: ClassVar[str] = "attempts"
-
-    attempts: Annotated[int, Meta(ge=1, le=10)] = 2
-    """Attempts in total, the first one included."""
-    backoff: Duration = 0.5
-    """The longest wait before the second attempt, doubled for each further one. The real wait is random below it."""
-    max_backoff: Duration = 8.0
-    tools: tuple[str, ...] = ()
-    """Tools whose calls may be retried though their annotations do not say so."""
-    budget: Annotated[float, Meta(ge=0, le=1)] = 0.2
-    """The share of calls that may be retries, so that they do not overload a server in trouble."""
-
-
-class BreakerSettings(Frozen):
-    """The circuit breaker of an upstream whose transport keeps failing."""
-
-    OFF: ClassVar[Mapping[str, Any]] = {"failures": 0}
-
-    NUMBER: ClassVar[str] = "failures"
-
-    failures: Annotated[int, Meta(ge=0)] = 5
-    """Consecutive failures until it opens; 0: it never opens."""
-    cooldown: Duration = 30.0
-
-
 class HealthSettings(Frozen):
     """How the hub notices dead connections and changed lists. None (`off`) disables a check."""
 
@@ -127,53 +92,6 @@ class HealthSettings(Frozen):
     """How often the lists of a server are fetched again that does not reliably announce changes."""
     unlist_after: OptionalDuration = 60.0
     """How long the tools of an unavailable server stay listed."""
-
-
-class LimitSettings(Frozen):
-    """Limits of concurrent calls and of their rate. Beyond them the answer is `overloaded`."""
-
-    NUMBER: ClassVar[str] = "at_once"
-
-    at_once: Annotated[int, Meta(ge=1)] = 64
-    per_caller: Annotated[int, Meta(ge=1)] | None = None
-    """Concurrent calls of one caller."""
-    waiting: Annotated[int, Meta(ge=0)] = 1024
-    rate: Annotated[float, Meta(gt=0)] | None = None
-    """Calls per second of all callers together. As many may come in a burst."""
-    rate_per_caller: Annotated[float, Meta(gt=0)] | None = None
-
-
-def _check_rule_names(rules: tuple[str, ...]) -> tuple[str, ...]:
-    unknown = [rule for rule in rules if rule not in RULE_DESCRIPTIONS]
-    if unknown:
-        raise ValueError(f"must be names of rules: {', '.join(RULE_DESCRIPTIONS)}")
-    return rules
-
-
-class ScreenSettings(Frozen):
-    """The screen: signs of harm in the texts of servers."""
-
-    OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
-
-    mode: ScreenMode = "flag"
-    """`flag`: findings are reported, and only names with hidden characters are hidden. `quarantine`: all are hidden."""
-    quarantine: Annotated[tuple[str, ...], After(_check_rule_names)] = ()
-    """Rules that hide an item with `flag` as well."""
-    ignore: Annotated[tuple[str, ...], After(_check_rule_names)] = ()
-    """Rules that are switched off."""
-    allow: tuple[str, ...] = ()
-    """Items, as original name or `server/name`, that are served whatever is found in them."""
-    max_description: Annotated[int, Meta(ge=1)] = MAX_DESCRIPTION
-
-
-def by_mode(given: FieldValue | None) -> FieldValue | None:
-    """Returns the value with a single word as its `mode`, and with `mode: false`, as YAML reads `off`, as `off`."""
-    if given is None:
-        return None
-    value = {"mode": given.value} if isinstance(given.value, str) and given.value != "off" else given.value
-    if isinstance(value, dict) and value.get("mode") is False:
-        value = {**value, "mode": "off"}
-    return FieldValue(value, given.at)
 
 
 def read_filters(fields: Fields) -> dict[str, Filter]:
@@ -278,9 +196,6 @@ def _mapping(value: Any, at: KeyPath, findings: Findings) -> dict[str, Any]:
     return value
 
 
-_PINS: Final[Mapping[str | bool, PinMode]] = {**{mode: mode for mode in get_args(PinMode)}, False: "off"}
-
-
 def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any]:
     """Reads the fields of a Server that are rules. Keys that the entry does not have are absent."""
     values: dict[str, Any] = {"filters": read_filters(fields)}
@@ -305,40 +220,24 @@ def read_rules(fields: Fields, findings: Findings, at: KeyPath) -> dict[str, Any
         values["tags"] = _tags(fields)
     if (given := _value_of(fields, "postprocess")) is not None:
         values["postprocess"] = read_steps(given.value, given.at, findings)
-    for name, model in (
-        ("retry", RetrySettings),
-        ("breaker", BreakerSettings),
-        ("limits", LimitSettings),
-        ("health", HealthSettings),
-    ):
-        if (given := _value_of(fields, name)) is not None:
-            values[name] = read_model(model, given.value, given.at, findings)
-    if (screen := by_mode(_value_of(fields, "screen"))) is not None:
-        values["screen"] = read_model(ScreenSettings, screen.value, screen.at, findings)
-    values["pins"] = fields.choice("pins", _PINS)
-    if (given := _value_of(fields, "labels")) is not None:
-        values["labels"] = _labels(given, findings)
+    if (given := _value_of(fields, "health")) is not None:
+        values["health"] = read_model(HealthSettings, given.value, given.at, findings)
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _labels(given: FieldValue, findings: Findings) -> dict[str, tuple[str, ...]]:
-    """Reads labels: a list applies to all tools of the server, a mapping says which label applies to which names."""
-    words = get_args(Label)
-    value = given.value
-    if isinstance(value, list) and all(isinstance(label, str) for label in value):
-        value = {label: ["*"] for label in value}
-    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        findings.error(given.at, f"must be a list of {', '.join(words)}, or a mapping of them to names")
-        return {}
-    found: dict[str, tuple[str, ...]] = {}
-    for label, names in value.items():
-        patterns = [names] if isinstance(names, str) else names
-        if label not in words:
-            findings.error((*given.at, label), f"is not a label; the labels are {', '.join(words)}")
-        elif not isinstance(patterns, list) or not all(isinstance(one, str) for one in patterns):
-            findings.error((*given.at, label), "must be a name, a pattern, or a list of them")
-        else:
-            found[label] = tuple(patterns)
+def read_policy_keys(keys: Iterable[EntryKey[Any]], fields: Fields, findings: Findings) -> dict[str, Any]:
+    """Reads the keys of policies: returns {name: setting} of those that the entry has.
+
+    What has a variable without a value is left out: the entry is switched off for it.
+    """
+    reading = KeyReading(findings, fields.scope)
+    found: dict[str, Any] = {}
+    for key in keys:
+        given = _value_of(fields, key.name)
+        if given is not None and not fields.is_unresolved(given.at):
+            setting = key.read(given, reading)
+            if setting is not None:
+                found[key.name] = setting
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,7 +18,7 @@ from mcp_hub.config.dialect import (
     FILTERS,
     RESTRICTIONS,
     TIMEOUTS,
-    TRANSPORTS,
+    TRANSPORT_NAMES,
     WITHOUT_EFFECT,
     Dialect,
 )
@@ -71,8 +71,12 @@ class Fields:
 
     def error(self, at: KeyPath, text: str) -> None:
         """Reports an error at a key, unless a variable in its value is unresolved, which is an error already."""
-        if not any(place[: len(at)] == at for place in self._unresolved):
+        if not self.is_unresolved(at):
             self._findings.error(at, text)
+
+    def is_unresolved(self, at: KeyPath) -> bool:
+        """Returns whether the value at a key has a variable without a value."""
+        return any(place[: len(at)] == at for place in self._unresolved)
 
     def warning(self, at: KeyPath, text: str) -> None:
         """Reports a warning at a key."""
@@ -206,11 +210,14 @@ def canonical_values(
     An unknown key is a warning, two keys that contradict each other are an error.
     """
     found: dict[str, FieldValue] = {}
+    owned = dialect.keys.entry_names
     for key, value in values.items():
         place = (*at, key)
         if key == "deadlines":
             for name, given in _read_deadlines(value, place, findings).items():
                 _add_value(found, name, given, findings)
+        elif key in owned:
+            _add_value(found, owned[key], FieldValue(value, place), findings)
         elif key in TIMEOUTS:
             _add_value(found, *_timeout(key, value, place, dialect, findings), findings)
         elif key in FILTERS:
@@ -225,28 +232,35 @@ def canonical_values(
             if value:
                 findings.warning(place, f"has no effect: {WITHOUT_EFFECT[key]}")
         elif key not in ENTRY_KEYS and not is_remark(key):
-            findings.unknown(place, {"deadlines", "timeout", "tools", *ALIASES, *FILTERS})
+            findings.unknown(place, {"deadlines", "timeout", "tools", *ALIASES, *FILTERS, *owned})
     return found
 
 
 def read_defaults(root: Mapping[str, Any], dialect: Dialect, findings: Findings) -> dict[str, FieldValue]:
     """Returns the values of `defaults` (1MCP: `serverDefaults`) by canonical key."""
     found: dict[str, FieldValue] = {}
+    known = DEFAULTS | dialect.keys.defaults
     for key in ("serverDefaults", "defaults"):
         values = root.get(key)
         if isinstance(values, dict):
-            found |= canonical_values(only_known(values, DEFAULTS, (key,), findings), (key,), dialect, findings)
+            found |= canonical_values(only_known(values, known, (key,), findings), (key,), dialect, findings)
         elif values is not None:
             findings.error((key,), "must be a mapping of keys to values")
     return found
 
 
-def restriction(values: Mapping[str, Any]) -> str | None:
-    """Returns why the entry must stay off, if it has a restriction that the hub cannot keep.
+def restriction(values: Mapping[str, Any], kept: Container[str]) -> str | None:
+    """Returns why the entry must stay off, if it has a restriction that no policy keeps.
 
     Serving it anyway would silently widen what can be reached.
+
+    Args:
+        values: The entry as it is written.
+        kept: The keys of policies.
     """
     for key, what in RESTRICTIONS.items():
+        if key in kept:
+            continue
         value = values.get(key)
         if value is True or (isinstance(value, dict) and value.get("enabled") is True):
             return f"{what} ('{key}') cannot be kept by the hub"
@@ -283,5 +297,5 @@ def _add_value(found: dict[str, FieldValue], name: str, given: FieldValue, findi
 
 def _comparable(name: str, given: FieldValue) -> Any:
     if name == "transport" and isinstance(given.value, str):
-        return TRANSPORTS.get(given.value.lower(), given.value)
+        return TRANSPORT_NAMES.get(given.value.lower(), given.value)
     return given.value

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub.config.builtin_servers import SKILL_FILE, Skill, read_skill
 from mcp_hub.config.config_files import ConfigDocument, folder_files, read_document
 from mcp_hub.config.dialect import FILE_NAMES, HARMLESS_ROOTS, ROOT_KEYS, ROOTS, Dialect, RawEntry, find_entries
 from mcp_hub.config.entry import EntryContext, check_tools_dir, local_tools_server, read_entry, with_defaults
@@ -20,10 +21,9 @@ from mcp_hub.config.extras import OF_BUILTINS, missing
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.fields import Fields, read_defaults
 from mcp_hub.config.findings import FileFinding, Findings, KeyPath
-from mcp_hub.config.frozen import read_model
 from mcp_hub.config.models import Deadlines, Server
 from mcp_hub.config.root_rules import ToolSetSettings
-from mcp_hub.config.skill import SKILL_FILE, Skill, read_skill
+from mcp_hub.config.settings import KeyTable, read_model
 from mcp_hub.config.variables import VariableScope
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.private_files import refuse_foreign_directory
@@ -81,10 +81,11 @@ class FolderContents(msgspec.Struct):
 class FolderReader:
     """Reads the folders beside the configuration at `path`, whose own entries win where names are equal."""
 
-    def __init__(self, path: Path, scope: VariableScope, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, scope: VariableScope, keys: KeyTable, defaults: Mapping[str, Any]) -> None:
         self._path = path
         self._scope = scope
         self._defaults = defaults
+        self._keys = keys
         self.found = FolderContents()
 
     def servers(self, fields: Fields, ids: set[str], findings: Findings) -> list[Server]:
@@ -239,7 +240,7 @@ class FolderReader:
 
     def _mcp(self, folder: Path, taken: dict[str, str]) -> None:
         for document, findings, scope in self._documents(folder):
-            dialect, entries = _find_file_entries(document, findings)
+            dialect, entries = _find_file_entries(document, self._keys, findings)
             scope = msgspec.structs.replace(
                 scope, file_braces=dialect.root == "mcp", os_environ=dialect.root == "mcp_servers"
             )
@@ -314,18 +315,19 @@ def _native_tools(document: ConfigDocument, findings: Findings) -> Iterator[tupl
         findings.error((), "must be a mapping with name, description, api_url and parameters")
 
 
-def _find_file_entries(document: ConfigDocument, findings: Findings) -> tuple[Dialect, list[RawEntry]]:
+def _find_file_entries(document: ConfigDocument, keys: KeyTable, findings: Findings) -> tuple[Dialect, list[RawEntry]]:
     """Returns the dialect and the entries of a file, which may also be one entry itself."""
     tree = document.tree
     roots = isinstance(tree, dict) and any(root in tree for root in ROOTS)
     if isinstance(tree, dict) and not roots and _BARE & tree.keys():
         name = tree.get("name", document.path.stem)
         if isinstance(name, str) and name.strip():
-            return Dialect("servers"), [RawEntry(name, tree, ())]
+            return Dialect("servers", keys), [RawEntry(name, tree, ())]
         findings.error(("name",), "must be a text")
-        return Dialect("servers"), []
+        return Dialect("servers", keys), []
     if isinstance(tree, dict):
-        for key in sorted(tree.keys() & (ROOT_KEYS - {"defaults", "serverDefaults"} - HARMLESS_ROOTS)):
+        own = ROOT_KEYS | keys.root_names
+        for key in sorted(tree.keys() & (own - {"defaults", "serverDefaults"} - HARMLESS_ROOTS)):
             # Ignoring the key could allow what its author meant to refuse.
             findings.error((key,), "is only allowed in the configuration itself; move it there")
-    return find_entries(tree, document.path, findings)
+    return find_entries(tree, document.path, keys, findings)

@@ -18,7 +18,7 @@ from msgspec import Meta
 from mcp_hub.config.field_types import After, Before, Duration, SecretStr, Size, parse_size
 from mcp_hub.config.fields import Fields, FieldValue
 from mcp_hub.config.findings import Findings, KeyPath, only_known
-from mcp_hub.config.frozen import Frozen, read_model
+from mcp_hub.config.settings import Frozen, read_model
 
 TOKEN_HOLDER = "token"
 """The principal of callers with `listen.token`."""

@@ -22,8 +22,9 @@ from mcp_hub.config.findings import FileFinding, Findings, KeyPath
 from mcp_hub.config.folders import Duplicate, FolderReader
 from mcp_hub.config.listen import check_profiles, read_listen
 from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
-from mcp_hub.config.root_rules import read_root_rules
+from mcp_hub.config.root_rules import read_policy_keys, read_root_rules
 from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, is_plain_secret
+from mcp_hub.config.settings import KeyReading, KeyTable
 from mcp_hub.config.variables import VariableScope, expand_tree
 from mcp_hub.errors import ConfigError
 
@@ -63,42 +64,58 @@ class LoadedConfig(msgspec.Struct, frozen=True):
         return (*self.warnings, *self.left_out, *map(str, self.duplicates))
 
 
-def load_config(path: Path | str, *, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Config:
-    """Reads the file at `path`, and logs warnings to `mcp_hub.config`. Raises ConfigError."""
-    loaded = read_config(path, environ, home)
-    for warning in loaded.messages:
-        log.warning("%s", warning)
-    return loaded.config
+class ConfigReader:
+    """Reads files of any dialect. `keys` are those of the policies that the configuration is for."""
 
+    def __init__(self, keys: KeyTable) -> None:
+        self._keys = keys
 
-def read_config(path: Path | str, environ: Mapping[str, str] = os.environ, home: Path | None = None) -> LoadedConfig:
-    """Reads the file at `path`. No message quotes a value that may be a secret.
+    def load_config(
+        self, path: Path | str, *, environ: Mapping[str, str] = os.environ, home: Path | None = None
+    ) -> Config:
+        """Reads the file at `path`, and logs warnings to `mcp_hub.config`. Raises ConfigError."""
+        loaded = self.read_config(path, environ, home)
+        for warning in loaded.messages:
+            log.warning("%s", warning)
+        return loaded.config
 
-    Raises:
-        ConfigError: the file has errors. It has a line for each: `servers.yaml:12: servers.github.args: must be ...`.
-    """
-    return _read(read_document(Path.cwd() / path), environ, home)
+    def read_config(
+        self, path: Path | str, environ: Mapping[str, str] = os.environ, home: Path | None = None
+    ) -> LoadedConfig:
+        """Reads the file at `path`. No message quotes a value that may be a secret.
 
+        Raises:
+            ConfigError: the file has errors. It has a line for each: `servers.yaml:12: servers.github.args: must be
+                ...`.
+        """
+        return _read(read_document(Path.cwd() / path), self._keys, environ, home)
 
-def config_of(tree: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, literal: bool = False) -> Config:
-    """Reads a configuration of a program, as a file with this content in the working directory. It has no path.
+    def config_of(
+        self, tree: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, literal: bool = False
+    ) -> Config:
+        """Reads a configuration of a program, as a file with this content in the working directory. It has no path.
 
-    `literal`: variables are not expanded. Warnings are logged to `mcp_hub.config`. Raises ConfigError.
-    """
-    given = dict(tree) if any(root in tree for root in ROOTS) else {"servers": {}, **tree}
-    document = ConfigDocument(Path.cwd() / "configuration", given, {}, (), (), lambda at: None)
-    loaded = _read(document, environ, None, literal=literal)
-    for warning in loaded.warnings:
-        log.warning("%s", warning)
-    return loaded.config.model_copy(update={"path": None})
+        `literal`: variables are not expanded. Warnings are logged to `mcp_hub.config`. Raises ConfigError.
+        """
+        given = dict(tree) if any(root in tree for root in ROOTS) else {"servers": {}, **tree}
+        document = ConfigDocument(Path.cwd() / "configuration", given, {}, (), (), lambda at: None)
+        loaded = _read(document, self._keys, environ, None, literal=literal)
+        for warning in loaded.warnings:
+            log.warning("%s", warning)
+        return loaded.config.model_copy(update={"path": None})
 
 
 def _read(
-    document: ConfigDocument, environ: Mapping[str, str], home: Path | None, *, literal: bool = False
+    document: ConfigDocument,
+    keys: KeyTable,
+    environ: Mapping[str, str],
+    home: Path | None,
+    *,
+    literal: bool = False,
 ) -> LoadedConfig:
     findings = Findings(document.path.name, document.line_of)
     findings.errors.extend(FileFinding(line, text) for line, text in document.faults)
-    dialect, entries = find_entries(document.tree, document.path, findings)
+    dialect, entries = find_entries(document.tree, document.path, keys, findings)
     scope = VariableScope(
         environ=environ,
         home=Path.home() if home is None else home,
@@ -119,8 +136,8 @@ def _read(
             server = server.model_copy(update={"enabled": False, "disabled_reason": ITSELF})
         if server is not None:
             servers.append(server)
-    folders = FolderReader(document.path, scope, defaults)
-    config = _config(root, document, scope, findings, servers, {entry.id for entry in entries}, folders)
+    folders = FolderReader(document.path, scope, keys, defaults)
+    config = _config(root, document, keys, scope, findings, servers, {entry.id for entry in entries}, folders)
     found = folders.found
     findings.raise_errors(found.left_out)
     assert config is not None
@@ -181,6 +198,7 @@ def _user_directory(environ: Mapping[str, str]) -> Path:
 def _config(
     root: Mapping[str, Any],
     document: ConfigDocument,
+    keys: KeyTable,
     scope: VariableScope,
     findings: Findings,
     servers: list[Server],
@@ -188,12 +206,14 @@ def _config(
     folders: FolderReader,
 ) -> Config | None:
     given: dict[str, FieldValue] = {}
-    for key in ROOT_KEYS - {"defaults", "serverDefaults"}:
+    for key in (ROOT_KEYS | keys.root_names) - {"defaults", "serverDefaults"}:
         if key in root:
             given[key] = FieldValue(_expand(root[key], scope, (key,), findings), (key,))
     fields = Fields(given, findings, scope, document.written)
     servers = [*servers, *folders.servers(fields, ids, findings)]
-    rules = read_root_rules(given, ids | {server.id for server in servers}, scope, findings, folders.tool_sets)
+    all_ids = ids | {server.id for server in servers}
+    rules = read_root_rules(given, all_ids, findings, folders.tool_sets)
+    rules["settings"] = read_policy_keys(keys.root, given, KeyReading(findings, scope, all_ids))
     listen = read_listen(fields, findings)
     token_store = fields.choice("token_store", {word: word for word in get_args(TokenStore)})
     if token_store == "keyring" and (lacking := missing("keyring")) is not None:

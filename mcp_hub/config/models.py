@@ -7,6 +7,7 @@ All durations are seconds, all sizes bytes.
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,40 +15,37 @@ import msgspec
 from msgspec import Meta
 
 from mcp_hub.config.credentials import OAuthSettings, TokenStore, is_private_channel
+from mcp_hub.config.dialect import TRANSPORTS, schemes_of
 from mcp_hub.config.entry_rules import (
-    BreakerSettings,
     Filter,
     HealthSettings,
-    Label,
-    LimitSettings,
-    PinMode,
     PostProcessStep,
-    RetrySettings,
-    ScreenSettings,
     ToolRules,
     Validation,
 )
-from mcp_hub.config.field_types import Duration, SecretStr, Size
-from mcp_hub.config.frozen import Frozen
+from mcp_hub.config.field_types import After, Duration, SecretStr, Size
 from mcp_hub.config.listen import Listen, UnreadLimits
 from mcp_hub.config.root_rules import (
-    CallLogSettings,
-    FallbackSettings,
-    FlowSettings,
-    GuardSettings,
     OutputStrategy,
-    PinSettings,
     ProfileSettings,
     ToolGroupSettings,
     ToolSetSettings,
     TracingSettings,
     WebSettings,
 )
+from mcp_hub.config.settings import Frozen
 from mcp_hub.security.file_access import RawTextPolicy, RootMode
 
 __all__ = ["Config", "Deadlines", "Listen", "Server"]
 
-Transport = Literal["stdio", "http", "sse", "auto"]
+
+def _check_transport(value: str) -> str:
+    if value != "auto" and value not in TRANSPORTS:
+        raise ValueError(f"input should be one of {', '.join(TRANSPORTS)}, auto")
+    return value
+
+
+Transport = Annotated[str, After(_check_transport)]
 """How an upstream is reached. `auto`: by streamable HTTP, and by SSE if that answers 4xx."""
 
 SessionMode = Literal["shared", "client", "call"]
@@ -79,8 +77,7 @@ MAX_HUB_DEPTH = 4
 
 
 RULES_OF_LISTS = frozenset({
-    "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "retry", "breaker", "limits",
-    "idle", "health", "pins", "screen", "labels",
+    "tags", "filters", "tools", "validate_arguments", "max_result_bytes", "postprocess", "idle", "health", "settings",
 })  # fmt: skip
 """Fields that change what the hub does with a server's lists, not what the server lists."""
 _HUB_FIELDS = frozenset(
@@ -159,7 +156,7 @@ class Server(Frozen):
     secrets: tuple[SecretStr, ...] = ()
     """Further secrets: those of REST endpoints, and the presets that a program has set for its tools."""
     skills: tuple[Any, ...] = ()
-    """For `builtin: skills`: objects of `Skill`, whose module is imported only if there are skills."""
+    """For `builtin: skills`: objects of `Skill`, whose module imports this one."""
     browser: bool = False
     """Whether it is a browser. Then callers have sessions of their own, and the guard reads all arguments."""
     profile: Path | None = None
@@ -185,24 +182,17 @@ class Server(Frozen):
     """None: strict for local and built-in tools, lenient for all others."""
     max_result_bytes: Size | None = None
     postprocess: tuple[PostProcessStep, ...] = ()
-    retry: RetrySettings = RetrySettings()
-    breaker: BreakerSettings = BreakerSettings()
-    limits: LimitSettings = LimitSettings()
     health: HealthSettings = HealthSettings()
-    labels: dict[Label, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Label -> patterns over the original names of the tools that it applies to."""
-    pins: PinMode | None = None
-    """None: the mode of the root."""
-    screen: ScreenSettings | None = None
-    """Its fields override those of the root."""
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The settings of policies by the name of their key: `EntryKey.of` reads them."""
 
     def __post_init__(self) -> None:
         given = [name for name in (*TARGETS, "functions") if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) if given else "none of them"
             raise ValueError(f"an entry has exactly one of {', '.join(TARGETS)}; this one has {found}")
-        if (self.transport == "stdio") == (self.url is not None):
-            other = "a 'command'" if self.transport == "stdio" else "a 'url'"
+        if bool(schemes_of(self.transport)) != (self.url is not None):
+            other = "a 'url'" if schemes_of(self.transport) else "a 'command'"
             raise ValueError(f"transport '{self.transport}' needs {other}")
 
     @property
@@ -232,12 +222,15 @@ class Server(Frozen):
     @property
     def connection(self) -> str:
         """All fields that a connection is made from, as JSON. It has secrets: do not show or store it."""
-        excluded: dict[str, Any] = {name: True for name in RULES_OF_LISTS - {"idle"} | _HUB_FIELDS}
-        return self.described({**excluded, "deadlines": {"call", "idle"}})
+        return self.described(RULES_OF_LISTS - {"idle"} | _HUB_FIELDS, deadlines={"call", "idle"})
 
-    def described(self, exclude: Any) -> str:
-        """Returns the entry as JSON, secrets included, without some of its fields."""
-        return json.dumps(self.model_dump(exclude=exclude), sort_keys=True, default=_as_text)
+    def described(self, without: Set[str], deadlines: Set[str] = frozenset()) -> str:
+        """Returns the entry as JSON, secrets included, without some of its fields and of its deadlines."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name not in without}
+        found = msgspec.to_builtins(fields, enc_hook=_as_text)
+        for name in deadlines:
+            del found["deadlines"][name]
+        return json.dumps(found, sort_keys=True)
 
 
 def _as_text(value: Any) -> str:
@@ -268,12 +261,7 @@ class Config(Frozen):
     """Their directory; None: in the user's data directory."""
     listen: Listen = Listen()
     unread: UnreadLimits = UnreadLimits()
-    blacklist: tuple[tuple[str, str], ...] = ()
-    """(pattern over upstream ids, pattern over original names or URIs), of every kind."""
-    guard: GuardSettings = GuardSettings()
     web: WebSettings = WebSettings()
-    fallback: FallbackSettings = FallbackSettings()
-    call_log: CallLogSettings = CallLogSettings()
     tracing: TracingSettings = TracingSettings(enabled=False)
     output_strategy: OutputStrategy = OutputStrategy()
     tool_sets: tuple[ToolSetSettings, ...] = ()
@@ -285,24 +273,5 @@ class Config(Frozen):
     """Whether there are tools to search all tools and to call them by name, for clients that list only once."""
     state_file: Path | None = None
     """The file that stores which groups are on for everybody; None: they are not stored."""
-    flows: FlowSettings = FlowSettings()
-    pins: PinSettings = PinSettings()
-    screen: ScreenSettings = ScreenSettings()
-
-    @property
-    def pins_file(self) -> Path | None:
-        """The file of the pins; None for a configuration that neither is a file nor names one."""
-        if self.pins.file is not None or self.path is None:
-            return self.pins.file
-        return self.path.with_name(f"{self.path.stem}.pins.json")
-
-    def pins_of(self, server: Server) -> PinMode:
-        """Returns what applies to one server."""
-        return self.pins.mode if server.pins is None else server.pins
-
-    def screen_of(self, server: Server) -> ScreenSettings:
-        """Returns what applies to one server."""
-        if server.screen is None:
-            return self.screen
-        said = {field: getattr(server.screen, field) for field in server.screen.model_fields_set}
-        return self.screen.model_copy(update=said)
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The settings of policies by the name of their key: `RootKey.of` reads them."""

@@ -39,19 +39,19 @@ _RESERVED_HEADERS: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "authorization", "cookie"}
 )
 """Headers that callers must not set."""
-_KEYS: Final = frozenset({
+TOOL_KEYS: Final = frozenset({
     "name", "title", "description", "tags", "parameters", "api_url", "method", "auth_method",
     "api_key", "api_key_header", "api_key_query", "token", "username", "password",
     "headers", "query", "body", "result", "max_bytes", "annotations", "enabled", "version",
 })  # fmt: skip
-_RULES: Final = frozenset(
+RULE_KEYS: Final = frozenset(
     {"preset", "timeout", "idle_timeout", "validate_arguments", "max_result_bytes", "postprocess", "retry"}
 )
-_PARAMETER_KEYS: Final = frozenset({
+PARAMETER_KEYS: Final = frozenset({
     "name", "type", "required", "description", "default", "enum", "where", "items", "properties", "format", "minimum",
     "maximum", "pattern", "minLength", "maxLength", "minItems", "maxItems",
 })  # fmt: skip
-_ALIASES: Final = {"url": "api_url", "endpoint": "api_url", "auth": "auth_method", "mcp_api_key": "api_key"}
+KEY_ALIASES: Final = {"url": "api_url", "endpoint": "api_url", "auth": "auth_method", "mcp_api_key": "api_key"}
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def read_native(
     """
     if values.get("enabled") is False:
         return None
-    renamed = {_ALIASES.get(key, key): (key, value) for key, value in values.items()}
-    known = only_known({key: value for key, (_, value) in renamed.items()}, _KEYS | _RULES, at, findings)
+    renamed = {KEY_ALIASES.get(key, key): (key, value) for key, value in values.items()}
+    known = only_known({key: value for key, (_, value) in renamed.items()}, TOOL_KEYS | RULE_KEYS, at, findings)
     given: dict[str, FieldValue] = {}
     unresolved: dict[KeyPath, str] = {}
     for key, value in known.items():
@@ -92,7 +92,7 @@ def read_native(
         unresolved |= missing
     part = findings.part()
     read = _NativeToolReader(Fields(given, part, scope, written, unresolved), part, at).read(stem)
-    rules, _ = read_tools({"it": {key: given[key].value for key in _RULES if key in given}}, None, at, part)
+    rules, _ = read_tools({"it": {key: given[key].value for key in RULE_KEYS if key in given}}, None, at, part)
     findings.add(part)
     if unresolved:
         name = given["name"].value if "name" in given else stem
@@ -235,7 +235,7 @@ class _NativeToolReader:
     def _parameter(
         self, name: str, values: Mapping[str, Any], at: KeyPath, in_path: tuple[str, ...], method: str | None
     ) -> NativeParameter | None:
-        known = only_known(values, _PARAMETER_KEYS, at, self._findings)
+        known = only_known(values, PARAMETER_KEYS, at, self._findings)
         fields = self._fields.inner({key: FieldValue(one, (*at, key)) for key, one in known.items()})
         where = fields.choice("where", _PARAMETER_PLACES)
         if (name in in_path) != (where == "path") and (where is not None):

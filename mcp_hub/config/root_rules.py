@@ -1,4 +1,4 @@
-"""The rules at the top of a file, as frozen models, and their reader: guard, fallback, log, groups, profiles and so on.
+"""The rules at the top of a file that several parts read, as frozen models, and their reader.
 
 All durations are seconds, all sizes bytes. Names of tools are patterns (`*`, `?`, `[...]`) over original names.
 """
@@ -8,43 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from mcp_hub.config.entry_rules import PinMode, ScreenSettings, by_mode
 from mcp_hub.config.extras import Extra, missing
 from mcp_hub.config.field_types import After, Duration, SecretStr, Size
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.findings import Findings, KeyPath
-from mcp_hub.config.frozen import Frozen, read_model
 from mcp_hub.config.listen import UnreadLimits
-from mcp_hub.config.variables import VariableScope
-from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE
+from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 
 SCRAPE_TOOLS = ("scrape", "scrape_website")
-FlowMode = Literal["off", "warn", "refuse"]
-FailureClass = Literal["transport", "timeout", "tool_error"]
-
-
-class GuardSettings(Frozen):
-    """The guard: URLs that tools must not be used for."""
-
-    OFF: ClassVar[Mapping[str, Any]] = {"huggingface": False}
-
-    huggingface: bool = True
-    """Whether datasets and spaces of Hugging Face are guarded."""
-    tools: tuple[str, ...] = SCRAPE_TOOLS
-    """Guarded tools, as `tool` or `server/tool`. All tools of a browser are guarded as well."""
-    message: str = HUGGINGFACE_MESSAGE
-    deny_urls: tuple[str, ...] = ()
-    """Further guarded URLs: `host`, `host/path`, `*.host/path*`."""
-    allow_urls: tuple[str, ...] = ()
-    """URLs that are never refused, in the same form."""
-    filter_results: tuple[str, ...] = ()
-    """Tools whose JSON results lose guarded links, as `tool` or `server/tool`."""
+"""What tools that read pages are called."""
 
 
 class WebSettings(Frozen):
@@ -61,30 +38,6 @@ class WebSettings(Frozen):
     """The endpoint of Azure Document Intelligence for MarkItDown; None: it is not used."""
     javascript: bool = True
     """Whether a page that is empty without JavaScript is opened in a browser."""
-
-
-class FallbackSettings(Frozen):
-    """The fallback: the hub fetches a page itself if an upstream fails to scrape it."""
-
-    OFF: ClassVar[Mapping[str, Any]] = {"tools": []}
-
-    tools: tuple[str, ...] = SCRAPE_TOOLS
-    on: tuple[FailureClass, ...] = ("transport", "timeout")
-    timeout: Duration = 60.0
-    """The longest time of an attempt of such a tool, so that time is left for the fallback."""
-
-
-class CallLogSettings(Frozen):
-    """The call log: one line per call."""
-
-    OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
-
-    enabled: bool = True
-    file: Path | None = None
-    """The file that lines are written to besides stderr."""
-    stderr: bool = True
-    arguments: bool = True
-    """Whether lines have a redacted, shortened copy of the arguments."""
 
 
 class OutputStrategy(Frozen):
@@ -133,28 +86,6 @@ class TracingSettings(Frozen):
         return urlunsplit(parts._replace(path="/v1/traces")) if parts.path in ("", "/") else self.endpoint
 
 
-class PinSettings(Frozen):
-    """Pins: whether what servers list is compared with the record of `mcp-hub pin`."""
-
-    OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
-
-    mode: PinMode = "off"
-    """`warn`: differences are reported; `enforce`: what differs is hidden and refused until it is pinned."""
-    file: Path | None = None
-    """The file of the record; None: beside the configuration, `servers.pins.json` for `servers.yaml`."""
-
-
-class FlowSettings(Frozen):
-    """Flows: which labels of tools one session may combine."""
-
-    OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
-
-    mode: FlowMode = "off"
-    """`refuse`: the call that would complete the three labels is refused; `warn`: records show the labels."""
-    window: Duration = 3600.0
-    """How long a principal of the modern era, which has no sessions, must be silent to start again without labels."""
-
-
 class ToolSetSettings(Frozen):
     """A named list of tools: `server/tool` patterns, exposed names or original names."""
 
@@ -195,60 +126,33 @@ BASIC: Final = "basic"
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-_WEB_KEYS: Final = ("docintel_endpoint", "allow_addresses")
+WEB_KEYS_OF_FALLBACK: Final = ("docintel_endpoint", "allow_addresses")
 """Keys of `web` that are also accepted below `fallback`."""
 
 
 def read_root_rules(
     given: Mapping[str, FieldValue],
     ids: Collection[str],
-    scope: VariableScope,
     findings: Findings,
     more_sets: Callable[[Mapping[str, ToolSetSettings]], Iterable[ToolSetSettings]] = lambda own: (),
 ) -> dict[str, Any]:
-    """Reads the fields of a Config that are rules. Keys that the file does not have are absent.
+    """Reads the fields of a Config that are rules of several parts. Keys that the file does not have are absent.
 
     `more_sets` gets the tool sets of the file by name, and returns those of other files.
     """
     found: dict[str, Any] = {
-        "blacklist": _blacklist(_first(given, "blacklist", "tool_blacklist"), ids, findings),
         "tool_sets": _named(ToolSetSettings, given.get("tool_sets"), findings),
         "profiles": _named(ProfileSettings, given.get("profiles"), findings),
         "groups": _named(ToolGroupSettings, given.get("groups"), findings),
     }
     sets = found["tool_sets"] or ()
     found["tool_sets"] = (*sets, *more_sets({one.name: one for one in sets})) or None
-    web, fallback = _first(given, "web", "scrape"), _first(given, "fallback", "scrape_fallback")
-    if fallback is not None and isinstance(fallback.value, dict):
-        moved = {key: fallback.value[key] for key in _WEB_KEYS if key in fallback.value}
-        if moved:
-            kept = {key: one for key, one in fallback.value.items() if key not in moved}
-            fallback = FieldValue(kept, fallback.at)
-            written = web.value if web is not None and isinstance(web.value, dict) else {}
-            web = FieldValue({**moved, **written}, web.at if web is not None else fallback.at)
-    guard = given.get("guard")
-    if guard is not None and isinstance(guard.value, dict) and isinstance(guard.value.get("huggingface"), dict):
-        guard = FieldValue(_flatten_guard(guard.value), guard.at)
-    log = given.get("call_log")
-    if log is not None and isinstance(log.value, str) and log.value != "off":
-        log = FieldValue({"file": log.value}, log.at)
-    if log is not None and isinstance(log.value, dict) and isinstance(log.value.get("file"), str):
-        log = FieldValue({**log.value, "file": scope.path(log.value["file"])}, log.at)
     tracing = given.get("tracing")
     if tracing is not None and isinstance(tracing.value, str) and tracing.value != "off":
         tracing = FieldValue({"endpoint": tracing.value}, tracing.at)
-    pins, screen = by_mode(given.get("pins")), by_mode(given.get("screen"))
-    if pins is not None and isinstance(pins.value, dict) and isinstance(pins.value.get("file"), str):
-        pins = FieldValue({**pins.value, "file": scope.path(pins.value["file"])}, pins.at)
     for name, model, item in (
         ("unread", UnreadLimits, given.get("unread")),
-        ("web", WebSettings, web),
-        ("fallback", FallbackSettings, fallback),
-        ("guard", GuardSettings, guard),
-        ("call_log", CallLogSettings, log),
-        ("pins", PinSettings, pins),
-        ("flows", FlowSettings, by_mode(given.get("flows"))),
-        ("screen", ScreenSettings, screen),
+        ("web", WebSettings, _web_value(given)),
         ("tracing", TracingSettings, tracing),
         ("output_strategy", OutputStrategy, given.get("output_strategy")),
     ):
@@ -257,13 +161,37 @@ def read_root_rules(
     _check_profiles(found, given, findings)
     _check_groups(found["groups"] or (), ids, findings)
     if (tracing_rules := found.get("tracing")) is not None and tracing_rules.enabled:
-        _warn_if_missing("otel", ("tracing",), findings)
-    if (fallback_rules := found.get("fallback")) is not None and fallback_rules.tools:
-        _warn_if_missing("web", ("fallback",), findings)
+        warn_if_missing("otel", ("tracing",), findings)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _warn_if_missing(extra: Extra, at: KeyPath, findings: Findings) -> None:
+def read_policy_keys(
+    keys: Iterable[RootKey[Any]], given: Mapping[str, FieldValue], reading: KeyReading
+) -> dict[str, Any]:
+    """Reads the keys of policies: returns {name: setting} of those that the file has."""
+    found: dict[str, Any] = {}
+    for key in keys:
+        item = _first(given, key.name, *key.spellings)
+        setting = key.read(item, reading) if item is not None else None
+        if setting is not None:
+            found[key.name] = setting
+    return found
+
+
+def _web_value(given: Mapping[str, FieldValue]) -> FieldValue | None:
+    """Returns the value of `web`, with those of its keys that were written below `fallback`."""
+    web, fallback = _first(given, "web", "scrape"), _first(given, "fallback", "scrape_fallback")
+    if fallback is None or not isinstance(fallback.value, dict):
+        return web
+    moved = {key: fallback.value[key] for key in WEB_KEYS_OF_FALLBACK if key in fallback.value}
+    if not moved:
+        return web
+    written = web.value if web is not None and isinstance(web.value, dict) else {}
+    return FieldValue({**moved, **written}, web.at if web is not None else fallback.at)
+
+
+def warn_if_missing(extra: Extra, at: KeyPath, findings: Findings) -> None:
+    """Warns that a key has no effect if an extra that it needs is not installed."""
     lacking = missing(extra)
     if lacking is not None:
         findings.warning(at, f"has no effect: {lacking}")
@@ -271,57 +199,6 @@ def _warn_if_missing(extra: Extra, at: KeyPath, findings: Findings) -> None:
 
 def _first(given: Mapping[str, FieldValue], *names: str) -> FieldValue | None:
     return next((given[name] for name in names if name in given and given[name].value is not None), None)
-
-
-def _flatten_guard(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Moves the keys of `guard: {huggingface: {enabled, tools, ...}}` one level up, where they mean the same."""
-    inner = dict(value["huggingface"])
-    enabled = inner.pop("enabled", True)
-    return {**inner, **value, "huggingface": enabled}
-
-
-def _blacklist(
-    given: FieldValue | None, ids: Collection[str], findings: Findings
-) -> tuple[tuple[str, str], ...] | None:
-    if given is None:
-        return None
-    value = given.value
-    if isinstance(value, dict):
-        # {server: [tool, ...]}
-        value = [[server, tool] for server, tools in value.items() for tool in _listed(tools)]
-    if not isinstance(value, list):
-        findings.error(given.at, "must be a list of [server, tool] or 'server/tool'")
-        return None
-    found: list[tuple[str, str]] = []
-    for index, item in enumerate(value):
-        at = (*given.at, index)
-        pair = _pair(item, ids)
-        if pair is None:
-            findings.error(at, "must be [server, tool] or 'server/tool'")
-            continue
-        if not any(fnmatchcase(id, pair[0]) for id in ids):
-            findings.warning(at, "names a server that is not in this file; it refuses nothing")
-        found.append(pair)
-    return tuple(found)
-
-
-def _listed(tools: Any) -> list[Any]:
-    return tools if isinstance(tools, list) and tools else ["*"] if not tools else [tools]
-
-
-def _pair(item: Any, ids: Collection[str]) -> tuple[str, str] | None:
-    if isinstance(item, dict):
-        item = [item.get("server"), item.get("tool", item.get("name", "*"))]
-    if isinstance(item, list) and len(item) == 2 and all(isinstance(part, str) and part for part in item):
-        return item[0], item[1]
-    if not isinstance(item, str) or not item:
-        return None
-    # An id may hold a slash itself, as names of a registry do.
-    own = max((id for id in ids if item.startswith(f"{id}/")), key=len, default=None)
-    if own is None and item.partition("/")[0].endswith(":"):
-        return "*", item  # a URI of any server
-    server, slash, name = (own, "/", item[len(own) + 1 :]) if own is not None else item.partition("/")
-    return (server, name or "*") if slash else ("*", item)
 
 
 def _named(model: type[N], given: FieldValue | None, findings: Findings) -> tuple[N, ...] | None:

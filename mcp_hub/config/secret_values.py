@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.models import Config, Listen, Server
+from mcp_hub.config.settings import Frozen
 from mcp_hub.config.variables import VariableScope, has_variable
 from mcp_hub.security.redaction import MIN_SECRET, is_secret_key, preset_texts
 from mcp_hub.security.redaction.heuristics import hide_likely_secrets, is_secret_value
@@ -100,6 +102,20 @@ def secrets_of(config: Config) -> Iterator[str]:
     yield from _in_url(config.tracing.endpoint)
     for name, secret in config.tracing.headers.items():
         yield from _of_header(name, secret.get_secret_value())
+    yield from _in_settings(config.settings)
+
+
+def _in_settings(value: Any) -> Iterator[str]:
+    """Yields the secrets in settings of policies, which only these know."""
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, Frozen):
+        yield from _in_settings([getattr(value, name) for name in type(value).model_fields])
+    elif isinstance(value, Mapping):
+        yield from _in_settings(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _in_settings(one)
 
 
 def secrets_of_listener(listen: Listen) -> Iterator[str]:
@@ -128,6 +144,7 @@ def secrets_of_server(server: Server) -> Iterator[str]:
         for text in preset_texts(rules.preset):
             yield text
             yield from _in_url(text)
+    yield from _in_settings(server.settings)
     yield from _in_url(server.url)
     yield from _in_command_line(server.args)
 

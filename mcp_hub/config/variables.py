@@ -190,7 +190,7 @@ def _file(text: str, scope: VariableScope) -> str:
 
 def _keyring_secret(text: str) -> str:
     """Returns a secret of the system's keyring. It is divided at the last `/`, as a service may be a URL."""
-    from mcp_hub.config.system_keyring import KeyringError, read_secret
+    from mcp_hub.config.extras import KeyringError, read_secret
 
     service, _, username = text.rpartition("/")
     if not service or not username:

@@ -7,13 +7,14 @@ import secrets
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mcp_hub.catalog.exposed_ids import TaskIds, UriMap
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.config_files import tool_files
+from mcp_hub.config.load import ConfigReader
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.catalogs import Catalogs
@@ -24,12 +25,12 @@ from mcp_hub.hub.self_description import NestedHubs
 from mcp_hub.oauth.token_store import TokenStoreError
 from mcp_hub.oauth.tokens import TokenRegistry
 from mcp_hub.observability.call_metrics import CallMetrics, IMetricsCollector
-from mcp_hub.policy import Call, Json
+from mcp_hub.policy import Call, Json, PolicyParts
 from mcp_hub.policy.call_record import RecordLabels
-from mcp_hub.policy.chain import make_rules
+from mcp_hub.policy.chain import KEYS, make_rules
 from mcp_hub.policy.data_flow import UsedLabels
 from mcp_hub.policy.long_results import LongResults
-from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, read_pins
+from mcp_hub.policy.pins import PinFileWatcher, PinsByServer, pin_mode, pins_file, read_pins
 from mcp_hub.policy.screen import BackgroundScreening
 from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.era import HUB_NAME
@@ -47,6 +48,14 @@ from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
     from mcp_hub.observability.tracing import SpanTracing
+
+
+_READER: Final = ConfigReader(KEYS)
+
+# Every file and every dict is read by these, with the keys of all policies.
+config_of: Final = _READER.config_of
+load_config: Final = _READER.load_config
+read_config: Final = _READER.read_config
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -145,19 +154,19 @@ def build_generation(
     generation = Generation(number, config, selection, upstreams, internal, dialer)
     generation.tracing = _tracing(services, config, former)
     pinned: PinsByServer = {}
-    if any(config.pins_of(server) != "off" for server in config.servers):
-        if config.pins_file is None:
+    if any(pin_mode(config, server) != "off" for server in config.servers):
+        file = pins_file(config)
+        if file is None:
             raise ConfigError("pins need a file: set pins.file")
-        generation.pin_watch = PinFileWatcher(config.pins_file, partial(_take_pins, services, generation))
-        pinned = read_pins(config.pins_file)
+        generation.pin_watch = PinFileWatcher(file, partial(_take_pins, services, generation))
+        pinned = read_pins(file)
 
     async def shaped(call: Call, result: Json) -> Json:
         return await generation.rules.shaped(call, result)
 
-    generation.rules = make_rules(
-        config,
-        selection,
-        Relay(upstreams, services.uris, services.task_ids, shaped),
+    parts = PolicyParts(
+        config=config,
+        selection=selection,
         record=services.record,
         labels=services.labels,
         used=services.used,
@@ -167,8 +176,12 @@ def build_generation(
         long_results=services.long_results,
         pinned=pinned,
         measure=services.metrics.record,
-        tracer=generation.tracing.tracer if generation.tracing is not None else None,
         in_program=services.functions is not None,
+    )
+    generation.rules = make_rules(
+        parts,
+        Relay(upstreams, services.uris, services.task_ids, shaped),
+        generation.tracing.tracer if generation.tracing is not None else None,
     )
     return generation
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from mcp_hub.config.extras import missing
 from mcp_hub.config.models import Config, Server
-from mcp_hub.errors import GuardBlocked, ServerUnavailable, ToolFailed
+from mcp_hub.errors import ServerUnavailable, ToolFailed
+from mcp_hub.policy.guard import GuardBlocked
 from mcp_hub.policy.long_results import without_lone_surrogates
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.frames import encode
@@ -29,7 +30,7 @@ MAX_ARGUMENTS: Final = 63 * 1024 * 1024
 
 def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
     """Returns the environment variables that configure the process of a built-in server."""
-    from mcp_hub.policy.guard import url_rules
+    from mcp_hub.policy.guard import GUARD, url_rules
     from mcp_hub.servers.builtin.settings import VARIABLE, Settings, native_to_environ
 
     if server.builtin == "skills":
@@ -42,7 +43,7 @@ def built_in_settings(config: Config, server: Server) -> Mapping[str, str]:
     else:
         web = config.web
         settings = Settings(
-            url_rules=url_rules(config.guard),
+            url_rules=url_rules(GUARD.of(config)),
             address_rules=address_rules.AddressRules(web.allow_addresses),
             max_bytes=web.max_bytes,
             timeout=web.timeout,

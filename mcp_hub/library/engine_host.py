@@ -21,6 +21,7 @@ from mcp_hub.observability.records import RecordWriter
 from mcp_hub.observability.tracing import is_imported
 from mcp_hub.policy import Call
 from mcp_hub.policy.access import tags_of
+from mcp_hub.policy.trace import CALL_LOG
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import encode
 from mcp_hub.protocol.kinds import TOOLS
@@ -129,7 +130,7 @@ class EngineHost:
         return self._hub
 
     async def _started(self) -> Engine:
-        log = self.config.call_log
+        log = CALL_LOG.of(self.config)
         if log.enabled and log.file is not None:
             self._records = RecordWriter(log.file, stderr=False)
         kept = CatalogCache(self.config.cache_dir or default_directory()) if self.config.path is not None else None

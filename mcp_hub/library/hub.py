@@ -11,10 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeVar, overload
 
-from mcp_hub.config import config_of, default_path, load_config
+from mcp_hub.config import default_path
 from mcp_hub.config.models import Config, Server
 from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import CallError, to_wire
+from mcp_hub.hub.composition import config_of, load_config
 from mcp_hub.library.engine_host import CallLabel, CallOutcome, EngineHost, ServerTools, ToolCard
 from mcp_hub.library.hub_groups import HubGroups
 from mcp_hub.library.portal import Portal
@@ -28,6 +29,7 @@ from mcp_hub.library.server_entries import (
     without_server,
 )
 from mcp_hub.observability.call_metrics import IMetricsCollector
+from mcp_hub.policy.access import BLACKLIST, Blacklist
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.security.redaction import Redactor, preset_texts
 from mcp_hub.servers.local import mark_of
@@ -334,14 +336,12 @@ class Hub:
             if theirs is self:
                 continue
             functions = list(theirs._running.functions)
-            blacklist = theirs.config.blacklist
+            blacklist = BLACKLIST.of(theirs.config)
 
-            def edit(
-                config: Config, theirs: Config = theirs.config, blacklist: tuple[tuple[str, str], ...] = blacklist
-            ) -> Config:
+            def edit(config: Config, theirs: Config = theirs.config, blacklist: Blacklist = blacklist) -> Config:
                 for server in theirs.servers:
                     config = config if server.functions is not None else with_server(server, config)
-                return config.model_copy(update={"blacklist": (*config.blacklist, *blacklist)})
+                return BLACKLIST.changed(config, (*BLACKLIST.of(config), *blacklist))
 
             self._portal.run(partial(self._running.change, edit))
             for tool in functions:

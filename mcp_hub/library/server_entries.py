@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from mcp_hub.config import config_of
 from mcp_hub.config.entry import with_defaults
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import config_of
 from mcp_hub.security.redaction import MIN_SECRET
 
 FUNCTIONS: Final = "local"

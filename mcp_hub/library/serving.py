@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.downstream.admission import check_listener
 from mcp_hub.downstream.dispatcher import Dispatcher
@@ -67,7 +69,7 @@ def _listen(config: Config, host: str | None, port: int | None) -> Listen:
     changes = {"host": host, "port": port, "token": os.environ.get(TOKEN_VARIABLE)}
     given = {name: value for name, value in changes.items() if value is not None}
     try:
-        return Listen.model_validate({**config.listen.model_dump(), **given})
+        return Listen.model_validate({**msgspec.structs.asdict(config.listen), **given})
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub.config.extras import KeyringError, delete_secret, read_secret, write_secret
 from mcp_hub.config.models import Config, Server
-from mcp_hub.config.system_keyring import KeyringError, delete_secret, read_secret, write_secret
 from mcp_hub.errors import HubError
 from mcp_hub.security.private_files import PrivateDirectory
 from mcp_hub.transport import Challenge

@@ -1,22 +1,35 @@
 """The interface of policies, and the chain they form around a call.
 
 A policy is one object with two methods, so that what is hidden and what is refused cannot disagree: `shape` runs when a
-catalog is built, `__call__` around every call. `chain.make_rules` fixes their order.
+catalog is built, `__call__` around every call. `chain.POLICIES` fixes their order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import msgspec
 
 from mcp_hub.catalog import Item, Route
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.secret_values import secrets_of
 from mcp_hub.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, UnknownName
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, Kind
 from mcp_hub.protocol.server_requests import Asker
+from mcp_hub.security.redaction import Redactor
+
+if TYPE_CHECKING:
+    from mcp_hub.policy.call_record import RecordLabels
+    from mcp_hub.policy.data_flow import UsedLabels
+    from mcp_hub.policy.fallback import Scrape
+    from mcp_hub.policy.long_results import LongResults
+    from mcp_hub.policy.selection import Selection
+    from mcp_hub.policy.shape_result import Function
+    from mcp_hub.policy.trace import Measure
+    from mcp_hub.security.pinning import PinRecord
 
 Json = dict[str, Any]
 
@@ -109,7 +122,7 @@ class Policy(Protocol):
         ...
 
     def __call__(self, call: Call, call_next: Next) -> Awaitable[Json]:
-        """Returns the result of `call_next(call)` or another one, or raises an exception of errors.py.
+        """Returns the result of `call_next(call)` or another one, or raises a HubError.
 
         A policy that only checks a call returns `call_next(call)` itself; one that waits is a coroutine function.
         """
@@ -126,6 +139,70 @@ class Selective(Policy, Protocol):
         list or what has happened.
         """
         ...
+
+
+class Configured(Protocol):
+    """What a configuration has one of: a policy of the chain, or a part of one.
+
+    A class whose settings are in the file has its keys in the class attribute `keys`.
+    """
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> Self:
+        """Makes the object of a configuration."""
+        ...
+
+
+P = TypeVar("P", bound=Configured)
+
+
+class ConfiguredPolicy(Configured, Policy, Protocol):
+    """A policy that is made of a configuration."""
+
+
+class PolicyParts(msgspec.Struct, frozen=True, dict=True):
+    """What the policies of one configuration are made of."""
+
+    config: Config
+    selection: Selection
+    record: Callable[[Json], None] | None
+    """Gets the record of every call; None: no records."""
+    labels: RecordLabels
+    """Names calls and callers in records."""
+    used: UsedLabels
+    """The data-flow labels that sessions have used."""
+    listed: Callable[[Route], Json | None]
+    """Returns a tool as its server lists it."""
+    scrape: Scrape
+    """Fetches a page, for the fallback."""
+    run_function: Function
+    """Runs one of the user's post-processors."""
+    long_results: LongResults
+    pinned: Mapping[str, PinRecord]
+    """The pins, by id of the server."""
+    measure: Measure | None = None
+    """Gets the metrics of every call."""
+    in_program: bool = False
+    """Whether the hub runs in a program, whose calls may bring presets."""
+    made: dict[type, Any] = msgspec.field(default_factory=dict)
+    """The policies that `find` has made, by their class."""
+
+    @cached_property
+    def servers(self) -> Mapping[str, Server]:
+        """The entries by id."""
+        return {server.id: server for server in self.config.servers}
+
+    @cached_property
+    def redactor(self) -> Redactor:
+        """Hides the secrets of the configuration."""
+        return Redactor(secrets_of(self.config))
+
+    def find(self, kind: type[P]) -> P:
+        """Returns the policy of a class. It is made when it is first asked for, by the chain or by another policy."""
+        if kind not in self.made:
+            self.made[kind] = kind.of(self)
+        found: P = self.made[kind]
+        return found
 
 
 class Chain:

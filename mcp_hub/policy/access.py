@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Hashable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Final, Protocol
 
 from mcp_hub.catalog import Item, Route, names
 from mcp_hub.config.entry_rules import Filter
+from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Config, Server
-from mcp_hub.errors import GroupInactive
-from mcp_hub.policy import Call, Json, Next, unknown_name
+from mcp_hub.config.settings import KeyReading, RootKey
+from mcp_hub.errors import CallError
+from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
 from mcp_hub.policy.patterns import MAX_REMEMBERED, Patterns, UriRules
+from mcp_hub.policy.pins import PINS, PINS_OF_SERVER, PinReview
+from mcp_hub.policy.screen import SCREEN, SCREEN_OF_SERVER, ScreenReview
 from mcp_hub.policy.selection import EVERYTHING, Selection, select
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.security import profile_of
@@ -18,10 +23,56 @@ from mcp_hub.security import profile_of
 _FILTER_OF_KIND: Final = {TOOLS: "tools", RESOURCES: "resources", TEMPLATES: "resources", PROMPTS: "prompts"}
 _TAGGED: Final = ("fastmcp", "_fastmcp", "mcp-hub")
 """Keys in an item's `_meta` under which libraries have a mapping with `tags`."""
-"""Keys in the `_meta` of an item below which libraries have its `tags`."""
 TAGS_KEY: Final = "mcp-hub/tags"
 """Key in the `_meta` of an item of the hub's own servers: its tags."""
 _URI_KINDS: Final = (RESOURCES, TEMPLATES)
+
+
+Blacklist = tuple[tuple[str, str], ...]
+"""(pattern over upstream ids, pattern over original names or URIs), of every kind."""
+
+
+def _read_blacklist(given: FieldValue, reading: KeyReading) -> Blacklist | None:
+    value, ids, findings = given.value, reading.ids, reading.findings
+    if isinstance(value, dict):
+        # {server: [tool, ...]}
+        value = [[server, tool] for server, tools in value.items() for tool in _listed(tools)]
+    if not isinstance(value, list):
+        findings.error(given.at, "must be a list of [server, tool] or 'server/tool'")
+        return None
+    found: list[tuple[str, str]] = []
+    for index, item in enumerate(value):
+        at = (*given.at, index)
+        pair = _pair(item, ids)
+        if pair is None:
+            findings.error(at, "must be [server, tool] or 'server/tool'")
+            continue
+        if not any(fnmatchcase(id, pair[0]) for id in ids):
+            findings.warning(at, "names a server that is not in this file; it refuses nothing")
+        found.append(pair)
+    return tuple(found)
+
+
+def _listed(tools: Any) -> list[Any]:
+    return tools if isinstance(tools, list) and tools else ["*"] if not tools else [tools]
+
+
+def _pair(item: Any, ids: Collection[str]) -> tuple[str, str] | None:
+    if isinstance(item, dict):
+        item = [item.get("server"), item.get("tool", item.get("name", "*"))]
+    if isinstance(item, list) and len(item) == 2 and all(isinstance(part, str) and part for part in item):
+        return item[0], item[1]
+    if not isinstance(item, str) or not item:
+        return None
+    # An id may hold a slash itself, as names of a registry do.
+    own = max((id for id in ids if item.startswith(f"{id}/")), key=len, default=None)
+    if own is None and item.partition("/")[0].endswith(":"):
+        return "*", item  # a URI of any server
+    server, slash, name = (own, "/", item[len(own) + 1 :]) if own is not None else item.partition("/")
+    return (server, name or "*") if slash else ("*", item)
+
+
+BLACKLIST: Final[RootKey[Blacklist]] = RootKey("blacklist", _read_blacklist, (), spellings=("tool_blacklist",))
 
 
 class _NameFilter:
@@ -82,10 +133,11 @@ class Access:
     """
 
     name = "access"
+    keys = (BLACKLIST, PINS, PINS_OF_SERVER, SCREEN, SCREEN_OF_SERVER)
 
     def __init__(self, config: Config, selection: Selection = EVERYTHING, reviews: Sequence[Review] = ()) -> None:
         self._reviews = tuple(reviews)
-        self._blacklist = [(Patterns((server,)), Patterns((name,)), name) for server, name in config.blacklist]
+        self._blacklist = [(Patterns((server,)), Patterns((name,)), name) for server, name in BLACKLIST.of(config)]
         self._servers: dict[str, Server] = {server.id: server for server in config.servers}
         self._filters = {
             (server.id, kind): (_UriFilter if kind in _URI_KINDS else _NameFilter)(server.filters[name])
@@ -105,6 +157,11 @@ class Access:
         """Whether a tool of an upstream is selected, so that its resources and prompts are served too."""
         self._decided: dict[str, dict[tuple[Route, str | None], str | None]] = {}
         """Decisions by upstream, since those of one upstream change together."""
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> Access:
+        """Makes the policy of a configuration."""
+        return cls(parts.config, parts.selection, (parts.find(PinReview), parts.find(ScreenReview)))
 
     def look(self, items: Sequence[Item]) -> Generator[None]:
         """Reviews all items that an upstream lists, in steps. `shape` is called afterwards, with parts of them."""
@@ -256,6 +313,13 @@ def tags_of(server: Server, route: Route, wire: Any) -> frozenset[str]:
             if isinstance(own, list):
                 tags.update(tag for tag in own if isinstance(tag, str))
     return frozenset(tags)
+
+
+class GroupInactive(CallError):
+    """The tool is there, but its group is switched off for this caller."""
+
+    code, rpc_code = "group_inactive", -32016
+    policy, refuses = "group", True
 
 
 class GroupPolicy:

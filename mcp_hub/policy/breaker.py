@@ -5,15 +5,39 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
+from msgspec import Meta
 
 from mcp_hub.catalog import Item, Route
-from mcp_hub.config.entry_rules import BreakerSettings
+from mcp_hub.config.field_types import Duration
 from mcp_hub.config.models import Server
-from mcp_hub.errors import CircuitOpen, PermissionDenied, ProtocolError, ResultTooLarge, ServerUnavailable
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.config.settings import EntryKey, Frozen, model_key
+from mcp_hub.errors import CallError, PermissionDenied, ProtocolError, ResultTooLarge, ServerUnavailable
+from mcp_hub.policy import Call, Json, Next, PolicyParts
+
+
+class BreakerSettings(Frozen):
+    """The circuit breaker of an upstream whose transport keeps failing."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"failures": 0}
+
+    NUMBER: ClassVar[str] = "failures"
+
+    failures: Annotated[int, Meta(ge=0)] = 5
+    """Consecutive failures until it opens; 0: it never opens."""
+    cooldown: Duration = 30.0
+
+
+BREAKER: Final = EntryKey("breaker", model_key(BreakerSettings), BreakerSettings(), in_defaults=True)
+
+
+class CircuitOpen(CallError):
+    """The upstream has failed so often that it is left alone for a while."""
+
+    code, rpc_code, retryable = "circuit_open", -32010, True
+    policy, refuses = "breaker", True
 
 
 class CircuitState(StrEnum):
@@ -76,10 +100,17 @@ class CircuitBreaker:
     """
 
     name = "breaker"
+    keys = (BREAKER,)
 
     def __init__(self, servers: Mapping[str, Server], clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._circuits = {id: _Circuit(server.breaker) for id, server in servers.items() if server.breaker.failures > 0}
+        settings = {id: BREAKER.of(server) for id, server in servers.items()}
+        self._circuits = {id: _Circuit(rules) for id, rules in settings.items() if rules.failures > 0}
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> CircuitBreaker:
+        """Makes the policy of a configuration."""
+        return cls(parts.servers)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

@@ -12,21 +12,7 @@ from itertools import count, islice
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from mcp_hub.errors import (
-    CallCancelled,
-    CallError,
-    CircuitOpen,
-    DeadlineExceeded,
-    FlowRefused,
-    GroupInactive,
-    GuardBlocked,
-    InvalidParameters,
-    Overloaded,
-    ProtocolError,
-    ResultTooLarge,
-    ToolFailed,
-    UnknownName,
-)
+from mcp_hub.errors import CallCancelled, CallError, DeadlineExceeded, HubError, ProtocolError
 from mcp_hub.policy import Call, Json
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.security import PEER, Principal
@@ -42,22 +28,6 @@ _SAMPLED: Final = 100
 MAX_SAMPLED: Final = 1000
 """Values that are measured in all."""
 _MAX_DEPTH: Final = 50
-
-_DECIDED_BY: Final[tuple[tuple[type[BaseException], str], ...]] = (
-    (UnknownName, "access"),
-    (GroupInactive, "group"),
-    (InvalidParameters, "validate"),
-    (GuardBlocked, "guard"),
-    (FlowRefused, "flow"),
-    (CircuitOpen, "breaker"),
-    (Overloaded, "limits"),
-    (DeadlineExceeded, "deadline"),
-    (ResultTooLarge, "shape-result"),
-    (ToolFailed, "shape-result"),
-)
-"""The policy that raises an error, for calls that do not name the rule that refused them."""
-_REFUSALS: Final = frozenset({"access", "group", "flow", "validate", "guard", "breaker", "limits"})
-
 
 Outcome = tuple[str, str | None, str | int | None, str | None]
 """Verdict, policy, code, text."""
@@ -210,9 +180,9 @@ def outcome(call: Call, error: BaseException | None, result: Json | None) -> Out
         return "cancelled", None, CallCancelled.code, None
     if isinstance(error, TimeoutError):
         return "error", "deadline", DeadlineExceeded.code, str(error) or None
-    by = next((name for kind, name in _DECIDED_BY if isinstance(error, kind)), None)
+    by, refuses = (error.policy, error.refuses) if isinstance(error, HubError) else (None, False)
     # A refusal's reason is a rule (`servers.x.disable_tools`), its policy is what applied it.
-    verdict = "refused" if call.refused_by is not None or by in _REFUSALS else "error"
+    verdict = "refused" if call.refused_by is not None or refuses else "error"
     code = error.code if isinstance(error, ProtocolError | CallError) else None
     if call.refused_by is not None:
         return verdict, by or "access", code, call.refused_by

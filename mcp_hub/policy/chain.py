@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from mcp_hub.catalog import Item, Route
-from mcp_hub.config.models import Config
-from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.policy import Call, Chain, Json, Next, NowListed, Policy, compose
+from mcp_hub.config.settings import KeyTable
+from mcp_hub.policy import Call, Chain, ConfiguredPolicy, Json, Next, NowListed, Policy, PolicyParts, compose
 from mcp_hub.policy.access import Access
 from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
-from mcp_hub.policy.call_record import RecordLabels
-from mcp_hub.policy.data_flow import FlowPolicy, UsedLabels
+from mcp_hub.policy.data_flow import FlowPolicy
 from mcp_hub.policy.deadline import DeadlinePolicy
-from mcp_hub.policy.fallback import FallbackPolicy, Scrape
+from mcp_hub.policy.fallback import FallbackPolicy
 from mcp_hub.policy.guard import FilterResults, UrlGuard
 from mcp_hub.policy.limits import LimitsPolicy
-from mcp_hub.policy.long_results import LongResults
 from mcp_hub.policy.pins import PinReview
 from mcp_hub.policy.presentation import Presentation, Preset
 from mcp_hub.policy.retry import RetryPolicy
 from mcp_hub.policy.screen import ScreenReview
-from mcp_hub.policy.selection import Selection
-from mcp_hub.policy.shape_result import Function, ShapeResult
-from mcp_hub.policy.trace import Measure, Trace
+from mcp_hub.policy.shape_result import ShapeResult
+from mcp_hub.policy.trace import Trace
 from mcp_hub.policy.validate import Validate
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES
-from mcp_hub.security.pinning import PinRecord
-from mcp_hub.security.redaction import Redactor
 
 if TYPE_CHECKING:
     from mcp_hub.policy.spans import Spans, Tracer
 
 AT_ONCE: Final = 32
 """Tools or prompts shaped in one step of a build."""
+
+POLICIES: Final[tuple[type[ConfiguredPolicy], ...]] = (
+    Trace,
+    Access,
+    FlowPolicy,
+    DeadlinePolicy,
+    ShapeResult,
+    FilterResults,
+    Preset,
+    Validate,
+    UrlGuard,
+    FallbackPolicy,
+    RetryPolicy,
+    CircuitBreaker,
+    LimitsPolicy,
+    Presentation,
+)
+"""From the outermost to the innermost. `spans` comes before them where calls are traced."""
+KEYS: Final = KeyTable.of(key for policy in POLICIES for key in getattr(policy, "keys", ()))
+"""The keys of configuration files that belong to policies."""
 
 MakesTracer = Callable[[], Awaitable["Tracer | None"]]
 
@@ -124,83 +138,30 @@ class Rules(msgspec.Struct, frozen=True):
         return self.access.why(route, profile) is None and not self.guard.hides(route)
 
 
-def make_rules(
-    config: Config,
-    selection: Selection,
-    innermost: Next,
-    *,
-    record: Callable[[Json], None] | None,
-    labels: RecordLabels,
-    used: UsedLabels,
-    listed: Callable[[Route], Json | None],
-    scrape: Scrape,
-    run_function: Function,
-    long_results: LongResults,
-    pinned: Mapping[str, PinRecord],
-    measure: Measure | None = None,
-    tracer: MakesTracer | None = None,
-    in_program: bool = False,
-) -> Rules:
+def make_rules(parts: PolicyParts, innermost: Next, tracer: MakesTracer | None = None) -> Rules:
     """Makes all policies of a configuration, from the outermost to the innermost.
 
     Args:
-        record: Gets the record of every call; None: no records.
-        labels: Names calls and callers in records.
-        used: The data-flow labels that sessions have used.
-        listed: Returns a tool as its server lists it.
-        scrape: Fetches a page, for the fallback.
-        run_function: Runs one of the user's post-processors.
-        pinned: The pins, by id of the server.
-        measure: Gets the metrics of every call.
+        parts: What they are made of.
+        innermost: Sends a call that has passed them to its upstream.
         tracer: Returns a tracer once it is ready; None: calls are not traced.
-        in_program: Whether the hub runs in a program, whose calls may bring presets.
     """
-    servers = {server.id: server for server in config.servers}
-    browsers = [server.id for server in config.servers if server.browser]
-    pins, screen = PinReview(config, pinned), ScreenReview(config)
-    access = Access(config, selection, (pins, screen))
-    flow = FlowPolicy(servers, config.flows, used)
-    guard, breaker = UrlGuard(config.guard, browsers), CircuitBreaker(servers)
-    deadline = DeadlinePolicy(servers)
-    presentation = Presentation(servers)
-    redaction = Redactor(secrets_of(config))
-    preset = Preset(servers, of_calls=in_program)
-    trace = Trace(
-        record,
-        redaction,
-        arguments=config.call_log.arguments,
-        labels=labels,
-        measure=measure,
-        shown=preset.shown,
-    )
+    policies: list[Policy] = [parts.find(kind) for kind in POLICIES]
     spans: Spans | None = None
     if tracer is not None:
         from mcp_hub.policy.spans import Spans
 
-        spans = Spans(tracer, redaction, labels, listed, arguments=config.tracing.arguments, shown=preset.shown)
-    shaping = (ShapeResult(servers, long_results, run_function, listed), FilterResults(config.guard))
-    chain = Chain(
-        (
-            *((spans,) if spans is not None else ()),
-            trace,
-            access,
-            flow,
-            deadline,
-            *shaping,
-            preset,
-            Validate(servers, listed, presentation.schema, preset.hidden),
-            guard,
-            FallbackPolicy(config.fallback, scrape),
-            RetryPolicy(servers, lambda route: _annotations(listed(route))),
-            breaker,
-            LimitsPolicy(servers),
-            presentation,
-        ),
-        innermost,
+        spans = Spans.of(parts, tracer)
+        policies.insert(0, spans)
+    return Rules(
+        chain=Chain(policies, innermost),
+        access=parts.find(Access),
+        guard=parts.find(UrlGuard),
+        deadline=parts.find(DeadlinePolicy),
+        trace=parts.find(Trace),
+        breaker=parts.find(CircuitBreaker),
+        shaping=(parts.find(ShapeResult), parts.find(FilterResults)),
+        pins=parts.find(PinReview),
+        screen=parts.find(ScreenReview),
+        spans=spans,
     )
-    return Rules(chain, access, guard, deadline, trace, breaker, shaping, pins, screen, spans)
-
-
-def _annotations(tool: Json | None) -> Mapping[str, Any]:
-    found = tool.get("annotations") if tool is not None else None
-    return found if isinstance(found, dict) else {}

@@ -8,19 +8,61 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Final
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from mcp_hub.catalog import Item, Route
-from mcp_hub.config.entry_rules import Label
+from mcp_hub.config.field_types import Duration
+from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.models import Server
-from mcp_hub.config.root_rules import FlowSettings
-from mcp_hub.errors import FlowRefused
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, mode_key
+from mcp_hub.errors import PermissionDenied
+from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import Patterns
+
+Label = Literal["reads_private", "reads_untrusted", "writes_external"]
+Labels = Mapping[Label, tuple[str, ...]]
+"""Label -> patterns over the original names of the tools that it applies to."""
+FlowMode = Literal["off", "warn", "refuse"]
 
 MAX_CALLERS: Final = 10_000
 """Callers whose labels are remembered; of more, the least recent are dropped."""
-ALL: Final[frozenset[Label]] = frozenset({"reads_private", "reads_untrusted", "writes_external"})
+ALL: Final[frozenset[Label]] = frozenset(get_args(Label))
+
+
+class FlowSettings(Frozen):
+    """Flows: which labels of tools one session may combine."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
+
+    mode: FlowMode = "off"
+    """`refuse`: the call that would complete the three labels is refused; `warn`: records show the labels."""
+    window: Duration = 3600.0
+    """How long a principal of the modern era, which has no sessions, must be silent to start again without labels."""
+
+
+def _read_labels(given: FieldValue, reading: KeyReading) -> Labels:
+    """Reads labels: a list applies to all tools of the server, a mapping says which label applies to which names."""
+    words = get_args(Label)
+    value, findings = given.value, reading.findings
+    if isinstance(value, list) and all(isinstance(label, str) for label in value):
+        value = {label: ["*"] for label in value}
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        findings.error(given.at, f"must be a list of {', '.join(words)}, or a mapping of them to names")
+        return {}
+    found: dict[Label, tuple[str, ...]] = {}
+    for label, names in value.items():
+        patterns = [names] if isinstance(names, str) else names
+        if label not in words:
+            findings.error((*given.at, label), f"is not a label; the labels are {', '.join(words)}")
+        elif not isinstance(patterns, list) or not all(isinstance(one, str) for one in patterns):
+            findings.error((*given.at, label), "must be a name, a pattern, or a list of them")
+        else:
+            found[label] = tuple(patterns)
+    return found
+
+
+FLOWS: Final = RootKey("flows", mode_key(FlowSettings), FlowSettings())
+LABELS: Final[EntryKey[Labels]] = EntryKey("labels", _read_labels, {})
 
 
 class UsedLabels:
@@ -46,6 +88,12 @@ class UsedLabels:
         self._of.pop(caller, None)
 
 
+class FlowRefused(PermissionDenied):
+    """The call would complete what one session must not combine; nothing was asked."""
+
+    policy, refuses = "flow", True
+
+
 class FlowPolicy:
     """Refuses the call that would complete the three labels in one session. The configuration sets labels, not servers.
 
@@ -54,6 +102,7 @@ class FlowPolicy:
     """
 
     name = "flow"
+    keys = (FLOWS, LABELS)
 
     def __init__(
         self,
@@ -65,9 +114,15 @@ class FlowPolicy:
         self._flows = flows
         self._clock = clock
         self._labels = {
-            id: [(label, Patterns(names)) for label, names in server.labels.items()] for id, server in servers.items()
+            id: [(label, Patterns(names)) for label, names in LABELS.of(server).items()]
+            for id, server in servers.items()
         }
         self._used = used
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> FlowPolicy:
+        """Makes the policy of a configuration."""
+        return cls(parts.servers, FLOWS.of(parts.config), parts.used)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged, as what may be called depends on earlier calls."""

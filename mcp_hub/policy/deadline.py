@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from mcp_hub.catalog import Item
 from mcp_hub.config.models import Server
 from mcp_hub.errors import DeadlineExceeded
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
 
 LONG: Final = 10.0
@@ -119,6 +119,11 @@ class DeadlinePolicy:
     def __init__(self, servers: Mapping[str, Server]) -> None:
         self._servers = servers
         self._rules = ToolRulesTable(servers)
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> DeadlinePolicy:
+        """Makes the policy of a configuration."""
+        return cls(parts.servers)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal
 
 from mcp_hub.catalog import Item, Route
-from mcp_hub.config.root_rules import FailureClass, FallbackSettings
+from mcp_hub.config.field_types import Duration
+from mcp_hub.config.fields import FieldValue
+from mcp_hub.config.root_rules import SCRAPE_TOOLS, WEB_KEYS_OF_FALLBACK, warn_if_missing
+from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import (
     CallError,
-    CircuitOpen,
     DeadlineExceeded,
-    GuardBlocked,
     PermissionDenied,
     ServerUnavailable,
     UpstreamAnswered,
 )
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy import Call, Json, Next, PolicyParts
+from mcp_hub.policy.breaker import CircuitOpen
+from mcp_hub.policy.guard import GuardBlocked
 from mcp_hub.policy.patterns import ToolNames
 from mcp_hub.protocol.kinds import TOOLS
 
@@ -25,17 +28,48 @@ META_KEY: Final = "mcp-hub/fallback"
 URL_ARGUMENTS: Final = ("url", "uri", "link", "href", "webpage", "website")
 
 Scrape = Callable[[str, float], Awaitable[Json]]
+FailureClass = Literal["transport", "timeout", "tool_error"]
+
+
+class FallbackSettings(Frozen):
+    """The fallback: the hub fetches a page itself if an upstream fails to scrape it."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"tools": []}
+
+    tools: tuple[str, ...] = SCRAPE_TOOLS
+    on: tuple[FailureClass, ...] = ("transport", "timeout")
+    timeout: Duration = 60.0
+    """The longest time of an attempt of such a tool, so that time is left for the fallback."""
+
+
+def _read(given: FieldValue, reading: KeyReading) -> FallbackSettings | None:
+    value = given.value
+    if isinstance(value, dict):
+        value = {key: one for key, one in value.items() if key not in WEB_KEYS_OF_FALLBACK}
+    found = read_model(FallbackSettings, value, given.at, reading.findings)
+    if found is not None and found.tools:
+        warn_if_missing("web", given.at, reading.findings)
+    return found
+
+
+FALLBACK: Final = RootKey("fallback", _read, FallbackSettings(), spellings=("scrape_fallback",))
 
 
 class FallbackPolicy:
     """Answers with `scrape(url, seconds)` when a scraping tool fails in one of the configured ways."""
 
     name = "fallback"
+    keys = (FALLBACK,)
 
     def __init__(self, fallback: FallbackSettings, scrape: Scrape) -> None:
         self._rules = fallback
         self._tools = ToolNames(fallback.tools)
         self._scrape = scrape
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> FallbackPolicy:
+        """Makes the policy of a configuration."""
+        return cls(FALLBACK.of(parts.config), parts.scrape)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from mcp_hub.catalog import Item, Route
-from mcp_hub.config.root_rules import GuardSettings
-from mcp_hub.errors import GuardBlocked
+from mcp_hub.config.fields import FieldValue
+from mcp_hub.config.root_rules import SCRAPE_TOOLS
+from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
+from mcp_hub.errors import CallError
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Next, unknown_name
+from mcp_hub.policy import Call, Json, Next, PolicyParts, unknown_name
 from mcp_hub.policy.patterns import ToolNames
 from mcp_hub.protocol.frames import FrameError, decode, encode, weighs_more
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, TOOLS
-from mcp_hub.security.url_rules import UrlRules, strings_in
+from mcp_hub.security.url_rules import HUGGINGFACE_MESSAGE, UrlRules, strings_in
 from mcp_hub.security.urls import QUICK_WORK, WorkBudget
 
 META_KEY: Final = "mcp-hub/guard"
+
+
+class GuardSettings(Frozen):
+    """The guard: URLs that tools must not be used for."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"huggingface": False}
+
+    huggingface: bool = True
+    """Whether datasets and spaces of Hugging Face are guarded."""
+    tools: tuple[str, ...] = SCRAPE_TOOLS
+    """Guarded tools, as `tool` or `server/tool`. All tools of a browser are guarded as well."""
+    message: str = HUGGINGFACE_MESSAGE
+    deny_urls: tuple[str, ...] = ()
+    """Further guarded URLs: `host`, `host/path`, `*.host/path*`."""
+    allow_urls: tuple[str, ...] = ()
+    """URLs that are never refused, in the same form."""
+    filter_results: tuple[str, ...] = ()
+    """Tools whose JSON results lose guarded links, as `tool` or `server/tool`."""
+
+
+class GuardBlocked(CallError):
+    """The guard does not let this URL be used."""
+
+    code, rpc_code = "guard_blocked", -32014
+    policy, refuses = "guard", True
+
+
+def _read(given: FieldValue, reading: KeyReading) -> GuardSettings | None:
+    value = given.value
+    if isinstance(value, dict) and isinstance(value.get("huggingface"), dict):
+        # `{huggingface: {enabled, tools, ...}}` is another way to write the same.
+        inner = dict(value["huggingface"])
+        enabled = inner.pop("enabled", True)
+        value = {**inner, **value, "huggingface": enabled}
+    return read_model(GuardSettings, value, given.at, reading.findings)
+
+
+GUARD: Final = RootKey("guard", _read, GuardSettings())
 
 
 def url_rules(guard: GuardSettings) -> UrlRules:
@@ -33,12 +73,18 @@ class UrlGuard:
     """
 
     name = "guard"
+    keys = (GUARD,)
 
     def __init__(self, guard: GuardSettings, browsers: Collection[str] = ()) -> None:
         self._rules = url_rules(guard)
         self._tools = ToolNames(guard.tools)
         self._browsers = frozenset(browsers)
         self._message = guard.message
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> UrlGuard:
+        """Makes the policy of a configuration."""
+        return cls(GUARD.of(parts.config), [server.id for server in parts.servers.values() if server.browser])
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Adds the rule to guarded tools' descriptions and `_meta`, and removes resources with a forbidden URI."""
@@ -144,6 +190,11 @@ class FilterResults:
         self._rules = url_rules(guard)
         self._tools = ToolNames(guard.filter_results)
         self._active = bool(guard.filter_results) and bool(self._rules)
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> FilterResults:
+        """Makes the policy of a configuration."""
+        return cls(GUARD.of(parts.config))
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

@@ -6,16 +6,34 @@ import asyncio
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from mcp_hub.catalog import Item
-from mcp_hub.config.entry_rules import LimitSettings
 from mcp_hub.config.models import Server
+from mcp_hub.config.settings import EntryKey, Frozen, model_key
 from mcp_hub.errors import Overloaded
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.security import Principal, principal_of
+
+
+class LimitSettings(Frozen):
+    """Limits of concurrent calls and of their rate. Beyond them the answer is `overloaded`."""
+
+    NUMBER: ClassVar[str] = "at_once"
+
+    at_once: Annotated[int, Meta(ge=1)] = 64
+    per_caller: Annotated[int, Meta(ge=1)] | None = None
+    """Concurrent calls of one caller."""
+    waiting: Annotated[int, Meta(ge=0)] = 1024
+    rate: Annotated[float, Meta(gt=0)] | None = None
+    """Calls per second of all callers together. As many may come in a burst."""
+    rate_per_caller: Annotated[float, Meta(gt=0)] | None = None
+
+
+LIMITS: Final = EntryKey("limits", model_key(LimitSettings), LimitSettings(), in_defaults=True)
 
 
 class TokenBucket(msgspec.Struct):
@@ -226,9 +244,10 @@ class LimitsPolicy:
     """Runs at most `at_once` calls per upstream. Up to `waiting` more wait in a fair queue, and others are refused."""
 
     name = "limits"
+    keys = (LIMITS,)
 
     def __init__(self, servers: Mapping[str, Server], clock: Callable[[], float] = time.monotonic) -> None:
-        self._limits = {id: server.limits for id, server in servers.items()}
+        self._limits = {id: LIMITS.of(server) for id, server in servers.items()}
         self._places = {id: _Slots(id, limits) for id, limits in self._limits.items()}
         self._rated = frozenset(
             id for id, limits in self._limits.items() if limits.rate is not None or limits.rate_per_caller is not None
@@ -236,6 +255,11 @@ class LimitsPolicy:
         """The servers with a rate."""
         self._buckets: dict[tuple[str, Hashable], TokenBucket] = {}
         self._clock = clock
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> LimitsPolicy:
+        """Makes the policy of a configuration."""
+        return cls(parts.servers)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

@@ -9,12 +9,15 @@ import os
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.config_files import stamp_of
-from mcp_hub.config.models import Config
+from mcp_hub.config.fields import FieldValue
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.settings import EntryKey, Frozen, KeyReading, RootKey, by_mode, read_model
 from mcp_hub.errors import ConfigError
+from mcp_hub.policy import PolicyParts
 from mcp_hub.security.pinning import PARTS, Difference, PinRecord, differences_in_steps, instructions_difference
 from mcp_hub.security.private_files import refuse_foreign
 from mcp_hub.text import printable
@@ -29,6 +32,52 @@ LOOKED_AT_EVERY: Final = 1.0
 
 PinsByServer = dict[str, PinRecord]
 """By the id of the server."""
+PinMode = Literal["off", "warn", "enforce"]
+
+
+class PinSettings(Frozen):
+    """Pins: whether what servers list is compared with the record of `mcp-hub pin`."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
+
+    mode: PinMode = "off"
+    """`warn`: differences are reported; `enforce`: what differs is hidden and refused until it is pinned."""
+    file: Path | None = None
+    """The file of the record; None: beside the configuration, `servers.pins.json` for `servers.yaml`."""
+
+
+def _read(given: FieldValue, reading: KeyReading) -> PinSettings | None:
+    value = by_mode(given.value)
+    if isinstance(value, dict) and isinstance(value.get("file"), str):
+        value = {**value, "file": reading.scope.path(value["file"])}
+    return read_model(PinSettings, value, given.at, reading.findings)
+
+
+def _read_mode(given: FieldValue, reading: KeyReading) -> PinMode | None:
+    modes: tuple[PinMode, ...] = get_args(PinMode)
+    mode = "off" if given.value is False else given.value  # YAML 1.1 reads `off` as false
+    if mode not in modes:
+        reading.findings.error(given.at, f"must be one of {', '.join(modes)}")
+        return None
+    return modes[modes.index(mode)]
+
+
+PINS: Final = RootKey("pins", _read, PinSettings())
+PINS_OF_SERVER: Final[EntryKey[PinMode | None]] = EntryKey("pins", _read_mode, None)
+"""None: the mode of the root."""
+
+
+def pins_file(config: Config) -> Path | None:
+    """Returns the file of the pins; None for a configuration that neither is a file nor names one."""
+    named = PINS.of(config).file
+    if named is not None or config.path is None:
+        return named
+    return config.path.with_name(f"{config.path.stem}.pins.json")
+
+
+def pin_mode(config: Config, server: Server) -> PinMode:
+    """Returns the mode that applies to one server."""
+    return PINS_OF_SERVER.of(server) or PINS.of(config).mode
 
 
 def read_pins(path: Path) -> PinsByServer:
@@ -135,7 +184,7 @@ class PinReview:
     """The review of `Access` that compares what servers list with `recorded`, the pins by id of the server."""
 
     def __init__(self, config: Config, recorded: Mapping[str, PinRecord]) -> None:
-        self._modes = {server.id: config.pins_of(server) for server in config.servers}
+        self._modes = {server.id: pin_mode(config, server) for server in config.servers}
         self._recorded = recorded
         self.notes: Mapping[Route, str] = {}
         """Notes for the user about routes that differ and may be reached all the same (`warn`)."""
@@ -146,6 +195,11 @@ class PinReview:
         self._told: set[tuple[str, str, str]] = set()
         self._compared: dict[str, tuple[PinRecord | None, list[Any]]] = {}
         """By upstream: the pins and items that were compared last."""
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> PinReview:
+        """Makes the review of a configuration."""
+        return cls(parts.config, parts.pinned)
 
     def take(self, recorded: Mapping[str, PinRecord]) -> None:
         """Replaces the pins. They apply to an upstream once its lists are reviewed again."""

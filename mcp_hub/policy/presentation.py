@@ -11,7 +11,7 @@ import msgspec
 from mcp_hub.catalog import Item, Route
 from mcp_hub.config.models import Server
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import TOOLS
@@ -44,6 +44,11 @@ class Preset:
         self._of_calls = of_calls
         self._declared: dict[Route, frozenset[str]] = {}
         """Argument names that a tool with presets lists, so that none is taken for a spelling of another."""
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> Preset:
+        """Makes the policy of a configuration."""
+        return cls(parts.servers, of_calls=parts.in_program)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Removes preset arguments from the schemas of tools."""
@@ -130,6 +135,11 @@ class Presentation:
         self._rules = ToolRulesTable(servers)
         self._origins = {id: server.origin for id, server in servers.items() if server.origin != "mcp"}
         self._changed: dict[Route, tuple[Json, Json]] = {}
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> Presentation:
+        """Makes the policy of a configuration."""
+        return cls(parts.servers)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items with their configured names and texts."""

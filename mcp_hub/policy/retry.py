@@ -6,15 +6,18 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
+from msgspec import Meta
 
 from mcp_hub.catalog import Item, Route
 from mcp_hub.catalog.exposed_ids import TASK_UPDATE
+from mcp_hub.config.field_types import Duration
 from mcp_hub.config.models import Server
+from mcp_hub.config.settings import EntryKey, Frozen, model_key
 from mcp_hub.errors import NotConnected, ServerUnavailable
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import Patterns, ToolRulesTable
 from mcp_hub.protocol.kinds import TOOLS
 
@@ -23,6 +26,27 @@ BUDGET_AT_REST: Final = 10.0
 
 MOST_STARTS: Final = 2
 """Failed starts in a row that one call waits for; the supervisor makes further attempts without it."""
+
+
+class RetrySettings(Frozen):
+    """Retries of failed calls, where they cannot do harm."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"attempts": 1}
+
+    NUMBER: ClassVar[str] = "attempts"
+
+    attempts: Annotated[int, Meta(ge=1, le=10)] = 2
+    """Attempts in total, the first one included."""
+    backoff: Duration = 0.5
+    """The longest wait before the second attempt, doubled for each further one. The real wait is random below it."""
+    max_backoff: Duration = 8.0
+    tools: tuple[str, ...] = ()
+    """Tools whose calls may be retried though their annotations do not say so."""
+    budget: Annotated[float, Meta(ge=0, le=1)] = 0.2
+    """The share of calls that may be retries, so that they do not overload a server in trouble."""
+
+
+RETRY: Final = EntryKey("retry", model_key(RetrySettings), RetrySettings(), in_defaults=True)
 
 
 class _RetryBudget(msgspec.Struct):
@@ -46,6 +70,7 @@ class RetryPolicy:
     """
 
     name = "retry"
+    keys = (RETRY,)
 
     def __init__(
         self,
@@ -55,14 +80,25 @@ class RetryPolicy:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self._rules = {id: server.retry for id, server in servers.items()}
-        self._listed = {id: Patterns(server.retry.tools) for id, server in servers.items()}
+        self._rules = {id: RETRY.of(server) for id, server in servers.items()}
+        self._listed = {id: Patterns(rules.tools) for id, rules in self._rules.items()}
         self._tools = ToolRulesTable(servers)
-        self._budgets = {id: _RetryBudget(server.retry.budget) for id, server in servers.items()}
+        self._budgets = {id: _RetryBudget(rules.budget) for id, rules in self._rules.items()}
         self._hints = hints
         self._clock = clock
         self._sleep = sleep
         self._draw = draw
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> RetryPolicy:
+        """Makes the policy of a configuration."""
+        listed = parts.listed
+
+        def hints(route: Route) -> Mapping[str, Any]:
+            annotations = (listed(route) or {}).get("annotations")
+            return annotations if isinstance(annotations, dict) else {}
+
+        return cls(parts.servers, hints)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

@@ -6,19 +6,23 @@ import asyncio
 import logging
 from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from mcp_hub.catalog import Item, Route
-from mcp_hub.config.entry_rules import ScreenSettings
+from mcp_hub.config.field_types import After
 from mcp_hub.config.models import Config, Server
+from mcp_hub.config.settings import EntryKey, Frozen, RootKey, mode_key
 from mcp_hub.observability.stalls import SLICE, run_for
+from mcp_hub.policy import PolicyParts
 from mcp_hub.policy.patterns import Patterns, ToolRulesTable, alike
 from mcp_hub.protocol.kinds import RESOURCES, TEMPLATES, TOOLS
 from mcp_hub.security.screening import (
     FOREIGN_TOOLS,
     HIDDEN_CHARACTER_RULES,
+    MAX_DESCRIPTION,
     REPORT_ONLY,
     RULE_DESCRIPTIONS,
     Budget,
@@ -34,6 +38,44 @@ log = logging.getLogger("mcp_hub.policy")
 
 MAX_TOLD: Final = 10_000
 """Flags that are remembered as told."""
+
+ScreenMode = Literal["off", "flag", "quarantine"]
+
+
+def _check_rule_names(rules: tuple[str, ...]) -> tuple[str, ...]:
+    unknown = [rule for rule in rules if rule not in RULE_DESCRIPTIONS]
+    if unknown:
+        raise ValueError(f"must be names of rules: {', '.join(RULE_DESCRIPTIONS)}")
+    return rules
+
+
+class ScreenSettings(Frozen):
+    """The screen: signs of harm in the texts of servers."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"mode": "off"}
+
+    mode: ScreenMode = "flag"
+    """`flag`: findings are reported, and only names with hidden characters are hidden. `quarantine`: all are hidden."""
+    quarantine: Annotated[tuple[str, ...], After(_check_rule_names)] = ()
+    """Rules that hide an item with `flag` as well."""
+    ignore: Annotated[tuple[str, ...], After(_check_rule_names)] = ()
+    """Rules that are switched off."""
+    allow: tuple[str, ...] = ()
+    """Items, as original name or `server/name`, that are served whatever is found in them."""
+    max_description: Annotated[int, Meta(ge=1)] = MAX_DESCRIPTION
+
+
+SCREEN: Final = RootKey("screen", mode_key(ScreenSettings), ScreenSettings())
+SCREEN_OF_SERVER: Final[EntryKey[ScreenSettings | None]] = EntryKey("screen", mode_key(ScreenSettings), None)
+"""Its fields override those of the root."""
+
+
+def screen_of(config: Config, server: Server) -> ScreenSettings:
+    """Returns the settings that apply to one server."""
+    settings, own = SCREEN.of(config), SCREEN_OF_SERVER.of(server)
+    if own is None:
+        return settings
+    return settings.model_copy(update={field: getattr(own, field) for field in own.model_fields_set})
 
 
 class _Screened(msgspec.Struct):
@@ -71,7 +113,7 @@ class ScreenReview:
 
     def __init__(self, config: Config) -> None:
         self._servers: dict[str, Server] = {server.id: server for server in config.servers}
-        self._settings = {server.id: config.screen_of(server) for server in config.servers}
+        self._settings = {server.id: screen_of(config, server) for server in config.servers}
         self._allowed = {id: Patterns(settings.allow) for id, settings in self._settings.items()}
         self._own_words = ToolRulesTable(self._servers)
         self._looked: dict[str, dict[Route, list[_Screened]]] = {}
@@ -85,6 +127,11 @@ class ScreenReview:
         self._begun: tuple[str, Route, _Screened] | None = None
         """The item that it has begun with."""
         self._instructions: dict[str, tuple[str, list[Flag]]] = {}
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> ScreenReview:
+        """Makes the review of a configuration."""
+        return cls(parts.config)
 
     def look(self, upstream: str, items: Sequence[Item]) -> Generator[None]:
         """Screens items that an upstream lists, before other policies change them, in steps."""

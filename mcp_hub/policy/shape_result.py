@@ -14,7 +14,7 @@ from mcp_hub.config.entry_rules import PostProcessStep
 from mcp_hub.config.models import Server
 from mcp_hub.errors import CallError, ProtocolError, ResultTooLarge, ToolFailed, UpstreamAnswered
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.long_results import (
     META_KEY,
     LongResults,
@@ -223,6 +223,11 @@ class ShapeResult:
         self._store = store
         self._run_function = run_function
         self._listed = listed
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> ShapeResult:
+        """Makes the policy of a configuration."""
+        return cls(parts.servers, parts.long_results, parts.run_function, parts.listed)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Removes the output schema of tools whose steps may change `structuredContent`, which would violate it."""

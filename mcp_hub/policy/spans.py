@@ -12,8 +12,9 @@ from mcp_hub.catalog import Item, Route
 from mcp_hub.errors import CallCancelled
 from mcp_hub.observability.stalls import in_thread
 from mcp_hub.observability.tracing import TRACE_CONTEXT, Attributes
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.call_record import LARGE_ARGUMENTS, MAX_TEXT, RecordLabels, Shown, outcome
+from mcp_hub.policy.presentation import Preset
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import PROMPTS, TOOLS
 from mcp_hub.security.redaction import Redactor
@@ -81,6 +82,13 @@ class Spans:
         self._labels = labels
         self._listed = listed
         self._arguments = arguments
+
+    @classmethod
+    def of(cls, parts: PolicyParts, tracer: Callable[[], Awaitable[Tracer | None]]) -> Spans:
+        """Makes the policy of a configuration."""
+        shown = parts.find(Preset).shown
+        arguments = parts.config.tracing.arguments
+        return cls(tracer, parts.redactor, parts.labels, parts.listed, arguments=arguments, shown=shown)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

@@ -6,11 +6,14 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 from mcp_hub.catalog import Item
+from mcp_hub.config.fields import FieldValue
+from mcp_hub.config.settings import Frozen, KeyReading, RootKey, read_model
 from mcp_hub.errors import (
     INVALID_PARAMS,
     RESOURCE_NOT_FOUND,
@@ -22,8 +25,9 @@ from mcp_hub.errors import (
     UpstreamAnswered,
 )
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.call_record import LARGE_ARGUMENTS, Outcome, RecordBuilder, RecordLabels, Shown, outcome
+from mcp_hub.policy.presentation import Preset
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.frames import weighs_more
 from mcp_hub.protocol.kinds import RESOURCES, TOOLS
@@ -39,6 +43,31 @@ Measure = Callable[[str, str, str, str, str | int | None, float], None]
 """Gets server, method, tool, verdict, code and seconds of each call."""
 
 
+class CallLogSettings(Frozen):
+    """The call log: one line per call."""
+
+    OFF: ClassVar[Mapping[str, Any]] = {"enabled": False}
+
+    enabled: bool = True
+    file: Path | None = None
+    """The file that lines are written to besides stderr."""
+    stderr: bool = True
+    arguments: bool = True
+    """Whether lines have a redacted, shortened copy of the arguments."""
+
+
+def _read(given: FieldValue, reading: KeyReading) -> CallLogSettings | None:
+    value = given.value
+    if isinstance(value, str) and value != "off":
+        value = {"file": value}
+    if isinstance(value, dict) and isinstance(value.get("file"), str):
+        value = {**value, "file": reading.scope.path(value["file"])}
+    return read_model(CallLogSettings, value, given.at, reading.findings)
+
+
+CALL_LOG: Final = RootKey("call_log", _read, CallLogSettings(), needs_restart=True)
+
+
 class Trace:
     """The outermost policy but spans: records and measures each call when it ends.
 
@@ -52,6 +81,7 @@ class Trace:
     """
 
     name = "trace"
+    keys = (CALL_LOG,)
 
     def __init__(
         self,
@@ -74,6 +104,18 @@ class Trace:
         self._recording: set[asyncio.Task[None]] = set()
         """The records of calls with large arguments, which are made in threads."""
         self._measure = measure or _unmeasured
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> Trace:
+        """Makes the policy of a configuration."""
+        return cls(
+            parts.record,
+            parts.redactor,
+            arguments=CALL_LOG.of(parts.config).arguments,
+            labels=parts.labels,
+            measure=parts.measure,
+            shown=parts.find(Preset).shown,
+        )
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

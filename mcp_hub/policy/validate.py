@@ -10,8 +10,9 @@ from mcp_hub.config.entry_rules import Validation
 from mcp_hub.config.models import Server
 from mcp_hub.errors import InvalidParameters
 from mcp_hub.observability.stalls import in_thread
-from mcp_hub.policy import Call, Json, Next
+from mcp_hub.policy import Call, Json, Next, PolicyParts
 from mcp_hub.policy.patterns import ToolRulesTable
+from mcp_hub.policy.presentation import Presentation, Preset
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.schema.compiled_schemas import CompiledSchema, SchemaCache
 from mcp_hub.schema.schema_edits import Path
@@ -43,6 +44,11 @@ class Validate:
         self._presented = presented
         self._schemas = SchemaCache()
         self._hidden = hidden
+
+    @classmethod
+    def of(cls, parts: PolicyParts) -> Validate:
+        """Makes the policy of a configuration."""
+        return cls(parts.servers, parts.listed, parts.find(Presentation).schema, parts.find(Preset).hidden)
 
     def shape(self, items: Sequence[Item]) -> Sequence[Item]:
         """Returns the items unchanged."""

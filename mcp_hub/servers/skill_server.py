@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from mcp_hub.config.skill import SKILL_FILE, Skill
+from mcp_hub.config.builtin_servers import SKILL_FILE, Skill
 from mcp_hub.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,

@@ -7,13 +7,17 @@ or of which answer belongs to which request; `Peer` does that.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import ClassVar, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 import msgspec
 
 from mcp_hub.protocol.era import Era
 from mcp_hub.protocol.frames import Message
+
+if TYPE_CHECKING:
+    from mcp_hub.config.models import Server
+    from mcp_hub.transport.children import Children
 
 RequestId = int | str
 
@@ -120,6 +124,32 @@ class Link(Protocol):
     @property
     def last_words(self) -> tuple[str, ...]:
         """The last stderr lines of a child process, escaped for display; empty for other transports."""
+
+
+class ConfiguredLink(Link, Protocol):
+    """The links of a transport that entries of the configuration can name."""
+
+    @classmethod
+    def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> Self:
+        """Makes an unopened link to a server; `clean` redacts what its process says. Raises LinkError."""
+        ...
+
+
+class LinkParts(Protocol):
+    """What links are made of, besides the entry of their server."""
+
+    @property
+    def children(self) -> Children:
+        """The processes of the hub."""
+        ...
+
+    def authorization(self, server: Server) -> Authorization | None:
+        """Returns the tokens of a server that is signed in to."""
+        ...
+
+    def process(self, server: Server) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Returns (command line, environment) of a server with a process. Raises CommandNotFound."""
+        ...
 
 
 MAX_CHALLENGE: Final = 4096

@@ -6,12 +6,22 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, encode
-from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, Receiver, RequestId, Unwritable, http_stream
+from mcp_hub.transport import (
+    Authorization,
+    Link,
+    LinkError,
+    LinkLost,
+    LinkParts,
+    Receiver,
+    RequestId,
+    Unwritable,
+    http_stream,
+)
 from mcp_hub.transport.http1.client_connection import ClientConnection
 from mcp_hub.transport.http1.client_response import HttpFailure, HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type
@@ -47,6 +57,11 @@ class HttpLink(Link):
         self._gone: LinkLost | None = None
         self._lost: LinkLost | None = None
         self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> HttpLink:
+        """Makes the link to a server."""
+        return cls(server, parts.authorization(server))
 
     @property
     def last_words(self) -> tuple[str, ...]:

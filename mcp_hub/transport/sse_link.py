@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
-from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, Receiver, RequestId, Unwritable
+from mcp_hub.transport import Authorization, Link, LinkError, LinkLost, LinkParts, Receiver, RequestId, Unwritable
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http_client import EVENTS, JSON, HttpClient, content_type, is_json
 from mcp_hub.transport.http_failures import where
@@ -43,6 +43,11 @@ class SseLink(Link):
         self._reader: asyncio.Task[None] | None = None
         self._lost: LinkLost | None = None
         self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> SseLink:
+        """Makes the link to a server."""
+        return cls(server, parts.authorization(server))
 
     @property
     def last_words(self) -> tuple[str, ...]:

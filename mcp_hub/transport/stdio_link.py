@@ -13,10 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
+from mcp_hub.config.models import Server
 from mcp_hub.protocol.era import STDERR_WARNING
 from mcp_hub.protocol.frames import FrameError, Message, decode, encode, salvage_id
 from mcp_hub.text import printable
-from mcp_hub.transport import FrameTooLarge, Link, LinkError, LinkLost, Receiver, RequestId, Unwritable, reaper
+from mcp_hub.transport import (
+    FrameTooLarge,
+    Link,
+    LinkError,
+    LinkLost,
+    LinkParts,
+    Receiver,
+    RequestId,
+    Unwritable,
+    reaper,
+)
 from mcp_hub.transport.children import Children, spawn
 from mcp_hub.transport.lines import FairLineReader, Oversized, WriteBatcher
 
@@ -74,6 +85,22 @@ class StdioLink(Link):
         self._transport: asyncio.SubprocessTransport | None = None
         self._pid = 0
         self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of(cls, server: Server, parts: LinkParts, clean: Callable[[str], str]) -> StdioLink:
+        """Makes the link to a server. Raises CommandNotFound."""
+        argv, env = parts.process(server)
+        return cls(
+            server.id,
+            argv,
+            env=env,
+            cwd=server.cwd,
+            children=parts.children,
+            max_frame=server.max_frame,
+            write_deadline=server.deadlines.write,
+            warns=server.builtin is not None,
+            clean=clean,
+        )
 
     @property
     def last_words(self) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ class CatalogCache:
             return None
 
     def _name(self, server: Server) -> str:
-        entry = server.described(set(RULES_OF_LISTS)).encode()
+        entry = server.described(RULES_OF_LISTS).encode()
         digest = hmac.new(self._key(), b"%d\0" % FORMAT + entry, hashlib.sha256).hexdigest()
         return f"{digest}.json"
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from mcp_hub.config.ancestry import VARIABLE as ANCESTRY_VARIABLE
 from mcp_hub.config.ancestry import Ancestry
 from mcp_hub.config.commands import child_environment, find_command
+from mcp_hub.config.dialect import TRANSPORTS
 from mcp_hub.config.models import Server
 from mcp_hub.oauth.tokens import UpstreamTokens
 from mcp_hub.protocol.kinds import TELL_PRESETS
 from mcp_hub.security import file_access
-from mcp_hub.transport import Link, LinkError
+from mcp_hub.transport import ConfiguredLink, Link, LinkError
 from mcp_hub.transport.children import Children
 
 _BROWSER_VARIABLES: Final = (
@@ -50,16 +52,11 @@ class LinkDialer:
         ancestry: Ancestry | None = None,
     ) -> None:
         self.ancestry = ancestry
-        self._children = children
+        self.children = children
         self._sign_ins = sign_ins
         self._environ = dict(os.environ if environ is None else environ)
         self._settings = settings
         self._functions = functions
-        self._makers: Mapping[str, Callable[[Server, Callable[[str], str]], Link]] = {
-            "http": self._http,
-            "sse": self._sse,
-            "stdio": self._process,
-        }
 
     def transports(self, server: Server) -> Sequence[str]:
         """Returns the names of the transports to try, in order; each is one for `link`."""
@@ -80,7 +77,9 @@ class LinkDialer:
             from mcp_hub.servers.skill_server import SkillLink
 
             return SkillLink(server.skills)
-        return self._makers[transport](server, clean)
+        module, _, name = TRANSPORTS[transport].link.partition(":")
+        kind: type[ConfiguredLink] = getattr(import_module(module), name)
+        return kind.of(server, self, clean)
 
     def argv(self, server: Server) -> list[str]:
         """Returns the command line of a server with a process. Raises CommandNotFound."""
@@ -98,21 +97,12 @@ class LinkDialer:
         tokens = self._sign_ins(server)
         return tokens is not None and tokens.changed
 
-    # Transports are imported where a server needs them: each costs the start some milliseconds.
+    def authorization(self, server: Server) -> UpstreamTokens | None:
+        """Returns the tokens of a server that is signed in to."""
+        return self._sign_ins(server)
 
-    def _http(self, server: Server, clean: Callable[[str], str]) -> Link:
-        from mcp_hub.transport.http_link import HttpLink
-
-        return HttpLink(server, self._sign_ins(server))
-
-    def _sse(self, server: Server, clean: Callable[[str], str]) -> Link:
-        from mcp_hub.transport.sse_link import SseLink
-
-        return SseLink(server, self._sign_ins(server))
-
-    def _process(self, server: Server, clean: Callable[[str], str]) -> Link:
-        from mcp_hub.transport.stdio_link import StdioLink
-
+    def process(self, server: Server) -> tuple[list[str], dict[str, str]]:
+        """Returns (command line, environment) of a server with a process. Raises CommandNotFound."""
         env = child_environment(server, self._environ, Path.home())
         argv = self._argv(server, env.get("PATH", ""))
         if server.builtin in ("web", "browser"):
@@ -125,14 +115,4 @@ class LinkDialer:
             env |= self._settings(server)
         if self.ancestry is not None:
             env[ANCESTRY_VARIABLE] = self.ancestry.for_children
-        return StdioLink(
-            server.id,
-            argv,
-            env=env,
-            cwd=server.cwd,
-            children=self._children,
-            max_frame=server.max_frame,
-            write_deadline=server.deadlines.write,
-            warns=server.builtin is not None,
-            clean=clean,
-        )
+        return argv, env

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mcp_hub.config import read_config
 from mcp_hub.config.dialect import ENTRY_KEYS, ROOT_KEYS, ROOTS
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import read_config
 from mcp_hub.text import printable
 
 TEXTS = st.one_of(

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.config import default_path, load_config, read_config
+from mcp_hub.config import default_path
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import load_config, read_config
+from mcp_hub.policy.access import BLACKLIST
 from tests.config.written import read, refused, write
 
 
@@ -230,5 +232,5 @@ def test_the_default_path(tmp_path: Path) -> None:
 def test_a_blacklist_by_server_takes_one_tool_as_it_takes_a_list(tmp_path: Path) -> None:
     """One word was once taken for its characters."""
     text = "servers: {a: {command: x}, b: {command: x}}\nblacklist: {a: delete, b: [one, two]}\n"
-    assert read(tmp_path, text).config.blacklist == (("a", "delete"), ("b", "one"), ("b", "two"))
+    assert BLACKLIST.of(read(tmp_path, text).config) == (("a", "delete"), ("b", "one"), ("b", "two"))
     assert refused(tmp_path, "servers: {a: {command: x}}\nblacklist: {a: true}\n")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.config import read_config
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import read_config
 from tests.config.written import only, plain, servers, write
 
 YAML = "servers:\n  a: {command: x}\n"
@@ -105,8 +105,9 @@ def test_yaml_anchors_and_merges(tmp_path: Path) -> None:
 def test_only_the_parser_of_the_format_is_imported(tmp_path: Path) -> None:
     path = write(tmp_path, "// comment\n" + JSON[:-1] + ",}", "s.json")
     code = (
-        "import sys, mcp_hub.config\n"
-        f"mcp_hub.config.read_config({str(path)!r})\n"
+        "import sys\n"
+        "from mcp_hub.hub.composition import read_config\n"
+        f"read_config({str(path)!r})\n"
         "print(sorted({'yaml', 'json5', 'tomllib', 'platformdirs'} & sys.modules.keys()))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.config.written import only, plain, read, refused, servers
@@ -42,14 +43,26 @@ def test_every_key_of_an_entry(tmp_path: Path) -> None:
     }
     assert (server.cwd, server.namespace) == (tmp_path / "work", "")
     assert (server.enabled, server.required, server.lazy, server.keep_catalog) == (True, True, True, False)
-    assert server.deadlines.model_dump() == {"connect": 60, "list": 0.5, "write": 2, "call": 3600, "idle": None}
+    assert msgspec.structs.asdict(server.deadlines) == {
+        "connect": 60,
+        "list": 0.5,
+        "write": 2,
+        "call": 3600,
+        "idle": None,
+    }
     assert (server.session, server.era, server.max_frame) == ("call", "modern", 2**20)
 
 
 def test_missing_keys_of_an_entry_have_their_defaults(tmp_path: Path) -> None:
     server = only(tmp_path, "servers: {a: {command: x}}")
     assert (server.namespace, server.session, server.era, server.enabled) == ("a", "shared", "auto", True)
-    assert server.deadlines.model_dump() == {"connect": 30, "list": 10, "write": 5, "call": 1200, "idle": None}
+    assert msgspec.structs.asdict(server.deadlines) == {
+        "connect": 30,
+        "list": 10,
+        "write": 5,
+        "call": 1200,
+        "idle": None,
+    }
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from mcp_hub.config import config_of, read_config
 from mcp_hub.config.load import LoadedConfig
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import config_of, read_config
 from mcp_hub.security.private_files import WritableByOthers, refuse_open_directory
 from tests.fakes.client import HUB, PATIENCE, fake, hub, write_config
 from tests.hub.reload.test_going_over_to_another_configuration import REFUSED, heard

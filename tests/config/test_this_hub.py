@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.config import read_config
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import read_config
 
 COMMAND = str(Path(sys.executable).with_name("mcp-hub"))
 

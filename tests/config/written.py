@@ -8,9 +8,10 @@ from textwrap import dedent
 
 import pytest
 
-from mcp_hub.config import LoadedConfig, Server, read_config
+from mcp_hub.config import LoadedConfig, Server
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import read_config
 
 
 def write(directory: Path, text: str, name: str = "servers.yaml") -> Path:

@@ -6,13 +6,16 @@ import argparse
 import ast
 import importlib
 import re
+import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from mcp_hub.cli import COMMANDS
+from tests.documents.keys import all_trees, entry_keys, is_key, leads_to_a_key, native_keys, root_keys, unknown_in
 from tests.syntax import parsed
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +31,15 @@ COMMAND = re.compile(r"(?:^|\$ |`|&& )mcp-hub ([a-z]+)((?: [^\s`|;&)]+)*)", re.M
 SYMBOL = re.compile(r"([A-Z][A-Za-z0-9]+)(?:\.(\w+))?(?:\(\))?")
 SAID = {"mcp-hub is"}
 """What the command itself prints, in the manner of a command."""
+BLOCK = re.compile(r"^( *)```(?:yaml|json)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+DOTTED = re.compile(r"[a-z_]+(?:\.(?:\w+|<\w+>))+")
+SETTING = re.compile(r"([a-z_]+): \S.*")
+TABLE = re.compile(r"^\| key\b[^|]*\|.*\n\|[-| :]*\n((?:\|.*\n)+)", re.MULTILINE)
+SUFFIXES = (".py", ".yaml", ".toml", ".json", ".lock")
+OTHER_SETTINGS = {"result", "run", "path", "browser"}
+"""What looks like a setting: members of messages, what the command prints, arguments, names of servers."""
+NEW_KEYS = {"hidden"}
+"""The key of the policy that CONTRIBUTING adds."""
 EXAMPLES = {"mcp_hub/cli/NAME.py", "mcp_hub/policy/hidden.py", "mcp_hub/transport/memory_link.py"}
 """Files that CONTRIBUTING tells its reader to write."""
 
@@ -64,7 +76,8 @@ def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
 def test_every_dotted_name_of_the_package_can_be_imported(document: Path) -> None:
-    assert not [name for name in set(MODULE.findall(text_of(document))) if not resolves(name)]
+    examples = {file.removesuffix(".py").replace("/", ".") for file in EXAMPLES}
+    assert not [name for name in set(MODULE.findall(text_of(document))) - examples if not resolves(name)]
 
 
 def resolves(name: str) -> bool:
@@ -173,3 +186,75 @@ def identifiers() -> frozenset[str]:
     """Every name that the project's code uses."""
     files = [path for room in ("mcp_hub", "tests", "bench") for path in (ROOT / room).rglob("*.py")]
     return frozenset(name for path in files for name in re.findall(r"\w+", path.read_text()))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_every_key_of_a_configuration_that_a_document_shows_exists(document: Path) -> None:
+    wrong: list[str] = []
+    for _, text in BLOCK.findall(text_of(document)):
+        tree = yaml.safe_load(textwrap.dedent(text))  # which reads JSON as well
+        if not isinstance(tree, dict):
+            continue
+        if "api_url" in tree:
+            wrong += unknown_in(tree, native_keys())
+        elif tree.keys() & root_keys().keys() - {"description", "name"}:
+            wrong += unknown_in(tree, root_keys())
+    assert not [key for key in wrong if key.rpartition(".")[2] not in NEW_KEYS]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_every_key_of_a_configuration_that_a_document_names_exists(document: Path) -> None:
+    text = text_of(document)
+    wrong = set()
+    for span in SPAN.findall(FENCE.sub("", text)):
+        if DOTTED.fullmatch(span) and not span.endswith(SUFFIXES):
+            path = span.replace("<", "").replace(">", "").split(".")
+            # What begins with no key is a name of something else.
+            trees = [tree for tree in all_trees() if isinstance(tree.get(path[0]), dict)]
+            if trees and not any(leads_to_a_key(path, tree) for tree in trees):
+                wrong.add(span)
+        elif (setting := SETTING.fullmatch(span)) and not is_key(setting[1]) and setting[1] not in OTHER_SETTINGS:
+            wrong.add(span)
+    assert not wrong
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
+def test_every_key_in_a_table_of_keys_exists(document: Path) -> None:
+    wrong = set()
+    for rows in TABLE.findall(text_of(document)):
+        for row in rows.splitlines():
+            for span in SPAN.findall(row.split("|")[1]):
+                path = span.partition(":")[0].removeprefix(".").split(".")
+                if not any(leads_to_a_key(path, tree) for tree in all_trees()):
+                    wrong.add(span)
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "servers: {a: {breker: 3}}",
+        "servers: {a: {tools: {x: {prest: {}}}}}",
+        "listen: {verify: {jwt: {isuer: x}}}",
+        "guard: {tols: []}",
+        "profiles: {a: {tool_set: []}}",
+    ],
+)
+def test_a_key_that_does_not_exist_is_found_at_any_depth(text: str) -> None:
+    assert len(list(unknown_in(yaml.safe_load(text), root_keys()))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "exists"),
+    [
+        ("servers.NAME.preset", True),
+        ("servers.NAME.breaker.cooldown", True),
+        ("servers.NAME.breaker.cooldwn", False),
+        ("listen.principals.NAME.limits.rate", True),
+        ("listen.ui", False),
+        ("groups.NAME.active", True),
+    ],
+)
+def test_a_path_names_a_key_or_does_not(path: str, exists: bool) -> None:
+    assert leads_to_a_key(path.split("."), root_keys()) is exists
+    assert entry_keys().keys() < set().union(*all_trees())

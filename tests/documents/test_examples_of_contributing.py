@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from mcp_hub.catalog import Route
-from mcp_hub.config import read_config
-from mcp_hub.errors import UnknownName
-from mcp_hub.hub.engine import Engine
-from mcp_hub.policy import Call
-from mcp_hub.protocol.era import Envelope
-from mcp_hub.protocol.kinds import TOOLS
+import mcp_hub
 from mcp_hub.transport import LinkLost
 from mcp_hub.transport.peer import Peer, nothing_offered
 from tests.fakes.client import PATIENCE, fake, write_config
@@ -24,34 +24,153 @@ pytestmark = pytest.mark.anyio
 TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
 
 
-def example(file: str) -> dict[str, Any]:
-    """The names of a file that CONTRIBUTING.md shows in full."""
+def code_of(file: str) -> str:
+    """The text of a file that CONTRIBUTING.md shows in full."""
     found = re.search(rf"`{re.escape(file)}`[^\n]*\n\n```python\n(.*?)```", TEXT, re.DOTALL)
     assert found is not None
-    names: dict[str, Any] = {"__name__": file.removesuffix(".py").replace("/", ".")}
-    exec(compile(found[1], file, "exec"), names)
-    return names
+    return found[1]
 
 
-async def test_the_policy_hides_a_tool_from_lists_and_from_calls(tmp_path: Path) -> None:
-    hidden = example("mcp_hub/policy/hidden.py")["Hidden"]({"up": frozenset({"echo"})})
-    engine = Engine(read_config(write_config(tmp_path, {"up": fake()})).config)
-    rules = engine.rules
-    rules.chain.insert(hidden, after=rules.access)
-    async with asyncio.timeout(PATIENCE), engine as hub:
-        names = (await hub.settled_catalog()).names(TOOLS)
-        assert names
-        assert "up__echo" not in names
-        params = {"name": "echo", "arguments": {"text": "hello"}}
-        with pytest.raises(UnknownName):
+def section(title: str) -> str:
+    found = re.search(rf"^## {title}\n(.*?)^## ", TEXT, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def blocks(title: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", section(title), re.DOTALL)
+
+
+def package_with(tmp_path: Path, file: str, table: str, title: str) -> Path:
+    """A copy of the package with a new file, and with the lines that a section adds to one other file."""
+    root = tmp_path / "copy"
+    shutil.copytree(Path(mcp_hub.__file__).parent, root / "mcp_hub", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / file).write_text(code_of(file))
+    text = (root / table).read_text()
+    for block in blocks(title, "diff"):
+        before = "".join(line[1:] for line in block.splitlines(keepends=True) if line[0] == " ")
+        after = "".join(line[1:] for line in block.splitlines(keepends=True))
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    (root / table).write_text(text)
+    return root
+
+
+CALLS_A_HIDDEN_TOOL = """
+import asyncio, sys
+from mcp_hub.catalog.catalog import Route
+from mcp_hub.errors import UnknownName
+from mcp_hub.hub.composition import read_config
+from mcp_hub.hub.engine import Engine
+from mcp_hub.policy import Call
+from mcp_hub.protocol.era import Envelope
+from mcp_hub.protocol.kinds import TOOLS
+
+async def main():
+    params = {"name": "echo", "arguments": {"text": "hello"}}
+    async with Engine(read_config(sys.argv[1]).config) as hub:
+        try:
             await hub.act(
                 Call(TOOLS.act_method, "up__echo", Route("up", TOOLS, "echo"), params, "handshake", Envelope())
             )
+        except UnknownName as error:
+            print(f"{error.policy} {error.refuses}: {error}")
+
+asyncio.run(main())
+"""
+
+
+def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python with a copy of the package."""
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_a_policy_is_one_file_and_one_line_and_its_key_is_read_from_a_file(tmp_path: Path) -> None:
+    root = package_with(tmp_path, "mcp_hub/policy/hidden.py", "mcp_hub/policy/chain.py", "Add a policy")
+    (written,) = (yaml.safe_load(block) for block in blocks("Add a policy", "yaml"))
+    entry = {**written["servers"]["up"], **fake()}
+    config = str(write_config(tmp_path, {"up": entry}))
+    listed = run(root, "-m", "mcp_hub", "tools", "--json", "--config", config)
+    names = [tool["name"] for tool in json.loads(listed.stdout)]
+    assert names, listed.stderr
+    assert "up__echo" not in names
+    called = run(root, "-c", CALLS_A_HIDDEN_TOOL, config)
+    assert called.stdout == "hidden True: Unknown tool: up__echo\n", called.stderr
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"hiden": {"tools": ["echo"]}}, "servers.up.hiden is not known; did you mean 'hidden'?"),
+        ({"hidden": {"tols": ["echo"]}}, "servers.up.hidden.tols is not known; did you mean 'tools'?"),
+        ({"hidden": {"tools": 3}}, "servers.up.hidden.tools: must be a list"),
+    ],
+)
+def test_the_key_of_a_new_policy_has_the_errors_of_any_other(tmp_path: Path, entry: Any, said: str) -> None:
+    root = package_with(tmp_path, "mcp_hub/policy/hidden.py", "mcp_hub/policy/chain.py", "Add a policy")
+    config = str(write_config(tmp_path, {"up": {**fake(), **entry}}))
+    checked = run(root, "-m", "mcp_hub", "check", "--config", config)
+    assert said in checked.stdout + checked.stderr
+
+
+SERVES_FROM_MEMORY = """
+import asyncio, sys
+from mcp_hub.hub.composition import read_config
+from mcp_hub.hub.engine import Engine
+from mcp_hub.protocol.kinds import TOOLS
+
+def answer(message):
+    results = {
+        "initialize": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "greeter", "version": "1"},
+        },
+        "tools/list": {"tools": [{"name": "greet", "inputSchema": {"type": "object"}}]},
+    }
+    if "id" not in message:
+        return None
+    head = {"jsonrpc": "2.0", "id": message["id"]}
+    if message["method"] in results:
+        return {**head, "result": results[message["method"]]}
+    return {**head, "error": {"code": -32601, "message": "Method not found"}}
+
+async def main():
+    config = read_config(sys.argv[1]).config
+    from mcp_hub.transport.memory_link import SERVERS
+    SERVERS["greeter"] = answer
+    async with Engine(config) as hub:
+        print(config.servers[0].transport, *(await hub.settled_catalog()).names(TOOLS))
+
+asyncio.run(main())
+"""
+
+
+def test_a_transport_is_one_file_and_one_line_and_an_entry_asks_for_it(tmp_path: Path) -> None:
+    root = package_with(tmp_path, "mcp_hub/transport/memory_link.py", "mcp_hub/config/dialect.py", "Add a transport")
+    (written,) = (yaml.safe_load(block) for block in blocks("Add a transport", "yaml"))
+    config = str(write_config(tmp_path, {"up": written["servers"]["up"]}))
+    served = run(root, "-c", SERVES_FROM_MEMORY, config)
+    assert served.stdout == "memory up__greet\n", served.stderr
+    wrong = str(write_config(tmp_path, {"up": {"transport": "memory", "url": "http://greeter"}}))
+    checked = run(root, "-m", "mcp_hub", "check", "--config", wrong)
+    assert "servers.up.url: must be a URL that begins with memory://" in checked.stdout + checked.stderr
 
 
 async def test_the_transport_carries_requests_until_it_is_closed() -> None:
-    made = example("mcp_hub/transport/memory_link.py")["MemoryLink"]
-    link = made(lambda message: {"jsonrpc": "2.0", "id": message["id"], "result": {"said": message["params"]}})
+    names: dict[str, Any] = {"__name__": "mcp_hub.transport.memory_link"}
+    exec(compile(code_of("mcp_hub/transport/memory_link.py"), "memory_link.py", "exec"), names)
+    link = names["MemoryLink"](
+        lambda message: {"jsonrpc": "2.0", "id": message["id"], "result": {"said": message["params"]}}
+    )
     peer = Peer(link, notified=lambda *_: None, requested=nothing_offered, lost=lambda _: None)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(LinkLost):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.config.load import read_config
+from mcp_hub.hub.composition import read_config
 from tests.doors.packages import python_of
 from tests.doors.programs import EXAMPLES, PAGES, SERVER, blocks, output, promised, search_engine
 from tests.peers.catalogue import NPM, installed

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mcp_hub.config import load_config
 from mcp_hub.downstream.app import App
 from mcp_hub.downstream.dispatcher import Dispatcher
+from mcp_hub.hub.composition import load_config
 from mcp_hub.hub.engine import Engine
 from mcp_hub.transport.http1.exchange import HttpReply, HttpRequest
 from mcp_hub.transport.http1.heads import RequestHead

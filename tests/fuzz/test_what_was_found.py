@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_hub.config import read_config
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import read_config
 from mcp_hub.protocol.frames import FrameError, decode_exactly, encode, salvage_id
 from mcp_hub.security.url_rules import UrlRules
 from mcp_hub.transport.peer import Peer, nothing_offered

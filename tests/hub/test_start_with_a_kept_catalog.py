@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config import read_config
 from mcp_hub.hub import engine as hubs
+from mcp_hub.hub.composition import read_config
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import KINDS, TOOLS

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_hub import Hub, Toolkit
+from mcp_hub.policy.access import BLACKLIST
 from tests.fakes.client import FAKE, RpcError, spawned
 from tests.library.toolkits import add, coroutine, names, parameters, plain, text
 
@@ -105,7 +106,7 @@ async def test_a_hub_it_is_attached_to_has_its_functions_its_groups_and_its_own_
         assert await text(toolkit, "add", a=1) == "3"
         toolkit.remove_tool_groups("sums")
         assert {card.name for card in await hub.list()} == {"plain", "coroutine"}
-        hub.change_sync(lambda config: config.model_copy(update={"blacklist": (("local", "plain"),)}))
+        hub.change_sync(lambda config: BLACKLIST.changed(config, (("local", "plain"),)))
         assert await text(toolkit, "plain") == "Error: Unknown tool: plain"
         await toolkit.aclose()
         assert await text(toolkit, "coroutine") == "a b"

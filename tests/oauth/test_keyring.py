@@ -13,7 +13,7 @@ import keyring
 import pytest
 from keyring.backends.fail import Keyring as NoKeyring
 
-from mcp_hub.config import load_config
+from mcp_hub.hub.composition import load_config
 from tests.fakes.client import HUB, PATIENCE, write_config
 from tests.oauth.file_keyring import BACKEND, FileKeyring
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config import load_config
+from mcp_hub.hub.composition import load_config
 from mcp_hub.hub.engine import Engine
 from mcp_hub.upstream import session_opener
 from tests.fakes.client import HUB, StdioClient, spawned

@@ -13,9 +13,10 @@ from typing import Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from mcp_hub.catalog.names import original_uri
-from mcp_hub.errors import CallError, CircuitOpen, DeadlineExceeded, ServerUnavailable, StateLost
+from mcp_hub.errors import CallError, DeadlineExceeded, ServerUnavailable, StateLost
 from mcp_hub.library import formats
 from mcp_hub.library.engine_host import CallOutcome, ToolCard
+from mcp_hub.policy.breaker import CircuitOpen
 from mcp_hub.servers.local.signature import annotated
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from mcp_hub.config.skill import read_name_and_description
+from mcp_hub.config.builtin_servers import read_name_and_description
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

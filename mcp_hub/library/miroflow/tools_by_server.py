@@ -13,10 +13,8 @@ from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import (
     INVALID_PARAMS,
-    CircuitOpen,
     ConfigError,
     DeadlineExceeded,
-    GuardBlocked,
     PermissionDenied,
     ServerUnavailable,
     StateLost,
@@ -27,7 +25,10 @@ from mcp_hub.library import formats
 from mcp_hub.library.engine_host import CallOutcome, ServerTools
 from mcp_hub.library.hub import Hub
 from mcp_hub.library.server_entries import PLAYWRIGHT, entry_of, with_call_deadline
+from mcp_hub.policy.access import BLACKLIST
+from mcp_hub.policy.breaker import CircuitOpen
 from mcp_hub.policy.fallback import META_KEY as FALLBACK_KEY
+from mcp_hub.policy.guard import GuardBlocked
 from mcp_hub.text import printable
 
 Json = dict[str, Any]
@@ -162,8 +163,6 @@ class StepLog:
 
 OnTimeout = Literal["raise", "return"]
 
-BLACKLIST: Final = "blacklist"
-"""The rule that the access policy names for a tool which the blacklist hides."""
 _CONNECTION: Final = (ServerUnavailable, CircuitOpen, StateLost, PermissionDenied)
 """Errors of calls that did not reach the server, or lost it."""
 
@@ -287,7 +286,7 @@ class ToolsByServer:
         if server_name not in self.server_dict and server_name not in [one.id for one in self.hub.config.servers]:
             return answer | {"error": await self._not_found(server_name, tool_name)}
         await self._use_browser(server_name)
-        if await self.hub.why_hidden(server_name, tool_name) == BLACKLIST:
+        if await self.hub.why_hidden(server_name, tool_name) == BLACKLIST.name:
             self._steps.error("Tool Blacklisted", f"Tool '{tool_name}' on server '{server_name}' is blacklisted.")
             return answer | {"error": f"Tool '{tool_name}' on server '{server_name}' is blacklisted."}
         shown = self.hub.redaction.value(arguments or {})
@@ -370,8 +369,8 @@ class ToolsByServer:
 
 
 def _with_blacklist(former: frozenset[tuple[str, str]], wanted: frozenset[tuple[str, str]], config: Config) -> Config:
-    others = [pair for pair in config.blacklist if pair not in former]
-    return config.model_copy(update={"blacklist": (*others, *sorted(wanted))})
+    others = [pair for pair in BLACKLIST.of(config) if pair not in former]
+    return BLACKLIST.changed(config, (*others, *sorted(wanted)))
 
 
 def _pair(item: Any) -> tuple[str, str]:

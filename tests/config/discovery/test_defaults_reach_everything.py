@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mcp_hub import ToolExecutor, ToolManager
-from mcp_hub.config import load_config
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import load_config
 from tests.config.discovery.written import function, write
 from tests.fakes.client import fake, write_config
 

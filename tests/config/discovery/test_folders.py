@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config import LoadedConfig, read_config
+from mcp_hub.config import LoadedConfig
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import read_config
 from tests.cli.test_commands import run
 from tests.config.discovery.written import function, write
 from tests.fakes.client import StdioClient, fake, hub, write_config

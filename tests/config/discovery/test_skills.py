@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config import read_config
+from mcp_hub.hub.composition import read_config
 from mcp_hub.servers.skill_server import MAX_FILE, read_file
 from tests.cli.test_commands import run
 from tests.config.discovery.written import write

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from mcp_hub.config import load_config
 from mcp_hub.config.listen import CallerLimits, TokenVerification
 from mcp_hub.downstream import handshake, quotas, sse, verifier
 from mcp_hub.downstream.admission import MIN_TOKEN, check_listener
+from mcp_hub.hub.composition import load_config
 from mcp_hub.transport.http1 import heads, server_connection
 
 PAGE = (Path(__file__).parents[3] / "docs" / "network.md").read_text()

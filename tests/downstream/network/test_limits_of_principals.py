@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_hub.catalog import Route
-from mcp_hub.config.entry_rules import LimitSettings as Rules
 from mcp_hub.config.listen import CallerLimits, Listen, NamedPrincipal
 from mcp_hub.config.models import Server
 from mcp_hub.downstream import quotas as quotas_module
 from mcp_hub.downstream.quotas import Quotas
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json
+from mcp_hub.policy.limits import LimitSettings as Rules
 from mcp_hub.policy.limits import LimitsPolicy
 from mcp_hub.protocol.era import LISTEN, Envelope
 from mcp_hub.protocol.kinds import TOOLS
@@ -146,7 +146,8 @@ class Desk:
     """One server; calls stay until they are let go."""
 
     def __init__(self, **rules: Any) -> None:
-        server = Server(id="a", transport="stdio", command="x", namespace="a", limits=Rules.model_validate(rules))
+        limits = {"limits": Rules.model_validate(rules)}
+        server = Server(id="a", transport="stdio", command="x", namespace="a", settings=limits)
         self.policy = LimitsPolicy({"a": server}, Clock())
         self.through: list[str] = []
         self._go: dict[str, asyncio.Event] = {}
@@ -354,8 +355,8 @@ async def test_a_body_over_the_limit_is_refused_whoever_sends_it(tmp_path: Path)
     "limits", [{"calls": 0}, {"sessions": -1}, {"rate": 0}, {"burst": 0}, {"rate": "fast"}, {"calls": 1.5}]
 )
 async def test_invalid_limits_are_reported(tmp_path: Path, limits: dict[str, Any]) -> None:
-    from mcp_hub.config import load_config
     from mcp_hub.errors import ConfigError
+    from mcp_hub.hub.composition import load_config
     from tests.fakes.client import write_config
 
     (key,) = limits

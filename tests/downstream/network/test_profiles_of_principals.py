@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from mcp_hub.catalog import Route
-from mcp_hub.config import load_config
 from mcp_hub.downstream import Caller
 from mcp_hub.errors import HEADER_MISMATCH, UnknownName
 from mcp_hub.hub import engine as hubs
 from mcp_hub.hub.catalogs import CallerFilter
+from mcp_hub.hub.composition import load_config
 from mcp_hub.policy import Call
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from mcp_hub.config import read_config
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import read_config
 from mcp_hub.text import printable
 from tests.fuzz.supply import Supply
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config import load_config
 from mcp_hub.config.models import Config
-from mcp_hub.errors import GroupInactive, UnknownName, UpstreamAnswered
+from mcp_hub.errors import UnknownName, UpstreamAnswered
 from mcp_hub.hub.catalogs import CallerFilter
+from mcp_hub.hub.composition import load_config
 from mcp_hub.hub.engine import Engine
 from mcp_hub.policy import Call
+from mcp_hub.policy.access import GroupInactive
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS, Kind
 from mcp_hub.security import Principal

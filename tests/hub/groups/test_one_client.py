@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mcp_hub.config import read_config
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import read_config
 from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, fake, hub, spawned, write_config
 from tests.hub.groups.hearing import CHANGED, GROUPS, RESET, code, inactive
 from tests.hub.reload.test_going_over_to_another_configuration import changed

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import mcp_hub
-from mcp_hub.config import load_config
+from mcp_hub.hub.composition import load_config
 from mcp_hub.library import formats
 from mcp_hub.library.formats import FormatError, ToolCall
 from mcp_hub.library.tool_system.formatter import StrategyUnavailable, ToolFormatter

@@ -11,9 +11,7 @@ import pytest
 from mcp_hub.catalog import Item, Route
 from mcp_hub.errors import (
     CallCancelled,
-    CircuitOpen,
     DeadlineExceeded,
-    GuardBlocked,
     InternalError,
     InvalidParameters,
     Overloaded,
@@ -23,7 +21,9 @@ from mcp_hub.errors import (
     UpstreamAnswered,
 )
 from mcp_hub.policy import Call, Chain, Json, Next, unknown_name
+from mcp_hub.policy.breaker import CircuitOpen
 from mcp_hub.policy.call_record import approximate_size
+from mcp_hub.policy.guard import GuardBlocked
 from mcp_hub.policy.trace import Trace
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.frames import LARGE

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mcp_hub.config.load import load_config
+from mcp_hub.hub.composition import load_config
 from tests.fakes.client import RpcError, hub
 from tests.policy.access.test_rules_about_resources import READER
 

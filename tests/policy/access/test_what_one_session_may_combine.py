@@ -87,8 +87,8 @@ async def test_labels_are_counted_for_each_session(tmp_path: Path, era: str) -> 
 
 
 async def test_an_unknown_label_is_an_error_of_the_file(tmp_path: Path) -> None:
-    from mcp_hub.config import read_config
     from mcp_hub.errors import ConfigError
+    from mcp_hub.hub.composition import read_config
 
     path = write_config(tmp_path, {"a": fake(labels=["reads_everything"])})
     with pytest.raises(ConfigError, match=r"servers\.a\.labels\.reads_everything: is not a label"):

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.catalog import Route
-from mcp_hub.config.entry_rules import BreakerSettings as Rules
 from mcp_hub.config.models import Server
-from mcp_hub.errors import CallError, CircuitOpen, Overloaded, ServerUnavailable, UpstreamAnswered
+from mcp_hub.errors import CallError, Overloaded, ServerUnavailable, UpstreamAnswered
 from mcp_hub.policy import Call, Json
-from mcp_hub.policy.breaker import CircuitBreaker, CircuitState
+from mcp_hub.policy.breaker import BreakerSettings as Rules
+from mcp_hub.policy.breaker import CircuitBreaker, CircuitOpen, CircuitState
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from tests.fakes.client import PATIENCE, fake, hub
@@ -34,9 +34,8 @@ def call() -> Call:
 
 
 def breaker(clock: Clock, failures: int = 2) -> CircuitBreaker:
-    server = Server(
-        id="a", transport="stdio", command="x", namespace="a", breaker=Rules(failures=failures, cooldown=10)
-    )
+    rules = {"breaker": Rules(failures=failures, cooldown=10)}
+    server = Server(id="a", transport="stdio", command="x", namespace="a", settings=rules)
     return CircuitBreaker({"a": server}, clock)
 
 

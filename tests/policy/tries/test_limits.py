@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from mcp_hub.catalog import Route
-from mcp_hub.config.entry_rules import LimitSettings as Rules
 from mcp_hub.config.models import Server
 from mcp_hub.errors import Overloaded
 from mcp_hub.policy import Call, Json
+from mcp_hub.policy.limits import LimitSettings as Rules
 from mcp_hub.policy.limits import LimitsPolicy
 from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
@@ -34,7 +34,7 @@ class Desk:
 
     def __init__(self, **rules: object) -> None:
         limits = Rules.model_validate(rules)
-        server = Server(id="a", transport="stdio", command="x", namespace="a", limits=limits)
+        server = Server(id="a", transport="stdio", command="x", namespace="a", settings={"limits": limits})
         self.clock = Clock()
         self.policy = LimitsPolicy({"a": server}, self.clock)
         self.through: list[str] = []

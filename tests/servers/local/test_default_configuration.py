@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from mcp_hub.config import read_config
+from mcp_hub.hub.composition import read_config
 
 ROOT = Path(__file__).parents[3]
 ENVIRON = {"HOME": "/home/someone", "GITHUB_TOKEN": "a-token-for-this-test", "PATH": "/usr/bin"}

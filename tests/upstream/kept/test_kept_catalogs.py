@@ -8,20 +8,12 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.config.builtin_servers import Skill
 from mcp_hub.config.credentials import OAuthSettings
-from mcp_hub.config.entry_rules import (
-    BreakerSettings,
-    Filter,
-    HealthSettings,
-    LimitSettings,
-    PostProcessStep,
-    RetrySettings,
-    ScreenSettings,
-    ToolRules,
-)
+from mcp_hub.config.entry_rules import Filter, HealthSettings, PostProcessStep, ToolRules
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.models import Deadlines, FileRoot, Server
-from mcp_hub.config.skill import Skill
+from mcp_hub.policy.retry import RetrySettings
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
 
 LISTS: dict[str, list[Any]] = {"tools": [{"name": "t", "n": 10**25}], "resources": [], "templates": [], "prompts": []}
@@ -138,10 +130,9 @@ OTHER: dict[str, Any] = {
 RULES: dict[str, Any] = {
     "tags": ("a",), "filters": {"tools": Filter(deny=("x",))}, "tools": {"x": ToolRules(name="y")},
     "validate_arguments": "off", "max_result_bytes": 5, "postprocess": (PostProcessStep(step="truncate"),),
-    "retry": RetrySettings(attempts=5), "breaker": BreakerSettings(failures=1), "limits": LimitSettings(at_once=1),
+    "settings": {"retry": RetrySettings(attempts=5)},
     "idle": 5.0,
     "health": HealthSettings(ping=1.0),
-    "pins": "enforce", "screen": ScreenSettings(mode="quarantine"), "labels": {"reads_private": ("*",)},
 }  # fmt: skip
 
 

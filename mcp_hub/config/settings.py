@@ -1,15 +1,20 @@
-"""The base of all models of the configuration: checked when they are made, and immutable."""
+"""The base of all settings: frozen models, checked when they are made; and the keys whose settings policies own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, dataclass_transform
 
 import msgspec
 
 from mcp_hub.config.field_types import Check, ValidationError, check_of, is_list
 from mcp_hub.config.findings import Findings, KeyPath, only_known
+
+if TYPE_CHECKING:
+    from mcp_hub.config.fields import FieldValue
+    from mcp_hub.config.models import Config, Server
+    from mcp_hub.config.variables import VariableScope
 
 
 class FrozenMeta(msgspec.StructMeta):
@@ -106,32 +111,9 @@ class Frozen(msgspec.Struct, metaclass=FrozenMeta, frozen=True):
         copied.__dict__["set_fields"] = self.model_fields_set | changes.keys()
         return copied
 
-    def model_dump(self, *, exclude: Mapping[str, Any] | Set[str] = frozenset()) -> dict[str, Any]:
-        """Returns the fields as a dict, also of inner models. `exclude`: names, or {name: names of the inner model}."""
-        found: dict[str, Any] = {}
-        for name in self.__struct_fields__:
-            inner = exclude.get(name) if isinstance(exclude, Mapping) else name in exclude or None
-            if inner is not None and not isinstance(inner, Mapping | Set):
-                continue
-            found[name] = _dumped(getattr(self, name), inner or frozenset())
-        return found
-
-    def __copy__(self) -> Self:
-        return self.model_copy()
-
     def __repr__(self) -> str:
         shown = [f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name not in self.NOT_SHOWN]
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def _dumped(value: Any, exclude: Mapping[str, Any] | Set[str] = frozenset()) -> Any:
-    if isinstance(value, Frozen):
-        return value.model_dump(exclude=exclude)
-    if isinstance(value, dict):
-        return {key: _dumped(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_dumped(one) for one in value)
-    return value
 
 
 def _needs_values(cls: FrozenMeta) -> bool:
@@ -179,3 +161,112 @@ def read_model(model: type[M], value: Any, at: KeyPath, findings: Findings) -> M
 def _as_list(model: type[Frozen], key: str, value: Any) -> Any:
     """Returns a list of one text where the field is a list and one text was written."""
     return [value] if isinstance(value, str) and is_list(model.model_fields[key].type) else value
+
+
+class KeyReading(msgspec.Struct, frozen=True):
+    """What the value of a policy's key is read with."""
+
+    findings: Findings
+    scope: VariableScope
+    ids: Collection[str] = ()
+    """For keys of the root: the ids of all servers."""
+
+
+T = TypeVar("T")
+ReadKey = Callable[["FieldValue", KeyReading], T | None]
+"""Returns the setting that a value stands for; None, with errors in the findings, where it does not fit."""
+
+
+class EntryKey(msgspec.Struct, Generic[T], frozen=True, eq=False):
+    """A key of entries that belongs to one policy."""
+
+    name: str
+    read: ReadKey[T]
+    default: T
+    """The setting of an entry without the key."""
+    spellings: tuple[str, ...] = ()
+    """Further names of the key."""
+    in_defaults: bool = False
+    """Whether `defaults` may set it for all entries."""
+
+    def of(self, server: Server) -> T:
+        """Returns the setting of an entry."""
+        found: T = server.settings.get(self.name, self.default)
+        return found
+
+    def changed(self, server: Server, setting: T) -> Server:
+        """Returns the entry with another setting."""
+        return server.model_copy(update={"settings": {**server.settings, self.name: setting}})
+
+
+class RootKey(msgspec.Struct, Generic[T], frozen=True, eq=False):
+    """A key at the top of a file that belongs to one policy."""
+
+    name: str
+    read: ReadKey[T]
+    default: T
+    """The setting of a file without the key."""
+    spellings: tuple[str, ...] = ()
+    """Further names of the key."""
+    needs_restart: bool = False
+    """Whether a change takes effect with the next start only."""
+
+    def of(self, config: Config) -> T:
+        """Returns the setting of a configuration."""
+        found: T = config.settings.get(self.name, self.default)
+        return found
+
+    def changed(self, config: Config, setting: T) -> Config:
+        """Returns the configuration with another setting."""
+        return config.model_copy(update={"settings": {**config.settings, self.name: setting}})
+
+
+class KeyTable(msgspec.Struct, frozen=True, dict=True):
+    """The keys of all policies. A policy may take a key that the hub otherwise only knows of other hosts."""
+
+    entry: tuple[EntryKey[Any], ...] = ()
+    root: tuple[RootKey[Any], ...] = ()
+
+    @classmethod
+    def of(cls, keys: Iterable[EntryKey[Any] | RootKey[Any]]) -> Self:
+        """Returns the table of some keys. Raises ValueError if two of them have a name in common."""
+        found = tuple(keys)
+        table = cls(
+            tuple(key for key in found if isinstance(key, EntryKey)),
+            tuple(key for key in found if isinstance(key, RootKey)),
+        )
+        for kind, names in ((table.entry, table.entry_names), (table.root, table.root_names)):
+            if len(names) != sum(1 + len(key.spellings) for key in kind):
+                raise ValueError(f"two policies have one key: {', '.join(key.name for key in kind)}")
+        return table
+
+    @cached_property
+    def entry_names(self) -> Mapping[str, str]:
+        """Key of an entry as written -> name of the key."""
+        return {spelling: key.name for key in self.entry for spelling in (key.name, *key.spellings)}
+
+    @cached_property
+    def root_names(self) -> frozenset[str]:
+        """Keys of the root in all spellings."""
+        return frozenset(spelling for key in self.root for spelling in (key.name, *key.spellings))
+
+    @cached_property
+    def defaults(self) -> frozenset[str]:
+        """Keys, in all spellings, that `defaults` may set."""
+        return frozenset(spelling for key in self.entry if key.in_defaults for spelling in (key.name, *key.spellings))
+
+
+def model_key(model: type[M]) -> ReadKey[M]:
+    """Returns the reader of a key whose value is a model."""
+    return lambda given, reading: read_model(model, given.value, given.at, reading.findings)
+
+
+def mode_key(model: type[M]) -> ReadKey[M]:
+    """Returns the reader of a key whose value is a model with a `mode`, which a single word stands for."""
+    return lambda given, reading: read_model(model, by_mode(given.value), given.at, reading.findings)
+
+
+def by_mode(value: Any) -> Any:
+    """Returns a value with a single word as its `mode`, and with `mode: false`, as YAML reads `off`, as `off`."""
+    value = {"mode": value} if isinstance(value, str) and value != "off" else value
+    return {**value, "mode": "off"} if isinstance(value, dict) and value.get("mode") is False else value
