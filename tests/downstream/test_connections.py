@@ -679,6 +679,18 @@ async def echoed(pieces: Iterable[bytes]) -> tuple[bytes, bool]:
     return re.sub(rb"date: [^\r]*\r\n", b"", line.said), line.closed
 
 
+@pytest.mark.parametrize("pieces", ["AB A B", "BA A A", "AA B A", "A BA B", "AAB B A"])
+async def test_heads_that_came_in_one_piece_are_not_taken_for_each_other(pieces: str) -> None:
+    of = {
+        name: of_parts((b"POST", b"/a", b"X: %b\r\n" % name.encode(), b"Content-Length: %d\r\n", b"HTTP/1.1", b"{}"))
+        for name in "AB"
+    }
+    alone = {name: (await echoed([one]))[0] for name, one in of.items()}
+    said, closed = await echoed(b"".join(of[name] for name in piece) for piece in pieces.split())
+    assert said == b"".join(alone[name] for name in pieces.replace(" ", ""))
+    assert not closed
+
+
 def cut_at(data: bytes, cuts: list[int]) -> list[bytes]:
     places = sorted({cut % (len(data) + 1) for cut in cuts})
     return [data[start:end] for start, end in pairwise([0, *places, len(data)]) if start < end]

@@ -32,7 +32,7 @@ LENGTH: Final = len(b"content-length: \r\n")
 LINE: Final = 4
 """Bytes of a header line besides its name and value: colon, blank and the end of the line."""
 
-_LENGTH: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,9})\r\n", re.IGNORECASE)
+_LENGTH_LINE: Final = re.compile(rb"\r\ncontent-length: ?([0-9]{1,9})\r\n", re.IGNORECASE)
 _ABSOLUTE: Final = re.compile(rb"http(s)?://([^/?#@]+)", re.IGNORECASE)
 """A target in absolute form (a whole URL), up to its path."""
 _UNSOUND_NAME: Final = re.compile(rb'[\x00-\x20\x7f()<>@,;:\\\[\]={}"]')
@@ -134,21 +134,21 @@ class RequestHeadCache:
             return None
         before, behind, head = self._of_bytes
         end = data.find(b"\r\n\r\n") + 4
-        length = _LENGTH.search(data, 0, end)
+        length = _LENGTH_LINE.search(data, 0, end)
         if length is None or not data.startswith(before) or data[length.end(1) : end] != behind:
             return None
         if length.start(1) != len(before) or len(data) - end != int(length[1]):
             return None
         return head, data[end:]
 
-    def learn(self, data: bytes, head: RequestHead, size: int | None) -> None:
-        """Keeps the bytes of a head that the parser has found in `data`, if its whole request is all there is.
+    def learn(self, data: bytes, size: int | None) -> None:
+        """Keeps the bytes of the last head, which the parser has found in `data`, if its request is all there is.
 
         `size`: its Content-Length.
         """
-        end = data.find(b"\r\n\r\n") + 4
-        length = _LENGTH.search(data, 0, end)
-        if length is None or head.method != "POST" or head.size > MAX_KNOWN:
+        head, end = self._known, data.find(b"\r\n\r\n") + 4
+        length = _LENGTH_LINE.search(data, 0, end)
+        if head is None or length is None or head.method != "POST":
             return
         if size == int(length[1]) == len(data) - end and not head.raw(b"expect"):
             self._of_bytes = (data[: length.start(1)], data[length.end(1) : end], head)

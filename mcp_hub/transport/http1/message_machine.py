@@ -158,7 +158,7 @@ class MessageMachine:
 class RequestMachine(MessageMachine):
     """The server's: it reads requests."""
 
-    __slots__ = ("_head", "_heads", "_length", "_target")
+    __slots__ = ("_heads", "_length", "_target")
     read, written = REQUESTS, RESPONSES
     _parser: HttpRequestParser
     _sink: RequestSink
@@ -168,9 +168,8 @@ class RequestMachine(MessageMachine):
         self._parser = HttpRequestParser(self)
         self._target = b""
         self._heads = RequestHeadCache()
-        self._head: RequestHead | None = None
-        """The head that was read last, and its Content-Length."""
         self._length: int | None = None
+        """Content-Length of the head that was read last."""
 
     @property
     def blank(self) -> bool:
@@ -200,8 +199,8 @@ class RequestMachine(MessageMachine):
         if self._unfinished > MAX_HEAD and self.under_way:
             self.fail()
             raise BadHead("the head, or what is around the body, is too large", 431, "head_too_large")
-        if begins and self.theirs is DONE and self._head is not None and isinstance(data, bytes):
-            self._heads.learn(data, self._head, self._length)
+        if begins and self.theirs is DONE and isinstance(data, bytes):
+            self._heads.learn(data, self._length)
 
     def take_known(self, data: bytes) -> tuple[RequestHead, bytes] | None:
         """Returns head and body of a whole request whose head is known by its bytes. None: nothing was read.
@@ -220,7 +219,7 @@ class RequestMachine(MessageMachine):
             return  # something behind the last request
         found = error.__context__
         if isinstance(found, BadHead):
-            raise found from None
+            raise BadHead(str(found), found.status, found.cause) from None  # `found` would refer to itself here
         if isinstance(error, HttpParserCallbackError):
             log.error("a request failed in the parser's callbacks", exc_info=found)
         raise BadHead(str(error)) from None
@@ -288,13 +287,13 @@ class RequestMachine(MessageMachine):
         keep = chunks and parser.should_keep_alive()
         self._end = END if keep else LAST
         lines, self._lines = self._lines, []
-        self._head, self._length = head, length = self._heads.head(parser.get_method(), self._target, lines)
+        head, self._length = self._heads.head(parser.get_method(), self._target, lines)
         if head.in_chunks and not chunks:
             raise BadHead("HTTP/1.0 has no transfer codings", cause="transfer_encoding")
         expects = chunks and b"100-continue" in [value.lower() for value in head.raw(b"expect")]
         self.theirs = REQUESTS[self.theirs][HEADED]
         self.ours = RESPONSES[self.ours][ASKED]
-        self._sink.request_begun(head, length, keep=keep, chunks=chunks, expects=expects)
+        self._sink.request_begun(head, self._length, keep=keep, chunks=chunks, expects=expects)
 
 
 class ResponseMachine(MessageMachine):
@@ -333,7 +332,7 @@ class ResponseMachine(MessageMachine):
         """Raises NotHttp, but behind a whole response."""
         self.theirs = RESPONSES[self.theirs][BREAK]
         if self.theirs is ERROR:
-            raise (cause if isinstance(cause, NotHttp) else NotHttp(reason)) from None
+            raise NotHttp(str(cause) if isinstance(cause, NotHttp) else reason) from None
 
     # --- what the connection does -----------------------------------------------------------------------------------
 
