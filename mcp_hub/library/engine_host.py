@@ -283,6 +283,15 @@ class EngineHost:
             await self.change(lambda config: config)
         return hub
 
+    async def inactive_group(self, exposed: str) -> str | None:
+        """Returns the name of an inactive group because of which a tool is not listed, None if that is not why."""
+        hub = await self.hub()
+        route = hub.catalogs.whole(None).resolve(TOOLS, exposed) if hub.config.groups else None
+        if route is None:
+            return None
+        groups = hub.groups.now
+        return groups.inactive(route, None)
+
     async def why_hidden(self, server: str, tool: str) -> str | None:
         """Returns the name of the rule that hides a tool, or None. It is for the user of the hub."""
         hub = await self.hub()

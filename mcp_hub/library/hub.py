@@ -216,6 +216,10 @@ class Hub:
         """Does what `act` does, for code without a loop."""
         return self._portal.run(partial(self._running.act, server, tool, arguments or {}, direct=DirectCall()))
 
+    async def inactive_group(self, exposed: str) -> str | None:
+        """Returns the name of an inactive group because of which a tool is not listed, None if that is not why."""
+        return await self._portal.wait(lambda: self._running.inactive_group(exposed))
+
     async def why_hidden(self, server: str, tool: str) -> str | None:
         """Returns the name of the rule that hides a tool, or None. It is for the user of the hub, not for a model."""
         return await self._portal.wait(lambda: self._running.why_hidden(server, tool))

@@ -43,6 +43,8 @@ async def test_every_kind_of_tool_gives_chunks_that_end_in_is_last(
     expected = ["a b"] if function in (plain, coroutine) else ["a", "a b"]
     assert [chunk.content[0]["text"] for chunk in got] == expected
     assert got[-1].is_last
+    task = asyncio.create_task(toolkit.call_tool_function(block(function.__name__)))
+    assert [chunk.content async for chunk in await task] == [chunk.content for chunk in got]
     directly = [chunk async for chunk in toolkit.call_tool_function(block(function.__name__))]
     assert [chunk.content for chunk in directly] == [chunk.content for chunk in got]
 

@@ -43,7 +43,9 @@ async def test_a_toolkit_of_a_configuration_lists_and_calls_its_servers() -> Non
         assert printed == "<returncode>0</returncode><stdout>42\n</stdout><stderr></stderr>"
         assert await text(toolkit, "demo__search", query="x", limit=9) == '{"key": "none", "found": ["x 1"]}'
         assert (await text(toolkit, "demo__multiply", a="x")).startswith("Error: ")
-        for absent in ("demo__say", "demo__divide", "demo__nothing"):
+        off = "FunctionInactiveError: The function 'demo__say' is in the inactive group 'talk'. "
+        assert (await text(toolkit, "demo__say", text="hello")).startswith(off)
+        for absent in ("demo__divide", "demo__nothing", "dead__any"):
             assert (await text(toolkit, absent)).startswith("FunctionNotFoundError: ")
         toolkit.hub.groups.update("talk", active=True)
         assert "demo__say" in names(toolkit)
@@ -51,6 +53,9 @@ async def test_a_toolkit_of_a_configuration_lists_and_calls_its_servers() -> Non
         await toolkit.remove_mcp_clients(["demo"])
         assert names(toolkit) == ["add", "code__execute_python_code"]
         assert (await text(toolkit, "demo__say", text="hello")).startswith("FunctionNotFoundError: ")
+        toolkit.hub.groups.update("talk", active=False)
+        toolkit.create_tool_group("talking", "Of the program.")
+        assert names(toolkit) == ["add", "code__execute_python_code"]
 
 
 async def test_a_tool_of_a_configuration_is_found_before_it_was_listed() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -69,8 +69,11 @@ class ToolRaised(Exception):
         self.error = error
 
 
-class ToolStream(AsyncGenerator[Any, None]):
-    """The return value of `call_tool_function`: an async iterator that may be awaited first, which returns itself."""
+class ToolStream(AsyncGenerator[Any, None], Coroutine[Any, Any, Any]):
+    """The return value of `call_tool_function`: an async iterator that may be awaited first, which returns itself.
+
+    It is a coroutine too, so that it can be given to `asyncio.create_task`. The call begins with the first chunk.
+    """
 
     def __init__(self, chunks: AsyncGenerator[Any, None]) -> None:
         self._chunks = chunks
@@ -78,6 +81,17 @@ class ToolStream(AsyncGenerator[Any, None]):
     def __await__(self) -> Generator[Any, None, ToolStream]:
         yield from ()
         return self
+
+    def send(self, value: None) -> Any:
+        """Ends the coroutine with the stream as its value."""
+        raise StopIteration(self)
+
+    def throw(self, *error: Any) -> Any:
+        """Raises an exception in the coroutine, which waits for nothing."""
+        raise error[0]
+
+    def close(self) -> None:
+        """Closes the coroutine; the stream can be used nevertheless."""
 
     async def asend(self, value: None) -> Any:
         """Returns the next chunk. Raises StopAsyncIteration after the last one."""

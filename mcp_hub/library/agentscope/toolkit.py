@@ -303,12 +303,13 @@ class Toolkit(StateOfAgent, SkillRegistry):
         tool = self.tools.get(name) or self._found.get(name)
         if tool is None and self._configured:
             tool = self._find(await self._hub.listed()).get(name)
-        if tool is None:
+        group = tool.group if tool is not None else await self._hub.inactive_group(name) if self._configured else None
+        if group is None:
             text = f"FunctionNotFoundError: Cannot find the function named {name}"
             yield await record_answer(self._hub, None, block, text)
-        elif not self._is_on(tool.group):
+        elif tool is None or not self._is_on(group):
             text = (
-                f"FunctionInactiveError: The function '{name}' is in the inactive group '{tool.group}'. "
+                f"FunctionInactiveError: The function '{name}' is in the inactive group '{group}'. "
                 "Activate the tool group by calling 'reset_equipped_tools' first to use this tool."
             )
             yield await record_answer(self._hub, tool, block, text)
