@@ -201,6 +201,9 @@ def test_errors_begin_as_orchestrators_expect(manager: ToolManager) -> None:
     assert call(manager, "alive", "nowhere")["error"].startswith("Unknown tool: ")
     assert call(manager, "alive", "fail")["error"] == "Tool execution failed: no"
     assert call(manager, "alive", "echo", {"text": [1]})["error"].startswith("Tool execution failed: ")
+    for wrong in ("text", ["a", "list"], 3):
+        said = asyncio.run(manager.execute_tool_call("alive", "echo", wrong))["error"]  # type: ignore[arg-type]
+        assert said.startswith("Tool execution failed: The arguments of 'echo' must be an object")
     assert call(manager, "dead", "echo")["error"].startswith("Tool call failed: ")
     assert call(manager, "odd", "echo")["error"].startswith("Tool call failed: Unknown server params type for odd")
 
