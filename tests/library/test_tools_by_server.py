@@ -145,6 +145,14 @@ def test_check_10_arguments_by_position_and_by_keyword_are_the_same(manager: Too
     assert first == second == {"server_name": "alive", "tool_name": "echo", "result": "x"}
 
 
+def test_a_server_may_have_a_process_for_each_call() -> None:
+    """As in the originals, where a call is a connection; here that is `session: call`."""
+    with ToolManager([{"name": "new", "params": fake(session="call")}]) as manager:
+        manager.use_mcp({"mcpServers": {"anew": fake(session="call")}})
+        assert call(manager, "new", "pid") != call(manager, "new", "pid")
+        assert manager.call_tool("pid", {}) != manager.call_tool("pid", {})
+
+
 def test_asyncio_run_twice_keeps_the_session(manager: ToolManager) -> None:
     asyncio.run(manager.get_all_tool_definitions())
     assert call(manager, "alive", "pid") == call(manager, "alive", "pid")
@@ -423,6 +431,9 @@ def test_a_url_is_a_server_and_the_blacklist_holds_there_too(tmp_path: Path, pat
                 (listed,) = await manager.get_all_tool_definitions()
                 answers = [await manager.execute_tool_call("net", "echo", {"text": "far"})]
                 answers.append(await manager.execute_tool_call("net", "add", {"a": 1, "b": 1}))
+                session = PlaywrightSession(base + path)
+                assert [await session.call_tool("echo", {"text": "far"}) for _ in range(2)] == ["far", "far"]
+                await session.close()
                 await manager.async_use_mcp(base + path, headers={"X-Any": "1"})
                 assert manager.tool_info["echo"]["desc"] == "echo of fake"
                 return [tool["name"] for tool in listed["tools"]], answers
