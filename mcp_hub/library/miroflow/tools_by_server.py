@@ -309,7 +309,7 @@ class ToolsByServer:
             f"Error: Attempting to call server '{printable(str(server))}' not found."
             + (hint or f" There are: {', '.join(known)}"),
         )
-        return f"Server '{server}' not found."  # seed 3.4: the error says this and nothing else
+        return f"Server '{server}' not found."  # MiroFlow's document, 3.4: nothing else
 
     async def _hint(self, server: str, tool: str) -> str:
         """Returns which tool, or which server, may have been meant, of those that may be used; "" for none."""
