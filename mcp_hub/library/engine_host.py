@@ -238,6 +238,9 @@ class EngineHost:
             upstream = hub.upstreams.get(server)
             if upstream is None:
                 raise UnknownName(INVALID_PARAMS, f"Unknown server: {server}")
+            if not isinstance(arguments, Mapping):
+                text = f"The arguments of {tool!r} must be an object, not {type(arguments).__name__}."
+                raise InvalidParameters(text, server=server, executed=False)
             route = Route(server, TOOLS, tool)
             listed = hub.catalog.exposed(route)
             exposed = listed or expose(upstream.server.namespace, tool)
@@ -258,7 +261,9 @@ class EngineHost:
             same = ours.result is not None and _said(result) == _said(ours.result)
             return CallOutcome(call, result, None, ours.value if same else None, same, ours.error)
         except NotJson as error:
-            refusal = InvalidParameters(f"The arguments of {tool!r} cannot be sent: {error}", server=server)
+            refusal = InvalidParameters(
+                f"The arguments of {tool!r} cannot be sent: {error}", server=server, executed=False
+            )
             return CallOutcome(call, None, refusal)
         except (HubError, TimeoutError) as error:
             return CallOutcome(call, None, error)

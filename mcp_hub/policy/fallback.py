@@ -114,7 +114,8 @@ class FallbackPolicy:
             reason = str(error) or "it took too long"
             call.notes.append(f"fallback: failed as well: {reason}")
             if isinstance(failure, CallError):
-                failure.message += f" The hub could not fetch the page itself either: {reason}"
+                said = failure.message.rstrip(".")
+                failure.message = f"{said}. The hub could not fetch the page itself either: {reason}"
             return _outcome(result, failure)
         call.fallback = "markitdown"
         call.notes.append(f"fallback: markitdown, because of {code}")

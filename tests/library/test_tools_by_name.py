@@ -74,6 +74,7 @@ def manager() -> Iterator[ToolManager]:
 
 
 def test_check_30_unknown_and_failing_tools_are_texts(manager: ToolManager) -> None:
+    """Agently's document, 6: errors are returned as these texts, nothing raises."""
     assert manager.call_tool("x", {}) == "Can not find tool named 'x'"
     assert manager.call_tool("boom", {}) == "Error: boom"
     assert asyncio.run(manager.async_call_tool("x", {})) == "Can not find tool named 'x'"
@@ -82,6 +83,7 @@ def test_check_30_unknown_and_failing_tools_are_texts(manager: ToolManager) -> N
 
 
 def test_check_31_annotated_arguments_and_defaults_are_described(manager: ToolManager) -> None:
+    """Agently's document, 3."""
     info = manager.get_tool_info()["add"]
     assert info == {
         "name": "add",
@@ -96,6 +98,7 @@ def test_check_31_annotated_arguments_and_defaults_are_described(manager: ToolMa
 
 
 def test_check_32_tags_are_whole_and_their_tools_come_once(manager: ToolManager) -> None:
+    """Agently's document, 1, 2 and 4."""
     manager.register("one", "d", {"q": (str, "what")}, lambda q: q, tags="math")
     manager.register(name="two", desc=None, kwargs=None, func=lambda: 2, returns={"n": (int,)}, tags=["math", "web"])
     assert list(manager.get_tool_info(["math", "web"])) == ["one", "two"]
@@ -160,6 +163,7 @@ def test_a_function_with_further_keywords_gets_them(manager: ToolManager) -> Non
 
 
 def test_get_tool_func_returns_the_function_itself_or_a_sync_or_async_wrapper(manager: ToolManager) -> None:
+    """Agently's document, 5."""
     assert manager.get_tool_func("add") is add
     assert manager.tool_funcs["add"] is add
     assert manager.get_tool_func("nowhere") is None
@@ -184,6 +188,7 @@ def test_a_sync_function_does_not_run_in_the_callers_loop(manager: ToolManager) 
 
 
 def test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape(tmp_path: Path) -> None:
+    """Agently's document, 7.1 and 7.2: errors as a dict, JSON in a text read, None for nothing."""
     tools = [
         {
             "name": "look",
@@ -235,7 +240,7 @@ def test_the_tools_of_a_script_and_their_results() -> None:
 
 
 def test_every_transport_of_the_document_is_a_server(tmp_path: Path) -> None:
-    """Seed 7.1: what `fastmcp.Client` takes. Its transports are read, not run."""
+    """Agently's document, 7.1: what `fastmcp.Client` takes. Its transports are read, not run."""
 
     async def use() -> list[Any]:
         found = []
@@ -358,7 +363,7 @@ OBJECTS = (
 
 
 def test_python_objects_reach_a_function_and_come_back_untouched() -> None:
-    """Seed 6: a call is a call of the function. What JSON has no word for is not checked and not converted."""
+    """Agently's document, 6: what JSON has no word for is not checked and not converted."""
     seen: list[Any] = []
 
     def anything(v: Any) -> Any:
@@ -457,7 +462,7 @@ def processes() -> list[int]:
 
 
 def test_a_second_use_of_one_server_replaces_the_first(tmp_path: Path) -> None:
-    """Seed 2 and 7.1: registering a name again replaces it; here the server behind it too."""
+    """Agently's document, 2 and 7.1: registering a name again replaces it; here the server behind it too."""
     named = {"mcpServers": {"demo": fake()}}
     other = tmp_path / "lists.json"
     other.write_text(json.dumps({"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}))
@@ -535,7 +540,7 @@ def test_configured_tools_are_in_the_lists(tmp_path: Path) -> None:
 
 
 def test_blocks_that_are_no_text_have_all_keys_of_a_dumped_model(tmp_path: Path) -> None:
-    """Seed 7.2: `.model_dump()`, of the models of the SDK, with their keys in order."""
+    """Agently's document, 7.2: `.model_dump()`, of the models of the SDK, with their keys in order."""
     annotated = {"annotations": {"priority": 0.5}, "_meta": {"a": 1}}
     blocks: list[Json] = [
         {"type": "image", "data": "aW1h", "mimeType": "image/png", **annotated},

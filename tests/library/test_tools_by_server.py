@@ -109,6 +109,7 @@ def test_a_tool_manager_satisfies_the_protocol_of_orchestrators(manager: ToolMan
 
 
 def test_check_8_an_unknown_server_is_exactly_one_error(manager: ToolManager) -> None:
+    """MiroFlow's document, 3.4 and 3.6."""
     assert call(manager, "alife", "echo") == {
         "server_name": "alife",
         "tool_name": "echo",
@@ -117,6 +118,7 @@ def test_check_8_an_unknown_server_is_exactly_one_error(manager: ToolManager) ->
 
 
 def test_check_9_a_dead_server_is_an_entry_and_the_others_have_their_tools_in_order(manager: ToolManager) -> None:
+    """MiroFlow's document, 3.5: an entry with an error and without a name."""
     listed = asyncio.run(manager.get_all_tool_definitions())
     assert [one["name"] for one in listed] == list(manager.server_dict)
     by_name = {one["name"]: one["tools"] for one in listed}
@@ -145,6 +147,14 @@ def test_check_10_arguments_by_position_and_by_keyword_are_the_same(manager: Too
     assert first == second == {"server_name": "alive", "tool_name": "echo", "result": "x"}
 
 
+def test_a_server_may_have_a_process_for_each_call() -> None:
+    """As in the originals, where a call is a connection; here that is `session: call`."""
+    with ToolManager([{"name": "new", "params": fake(session="call")}]) as manager:
+        manager.use_mcp({"mcpServers": {"anew": fake(session="call")}})
+        assert call(manager, "new", "pid") != call(manager, "new", "pid")
+        assert manager.call_tool("pid", {}) != manager.call_tool("pid", {})
+
+
 def test_asyncio_run_twice_keeps_the_session(manager: ToolManager) -> None:
     asyncio.run(manager.get_all_tool_definitions())
     assert call(manager, "alive", "pid") == call(manager, "alive", "pid")
@@ -159,6 +169,7 @@ def test_check_15_empty_content_is_an_empty_text(manager: ToolManager) -> None:
 
 
 def test_check_17_a_timeout_is_raised_and_the_next_call_is_answered(manager: ToolManager) -> None:
+    """MiroFlow's document, 1: TimeoutError reaches the caller."""
     with pytest.raises(asyncio.TimeoutError):
         call(manager, "timed", "sleep", {"seconds": 60})
     assert call(manager, "timed", "echo", {"text": "next"})["result"] == "next"
@@ -175,7 +186,7 @@ def test_a_timeout_is_returned_where_that_is_wanted() -> None:
 
 
 def test_the_timeout_of_a_program_counts_for_the_servers_of_a_file_too(tmp_path: Path) -> None:
-    """Seed 1: one deadline for everything that a call does."""
+    """MiroFlow's document, 1: one deadline for everything that a call does."""
     path = write_config(tmp_path, {"slow": fake(), "patient": fake(timeout=600)})
     with ToolManager.from_config(path, timeout=0.5, on_timeout="return") as manager:
         for server in ("slow", "patient"):
@@ -197,16 +208,20 @@ def test_a_blacklisted_tool_is_refused_even_if_added_to_the_set_later(manager: T
 
 
 def test_errors_begin_as_orchestrators_expect(manager: ToolManager) -> None:
+    """MiroFlow's document, 3.6: result or error, never both."""
     assert call(manager, "failing", "echo")["error"] == "Unknown tool: q"
     assert call(manager, "alive", "nowhere")["error"].startswith("Unknown tool: ")
     assert call(manager, "alive", "fail")["error"] == "Tool execution failed: no"
     assert call(manager, "alive", "echo", {"text": [1]})["error"].startswith("Tool execution failed: ")
+    for wrong in ("text", ["a", "list"], 3):
+        said = asyncio.run(manager.execute_tool_call("alive", "echo", wrong))["error"]  # type: ignore[arg-type]
+        assert said.startswith("Tool execution failed: The arguments of 'echo' must be an object")
     assert call(manager, "dead", "echo")["error"].startswith("Tool call failed: ")
     assert call(manager, "odd", "echo")["error"].startswith("Tool call failed: Unknown server params type for odd")
 
 
 def test_a_wrong_name_is_answered_with_a_hint_of_what_the_caller_may_use(manager: ToolManager) -> None:
-    """A003-37. The error about a server is the document's word for word (seed 3.4), so its log has the hint."""
+    """A003-37. The error about a server is the document's word for word (3.4), so its log has the hint."""
     log = TaskLog()
     asyncio.run(manager.get_all_tool_definitions())
     manager.task_log = log
@@ -223,6 +238,7 @@ def test_a_wrong_name_is_answered_with_a_hint_of_what_the_caller_may_use(manager
 
 
 def test_a_guarded_url_is_answered_with_the_sentence_as_the_result(manager: ToolManager) -> None:
+    """MiroFlow's document, 3.6: the sentence takes the place of the result."""
     log = TaskLog()
     manager.task_log = log
     assert call(manager, "scraper", "scrape", {"url": HF})["result"] == HF_SENTENCE
@@ -420,6 +436,9 @@ def test_a_url_is_a_server_and_the_blacklist_holds_there_too(tmp_path: Path, pat
                 (listed,) = await manager.get_all_tool_definitions()
                 answers = [await manager.execute_tool_call("net", "echo", {"text": "far"})]
                 answers.append(await manager.execute_tool_call("net", "add", {"a": 1, "b": 1}))
+                session = PlaywrightSession(base + path)
+                assert [await session.call_tool("echo", {"text": "far"}) for _ in range(2)] == ["far", "far"]
+                await session.close()
                 await manager.async_use_mcp(base + path, headers={"X-Any": "1"})
                 assert manager.tool_info["echo"]["desc"] == "echo of fake"
                 return [tool["name"] for tool in listed["tools"]], answers
@@ -449,7 +468,7 @@ def recorded(caplog: pytest.LogCaptureFixture) -> list[Json]:
 def test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Seed 3.6: the attempt to connect is inside of what the fallback covers."""
+    """MiroFlow's document, 3.6: the attempt to connect is inside of what the fallback covers."""
     caplog.set_level("INFO", logger="mcp_hub.calls")
     log = TaskLog()
 
@@ -492,7 +511,7 @@ def test_the_fallback_the_guard_and_the_record_hold_for_a_server_that_was_never_
 
 @pytest.mark.parametrize("path", ["sse", "mcp"])
 def test_the_fallback_runs_for_a_url_that_refuses_connections(path: str) -> None:
-    """Seed 3.6, limit 3: newer SDKs word this failure otherwise, so that the original's fallback never runs."""
+    """MiroFlow's document, limit 3: newer SDKs word this failure otherwise, and the original's fallback never runs."""
 
     async def ask() -> Json:
         url = f"http://127.0.0.1:{free_port()}/{path}"
@@ -504,7 +523,7 @@ def test_the_fallback_runs_for_a_url_that_refuses_connections(path: str) -> None
 
 
 def test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback(tmp_path: Path) -> None:
-    """Seed 1: it wraps the whole of the call. By default it is 1200 s."""
+    """MiroFlow's document, 1: it wraps the whole of the call. By default it is 1200 s."""
 
     async def ask() -> list[str]:
         async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

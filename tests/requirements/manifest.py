@@ -120,7 +120,10 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         _ON_BOTH,
     ),
     "A000-17": (f"{_BY_NAME}::test_tools_of_servers_keep_their_names_and_return_results_in_agentlys_shape",),
-    "A000-18": ("hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",),
+    "A000-18": (
+        f"{_BY_SERVER}::test_a_server_may_have_a_process_for_each_call",
+        "hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",
+    ),
     "A000-19": (f"{_BY_NAME}::test_check_34_without_fastmcp_and_markitdown_servers_work_and_nobody_is_asked",),
     # -- 001 -------------------------------------------------------------------------------------------------
     "A001-1": (
@@ -427,6 +430,7 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "peers/test_playwright_mcp_keeps_its_session.py::test_the_second_call_sees_what_the_first_has_done",
         "config/test_entries.py::test_a_browser_has_a_session_for_each_client",
         f"{_BY_SERVER}::test_playwright_is_one_session_that_is_made_when_it_is_first_used",
+        f"{_BY_SERVER}::test_a_url_is_a_server_and_the_blacklist_holds_there_too",
     ),
     "A003-17": (
         f"{_BY_SERVER}::test_a_playwright_session_of_its_own_connects_by_itself_and_closes_twice",
@@ -440,6 +444,8 @@ SHOWN: Final[Mapping[str, tuple[str, ...]]] = {
         "fuzz/test_what_was_found.py::test_a_response_abandoned_before_it_began_leaves_no_state",
     ),
     "A003-19": (
+        f"{_BY_SERVER}::test_asyncio_run_twice_keeps_the_session",
+        f"{_BY_SERVER}::test_a_server_may_have_a_process_for_each_call",
         "hub/test_one_bad_upstream_is_one_bad_upstream.py"
         "::test_a_call_ends_at_its_deadline_and_the_same_session_answers_the_next",
         "hub/test_over_a_network.py::test_with_session_call_every_call_has_a_process_of_its_own",

@@ -50,7 +50,10 @@ _OF_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def dumped(block: Mapping[str, Any]) -> Json:
-    """Returns a content block as the SDK's model of it is dumped (seed 7.2): with all keys, None for absent ones."""
+    """Returns a content block as the SDK's model of it is dumped: with all keys, None for absent ones.
+
+    Agently's document, 7.2.
+    """
     found = _filled(block, _OF_BLOCKS.get(str(block.get("type")), ("annotations", "_meta")))
     for name, keys in _OF_PARTS.items():
         part = found.get(name)

@@ -301,19 +301,19 @@ class ToolsByServer:
 
     async def _not_found(self, server: str, tool: str) -> str:
         known = [one.id for one in self.hub.config.servers if one.enabled]
-        near = difflib.get_close_matches(server, known, n=1)
+        near = difflib.get_close_matches(str(server), known, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else await self._hint(server, tool)
         self._steps.error(
             "Server Not Found",
-            f"Error: Attempting to call server '{printable(server)}' not found."
+            f"Error: Attempting to call server '{printable(str(server))}' not found."
             + (hint or f" There are: {', '.join(known)}"),
         )
-        return f"Server '{server}' not found."  # seed 3.4: the error says this and nothing else
+        return f"Server '{server}' not found."  # MiroFlow's document, 3.4: nothing else
 
     async def _hint(self, server: str, tool: str) -> str:
         """Returns which tool, or which server, may have been meant, of those that may be used; "" for none."""
         listed = {one.server: [card.name for card in one.tools] for one in await self.hub.listed(connect=False)}
-        near = difflib.get_close_matches(tool, listed.get(server, []), n=1)
+        near = difflib.get_close_matches(str(tool), listed.get(server, []), n=1)
         if near:
             return f" Did you mean '{near[0]}'?"
         having = [f"'{id}'" for id, names in listed.items() if tool in names]
