@@ -114,17 +114,18 @@ def _modules(words: Sequence[str]) -> tuple[str, ...] | None:
     if interpreter != sys.executable or not words:
         return None
     if words[0] == WATCHED:
-        return SIGNING_IN if words[1:2] == ["login"] else VERIFYING if _verifies(words) else HUB
+        config = _configuration(words)
+        return SIGNING_IN if '"auth"' in config else VERIFYING if '"verify"' in config else HUB
     program = words[1] if words[0] == "-m" else words[0]
     return SDK if program in WITH_SDK else None
 
 
-def _verifies(words: Sequence[str]) -> bool:
-    """Whether the hub of these words has a verifier of tokens."""
+def _configuration(words: Sequence[str]) -> str:
+    """The text of the configuration of these words, which says what the hub will import."""
     try:
-        return '"verify"' in Path(words[words.index("--config") + 1]).read_text()
+        return Path(words[words.index("--config") + 1]).read_text()
     except (ValueError, IndexError, OSError):
-        return False
+        return ""
 
 
 def _execute_child(process: subprocess.Popen[Any], *args: Any, **more: Any) -> None:
