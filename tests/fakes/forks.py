@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.fakes.fork_server import exactly
+
 HUB: Final = (
     "tests.fakes.watched:prepare", "mcp_hub.cli.serve", "mcp_hub.downstream.stdio", "mcp_hub.downstream.app",
     "mcp_hub.transport.stdio_link", "mcp_hub.upstream.link_dialer", "uvloop", "watchfiles",
@@ -86,7 +88,7 @@ class ForkServer:
             data = json.dumps(request).encode()
             socket.send_fds(self._socket, [len(data).to_bytes(4, "little")], fds)
             self._socket.sendall(data)
-            answer = self._socket.recv(5, socket.MSG_WAITALL)
+            answer = exactly(self._socket, 5)
         finally:
             _adopt_orphans(False)
         if len(answer) < 5:
