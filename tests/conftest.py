@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
+from tests.fakes import forks
 from tests.tiers import TIERS, tier_of
+
+# A machine may say that no bytecode is kept: then each of the thousands of starts would compile the hub again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+forks.install()
 
 _start = subprocess.Popen.__init__
 _starts_nothing = False

@@ -15,6 +15,8 @@ import aiohttp
 from tests.chaos.world import World
 from tests.fakes.client import ENVELOPE, MODERN
 
+BREATH = 0.01
+"""Seconds between two calls of one client: what is looked for are faults under calls, not load (`tests/load`)."""
 ANSWER_WITHIN = 60.0
 """Seconds any call may take; the hub's own deadline is far shorter."""
 
@@ -78,6 +80,7 @@ class Caller:
                 nonce = f"c{self._number}n{request_id}"
                 params = {"name": f"{target.id}__effect", "arguments": {"nonce": nonce}}
                 self._account.answered(nonce, await self._ask(http, request_id, "tools/call", params), target.id)
+                await asyncio.sleep(BREATH)
 
     async def _initialize(self, http: aiohttp.ClientSession) -> None:
         info = {"name": "chaos", "version": "1"}

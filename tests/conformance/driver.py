@@ -1,21 +1,20 @@
-"""`python -m tests.conformance.driver ERA URL`: a client of ERA, over stdio, of a hub before the server of the suite.
+"""A client of a hub before the server of the suite: it lists everything and uses it, as the suite's own client does.
 
-Lists everything and uses it, as the suite's own client does; what a scenario wants beside that, it says by environment.
+What a scenario wants beside that, the suite says by environment.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 import tempfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tests.conformance import signing_in
-from tests.fakes.client import PATIENCE, StdioClient, spawned, write_config
+from tests.fakes.client import HUB, PATIENCE, StdioClient, spawned, write_config
 
 CAPABILITIES: Final = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
 DECLARED: Final = {"_meta": {"io.modelcontextprotocol/clientCapabilities": CAPABILITIES}}
@@ -113,22 +112,20 @@ async def use_everything(driver: Driver, config: Path, wanted: list[Json]) -> No
         await driver.ask("prompts/get", {"name": prompt["name"]})
 
 
-async def main(era: str, url: str) -> None:
-    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+async def drive(era: str, url: str, environ: Mapping[str, str]) -> None:
+    """Be the client of one scenario, a client of this era over stdio."""
+    scenario = environ["MCP_CONFORMANCE_SCENARIO"]
+    context = json.loads(environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     server: Json = {"url": url}
-    if signing_in.wanted():
+    signs_in = signing_in.is_wanted(scenario)
+    if signs_in:
         server["auth"] = signing_in.auth(context)
     with tempfile.TemporaryDirectory() as directory:
         tokens = str(Path(directory) / "tokens")
         config = write_config(Path(directory), {"suite": server}, list_wait=PATIENCE, token_dir=tokens)
-        if signing_in.wanted():
-            await signing_in.sign_in(config)
-        command = [sys.executable, "-m", "mcp_hub", "serve", "--config", str(config)]
-        async with spawned(command, modern=era == "modern") as client:
+        if signs_in:
+            await signing_in.sign_in(config, scenario)
+        async with spawned([*HUB, "serve", "--config", str(config)], modern=era == "modern") as client:
             driver = Driver(client)
             await driver.introduce()
             await use_everything(driver, config, context.get("toolCalls", []))
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2]))

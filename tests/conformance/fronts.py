@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import yaml
 
+from tests.fakes.client import HUB as MCP_HUB
 from tests.peers.catalogue import free_port, network_server
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FIXTURE: Final = [sys.executable, "-m", "tests.conformance.fixture"]
-HUB: Final = [sys.executable, "-m", "mcp_hub", "serve", "--http"]
+HUB: Final = [*MCP_HUB, "serve", "--http"]
 
 Json = dict[str, Any]
 

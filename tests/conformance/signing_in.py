@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +18,9 @@ ROUNDS: Final = 3
 _CHANGING: Final = frozenset({"auth/authorization-server-migration"})
 
 
-def wanted() -> bool:
+def is_wanted(scenario: str) -> bool:
     """Whether this scenario is one of authorization."""
-    return os.environ["MCP_CONFORMANCE_SCENARIO"].startswith("auth/")
+    return scenario.startswith("auth/")
 
 
 def auth(context: Json) -> Json:
@@ -45,10 +44,10 @@ def asks_for_login(message: Json) -> bool:
     return "mcp-hub login" in json.dumps(message.get("result", {}).get("content", []))
 
 
-async def sign_in(config: Path) -> None:
+async def sign_in(config: Path, scenario: str) -> None:
     """As a user does: sign in, and where the server changes its mind at once, look and sign in again."""
     await login(config, "suite")
-    if os.environ["MCP_CONFORMANCE_SCENARIO"] in _CHANGING:
+    if scenario in _CHANGING:
         checked = await command("check", "--json", "--config", str(config))
         if "mcp-hub login" in checked.out:
             await login(config, "suite")

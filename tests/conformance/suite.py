@@ -8,9 +8,12 @@ import json
 import os
 import re
 import signal
-from dataclasses import dataclass, field
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.peers.catalogue import NODE, PEERS, installed
 
@@ -21,8 +24,16 @@ SUITE_01: Final = _MODULES / "conformance-0.1" / "dist" / "index.js"
 """0.1, of the revision 2025-11-25 alone."""
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
 _STAMP: Final = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
-RUN_BOUND: Final = 180.0
-"""Seconds for one run; it takes 2 to 15."""
+RUN_BOUND: Final = 600.0
+"""Seconds for one run; it takes 2 to 30."""
+CLIENT_BOUND: Final = 240_000
+"""Milliseconds the suite gives one client; it waits for its place."""
+AT_ONCE: Final = 4
+"""Clients at work; more only wait for each other."""
+MESSENGER: Final = Path(__file__).with_name("messenger.py")
+
+Json = dict[str, Any]
+Drive = Callable[[str, Mapping[str, str]], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,11 @@ class Report:
     warned: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """What it only advises against, by scenario."""
 
+    def about(self, wanted: Collection[str]) -> Report:
+        """The same of these scenarios alone."""
+        failed, warned = ({name: one[name] for name in one if name in wanted} for one in (self.failed, self.warned))
+        return replace(self, passed=self.passed & frozenset(wanted), failed=failed, warned=warned)
+
     def only(self, *prefixes: str) -> dict[str, tuple[str, ...]]:
         """The failures of scenarios whose names begin like this."""
         return {name: checks for name, checks in self.failed.items() if name.startswith(prefixes)}
@@ -42,6 +58,38 @@ class Report:
     def without(self, *prefixes: str) -> dict[str, tuple[str, ...]]:
         """The failures of all others."""
         return {name: checks for name, checks in self.failed.items() if not name.startswith(prefixes)}
+
+
+async def run_clients(drive: Drive, wanted: Collection[str], *arguments: str, results: Path) -> Report:
+    """Run scenarios for clients in one process of the suite, and read the results of those that are wanted.
+
+    `drive` is the client; it is called for each of them with the address of its server and what the suite says.
+    """
+    places, clients = asyncio.Semaphore(AT_ONCE), set[asyncio.Task[None]]()
+
+    async def be_client(told: Json) -> None:
+        if told["environ"]["MCP_CONFORMANCE_SCENARIO"] not in wanted:
+            raise LookupError("this scenario is not wanted")
+        async with places:
+            await drive(told["url"], told["environ"])
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        clients.add(client := asyncio.create_task(be_client(json.loads(await reader.readline()))))
+        await asyncio.wait({client})
+        if not client.cancelled() and (trouble := client.exception()) is not None:
+            writer.write("".join(traceback.format_exception(trouble)).encode())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        command = f"{sys.executable} -I -S {MESSENGER} {port}"
+        report = await run(
+            SUITE, "client", "--timeout", str(CLIENT_BOUND), "--command", command, *arguments, results=results
+        )
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+    return report.about(wanted)
 
 
 async def run(suite: Path, *arguments: str, results: Path) -> Report:

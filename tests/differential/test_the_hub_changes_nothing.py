@@ -18,6 +18,7 @@ import pytest
 from tests.conformance.fronts import ROOT
 from tests.differential.clients import Talk, over_http, over_stdio
 from tests.differential.traffic import LISTS, requests
+from tests.fakes.client import HUB as MCP_HUB
 from tests.fakes.client import write_config
 from tests.peers.catalogue import free_port, network_server
 
@@ -32,7 +33,7 @@ OFF: dict[str, Any] = {
     "call_log": "off",
 }
 """All rules that can be switched off."""
-HUB = [sys.executable, "-m", "mcp_hub", "serve"]
+HUB = [*MCP_HUB, "serve"]
 HOPS_OWN = ("io.modelcontextprotocol/serverInfo",)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.doors.packages import PACKAGES
+from tests.fakes.client import HUB as MCP_HUB
 from tests.peers.catalogue import (
     Transport,
     free_port,
@@ -22,7 +22,7 @@ from tests.peers.catalogue import (
 
 pytestmark = pytest.mark.anyio
 
-HUB = [sys.executable, "-m", "mcp_hub", "serve"]
+HUB = [*MCP_HUB, "serve"]
 UPSTREAMS = ("handshake_only_stdio", "modern_only_stdio")
 """One of each era."""
 

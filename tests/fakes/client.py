@@ -16,7 +16,9 @@ from typing import Any
 FAKE = str(Path(__file__).with_name("upstream.py"))
 WATCHED = str(Path(__file__).with_name("watched.py"))
 HUB = [sys.executable, WATCHED]
-"""`mcp-hub`; `spawned` fails for one whose loop was kept too long."""
+"""`mcp-hub`, forked from a warm interpreter (forks.py); `spawned` fails for one whose loop was kept too long."""
+HUB_BY_EXEC = [sys.executable, "-s", WATCHED]
+"""The same, started as a user's is, for tests of the process itself: its command line, streams and imports."""
 PATIENCE = 60.0
 """Seconds any wait of a test may take; a bound against hangs, not a figure."""
 

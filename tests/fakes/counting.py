@@ -7,7 +7,6 @@ request must carry it, and the log has a line `token METHOD` for each that does.
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import sys
@@ -96,54 +95,59 @@ def serve_stdio() -> None:
         threading.Thread(target=respond, args=(json.loads(line),), daemon=True).start()
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+def serve_http(port: int) -> None:
+    import http.server  # it takes longer than all the rest
 
-    def do_POST(self) -> None:
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if TOKEN is not None:
-            if self.headers["Authorization"] != f"Bearer {TOKEN}":
-                self.reply(401, b"{}")
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if TOKEN is not None:
+                if self.headers["Authorization"] != f"Bearer {TOKEN}":
+                    self.reply(401, b"{}")
+                    return
+                note(f"token {message.get('method')}")
+            try:
+                response = answer(message)
+            except Faulty as fault:
+                self.fail(str(fault))
                 return
-            note(f"token {message.get('method')}")
-        try:
-            response = answer(message)
-        except Faulty as fault:
-            self.fail(str(fault))
-            return
-        body = b"" if response is None else json.dumps(response).encode()
-        self.reply(202 if response is None else 200, body)
+            body = b"" if response is None else json.dumps(response).encode()
+            self.reply(202 if response is None else 200, body)
 
-    def reply(self, status: int, body: bytes, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(body)
+        def reply(self, status: int, body: bytes, **headers: str) -> None:
+            self.send_response(status)
+            headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            self.wfile.write(body)
 
-    def fail(self, fault: str) -> None:
-        if fault.isdigit():
-            self.reply(int(fault), b"{}", **({"Retry_After": "0"} if fault != "500" else {}))
-            return
-        if fault == "cut":
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{")
-        self.close_connection = True
-        self.connection.close()
+        def fail(self, fault: str) -> None:
+            if fault.isdigit():
+                self.reply(int(fault), b"{}", **({"Retry_After": "0"} if fault != "500" else {}))
+                return
+            if fault == "cut":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{")
+            self.close_connection = True
+            self.connection.close()
 
-    def do_GET(self) -> None:
-        self.reply(405, b"")
+        def do_GET(self) -> None:
+            self.reply(405, b"")
 
-    do_DELETE = do_GET
+        do_DELETE = do_GET
 
-    def log_message(self, *_: object) -> None:
-        pass
+        def log_message(self, *_: object) -> None:
+            pass
 
-
-if "--http" in sys.argv:
-    port = int(sys.argv[sys.argv.index("--http") + 1])
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         server.daemon_threads = True
         print("listening", flush=True)
         server.serve_forever()
+
+
+if "--http" in sys.argv:
+    serve_http(int(sys.argv[sys.argv.index("--http") + 1]))
 else:
     serve_stdio()

@@ -1,58 +1,73 @@
 """A scripted MCP server over stdio, in either era, with a switch for every way of misbehaving.
 
 Run as a program: `python upstream.py [--era handshake|modern|dual] [--tools N] [--start-delay S] [--die MESSAGE] ...`.
-Nothing but the standard library, so that it starts in 20 ms and shares no code with what it tests.
+Nothing but the standard library, so that it shares no code with what it tests, and of that as little as possible, so
+that it starts in 20 ms.
 """
 
+# ruff: noqa: PTH110, PTH123 - pathlib takes longer to import than all the rest
 from __future__ import annotations
 
-import argparse
-import json
+import _thread
 import os
-import pathlib
 import sys
-import threading
 import time
+
+import quick_json as json
 
 MODERN = "2026-07-28"
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--name", default="fake")
-parser.add_argument("--era", choices=["handshake", "modern", "dual"], default="handshake")
-parser.add_argument("--tools", type=int, default=0, help="so many more tools, t0, t1, ...")
-parser.add_argument("--pages", type=int, default=1, help="the list of tools in so many pages")
-parser.add_argument("--cursor-loop", action="store_true")
-parser.add_argument("--endless-pages", action="store_true")
-parser.add_argument("--start-delay", type=float, default=0.0)
-parser.add_argument("--one-opening", action="store_true", help="the first request settles the era of the connection")
-parser.add_argument("--silent", action="store_true", help="never answer anything")
-parser.add_argument("--ignore-unknown", action="store_true", help="never answer unknown methods, as some old servers")
-parser.add_argument("--die-on-unknown", action="store_true", help="exit when asked something before initialize")
-parser.add_argument("--die", help="exit at once with this on stderr")
-parser.add_argument("--gibberish", action="store_true", help="one more tool, that writes what nobody can read")
-parser.add_argument("--die-if", help="exit at the start, with a word on stderr, while this file exists")
-parser.add_argument("--journal", help="append a line to this file at the start and after the handshake")
-parser.add_argument("--bad-tool", action="store_true", help="list one invalid tool among the good ones")
-parser.add_argument("--noise", type=int, default=0, help="so many lines of stdout noise before every answer")
-parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM and the end of stdin")
-parser.add_argument("--grandchild", action="store_true", help="start a sleeping grandchild in its own session")
-parser.add_argument("--hang-if", help="never answer anything while this file exists")
-parser.add_argument("--more-if", help="list one more tool, `late`, while this file exists")
-parser.add_argument("--result", help="what every call of a tool is answered with, a JSON object")
-parser.add_argument("--leak", metavar="VARIABLE", help="say the value of this variable in everything that goes wrong")
-parser.add_argument("--resources", help="the URIs it lists, a JSON list")
-parser.add_argument("--template", help="the URI template it lists")
-parser.add_argument("--lists", metavar="FILE", help="what it lists and says, read anew each time")
-parser.add_argument("--list-pause", type=float, default=0.0, help="so many seconds before its resources are listed")
-parser.add_argument("--grow-once-listed", action="store_true", help="one more tool, `meanwhile`, after the first list")
-parser.add_argument("--record", help="append every received message to this file")
-options = parser.parse_args()
+
+class Options:
+    """The options, by their names with `_` for `-`; those with False take no value."""
+
+    name: str = "fake"
+    era: str = "handshake"  # handshake | modern | dual
+    tools: int = 0  # so many more tools, t0, t1, ...
+    pages: int = 1  # the list of tools in so many pages
+    cursor_loop: bool = False
+    endless_pages: bool = False
+    start_delay: float = 0.0
+    one_opening: bool = False  # the first request settles the era of the connection
+    silent: bool = False  # never answer anything
+    ignore_unknown: bool = False  # never answer unknown methods, as some old servers
+    die_on_unknown: bool = False  # exit when asked something before initialize
+    die: str | None = None  # exit at once with this on stderr
+    gibberish: bool = False  # one more tool, that writes what nobody can read
+    die_if: str | None = None  # exit at the start, with a word on stderr, while this file exists
+    journal: str | None = None  # append a line to this file at the start and after the handshake
+    bad_tool: bool = False  # list one invalid tool among the good ones
+    noise: int = 0  # so many lines of stdout noise before every answer
+    stubborn: bool = False  # ignore SIGTERM and the end of stdin
+    grandchild: bool = False  # start a sleeping grandchild in its own session
+    hang_if: str | None = None  # never answer anything while this file exists
+    more_if: str | None = None  # list one more tool, `late`, while this file exists
+    result: str | None = None  # what every call of a tool is answered with, a JSON object
+    leak: str | None = None  # say the value of this variable in everything that goes wrong
+    resources: str | None = None  # the URIs it lists, a JSON list
+    template: str | None = None  # the URI template it lists
+    lists: str | None = None  # what it lists and says, read anew each time
+    list_pause: float = 0.0  # so many seconds before its resources are listed
+    grow_once_listed: bool = False  # one more tool, `meanwhile`, after the first list
+    record: str | None = None  # append every received message to this file
+
+    def __init__(self, words: list[str]) -> None:
+        rest = iter(words)
+        for word in rest:
+            name = word.removeprefix("--").replace("-", "_")
+            default = getattr(self, name)  # there are no others
+            setattr(
+                self, name, True if default is False else (type(default) if default is not None else str)(next(rest))
+            )
+
+
+options = Options(sys.argv[1:])
 leak = " " + os.environ[options.leak] if options.leak else ""
 
 out = sys.stdout.buffer
-lock = threading.Lock()
+lock = _thread.allocate_lock()
 cancelled: set[object] = set()
 tools_added: list[str] = []
 listening: list[object] = []
@@ -107,7 +122,7 @@ def all_tools() -> list:
         *[tool(f"t{n}") for n in range(options.tools)],
         *[tool(name) for name in tools_added],
     ]
-    if options.more_if and pathlib.Path(options.more_if).exists():
+    if options.more_if and os.path.exists(options.more_if):
         tools.append(tool("late"))
     if options.gibberish:
         tools.append(tool("gibberish"))
@@ -218,7 +233,9 @@ def finish(result: dict, meta: dict) -> dict:
 def listed(what: str, otherwise: object) -> object:
     if not options.lists:
         return otherwise
-    return json.loads(pathlib.Path(options.lists).read_text()).get(what, otherwise)
+    with open(options.lists) as file:
+        text = file.read()
+    return json.loads(text).get(what, otherwise)
 
 
 def page(params: dict) -> dict:
@@ -296,7 +313,7 @@ def handle(message: dict, paused: bool = False) -> None:
         answer = page(params)
     elif method == "resources/list":
         if options.list_pause and not paused:
-            threading.Thread(target=handle_later, args=(message,), daemon=True).start()
+            _thread.start_new_thread(handle_later, (message,))
             return
         uris = json.loads(options.resources) if options.resources else [f"fake://{options.name}/one"]
         answer = {"resources": listed("resources", [{"uri": uri, "name": "one", "future": 1} for uri in uris])}
@@ -319,9 +336,7 @@ def handle(message: dict, paused: bool = False) -> None:
     elif method == "tools/call" and listed("result", None) is not None:
         answer = dict(listed("result", None))
     elif method == "tools/call":
-        threading.Thread(
-            target=call, args=(request_id, params["name"], params.get("arguments") or {}, meta), daemon=True
-        ).start()
+        _thread.start_new_thread(call, (request_id, params["name"], params.get("arguments") or {}, meta))
         return
     if answer is None:
         send({"id": request_id, "error": {"code": -32601, "message": f"Method not found: {method}"}})
@@ -341,7 +356,7 @@ def handle_later(message: dict) -> None:
 
 def note(line: str) -> None:
     if options.journal:
-        with pathlib.Path(options.journal).open("a") as file:
+        with open(options.journal, "a") as file:
             file.write(line + "\n")
 
 
@@ -350,7 +365,7 @@ def main() -> None:
         sys.stderr.write(options.die + leak + "\n")
         sys.stderr.flush()
         os._exit(1)
-    if options.die_if and pathlib.Path(options.die_if).exists():
+    if options.die_if and os.path.exists(options.die_if):
         note(f"died {os.getpid()}")
         sys.stderr.write("not now" + leak + "\n")
         sys.stderr.flush()
@@ -370,9 +385,9 @@ def main() -> None:
     time.sleep(options.start_delay)
     for line in sys.stdin.buffer:
         if options.record:
-            with pathlib.Path(options.record).open("ab") as file:
+            with open(options.record, "ab") as file:
                 file.write(line)
-        if options.silent or (options.hang_if and pathlib.Path(options.hang_if).exists()):
+        if options.silent or (options.hang_if and os.path.exists(options.hang_if)):
             continue
         handle(json.loads(line))
     while options.stubborn:

@@ -42,7 +42,7 @@ CALLED_BY_THE_LOOP = (
 class Watch:
     """What the loop's thread does now."""
 
-    def __init__(self, file: str, limit: float) -> None:
+    def __init__(self, file: str = os.devnull, limit: float = LIMIT) -> None:
         self._file = file
         self._limit = limit
         self._began: float | None = None
@@ -52,6 +52,11 @@ class Watch:
         self._imports = 0.0
         self._importing = False
         self._thread = threading.get_ident()
+
+    def report_to(self, file: str, limit: float) -> None:
+        """Report callbacks that take longer than `limit` seconds to a file."""
+        self._file = file
+        self._limit = limit
 
     def start(self) -> None:
         """Measure callbacks of the thread this is called in."""
@@ -194,22 +199,34 @@ def watched_loop(watch: Watch) -> type:
     return Watched
 
 
-def main() -> int:
-    """`mcp-hub` with the arguments of this program."""
-    sys.path[:1] = [str(Path(__file__).resolve().parents[2])]  # in the place of this directory
-    from mcp_hub.protocol import frames
+_prepared: list[Watch] = []
+"""The watch of this process, once its wrappers are in place."""
 
-    file = os.environ.pop("MCP_HUB_STALLS", "")
-    if file and sys.platform != "win32":
-        watch = Watch(file, float(os.environ.pop("MCP_HUB_STALL", LIMIT)))
-        # Before anybody has imported them.
+
+def prepare() -> Watch:
+    """Wraps what is measured by itself. To be called before anybody has imported it."""
+    if not _prepared:
+        from mcp_hub.protocol import frames
+
+        watch = Watch()
+        _prepared.append(watch)
         frames.decode = watch.frame("decode", frames.decode)
         frames.decode_exactly = watch.frame("decode", frames.decode_exactly)
         frames.encode = watch.frame("encode", frames.encode)
-        import uvloop
-
         builtins.__import__ = watch.imports(builtins.__import__)
         importlib.import_module = watch.imports(importlib.import_module)
+    return _prepared[0]
+
+
+def main() -> int:
+    """`mcp-hub` with the arguments of this program."""
+    sys.path[:1] = [str(Path(__file__).resolve().parents[2])]  # in the place of this directory
+    file = os.environ.pop("MCP_HUB_STALLS", "")
+    if file and sys.platform != "win32":
+        watch = prepare()
+        watch.report_to(file, float(os.environ.pop("MCP_HUB_STALL", LIMIT)))
+        import uvloop
+
         uvloop.run = functools.partial(uvloop.run, loop_factory=watched_loop(watch))
     from mcp_hub.cli import main as mcp_hub
 

@@ -10,10 +10,8 @@ standard library: it shares no code with what it tests.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -25,6 +23,9 @@ VERSION = "io.modelcontextprotocol/protocolVersion"
 SESSION = "mcp-session-id"
 HANDSHAKE = "2025-11-25"
 Json = dict[str, Any]
+
+if "--http" in sys.argv:
+    import asyncio  # it takes longer than all the rest
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--switch", type=Path, required=True)
@@ -152,6 +153,8 @@ def call_wrongly(message: Json, now: str) -> None:
         os._exit(139)
     if now == "grandchild":
         program = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+        import subprocess
+
         subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
         say("my child outlives me")
         os._exit(3)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.client import HUB, PATIENCE, StdioClient, fake, spawned, write_config
+from tests.fakes.client import HUB_BY_EXEC, PATIENCE, StdioClient, fake, spawned, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +87,7 @@ async def test_nothing_is_left_after_the_end_of_a_hub_over_stdio(
 ) -> None:
     """Check 29."""
     config = write_config(tmp_path, marked(tmp_path / "servers.json"), list_wait=1)
-    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+    async with spawned([*HUB_BY_EXEC, "serve", "--config", str(config)]) as client:
         await client.initialize()
         for name in ("good", "stubborn", "modern"):
             await client.text(f"{name}__echo", {"text": "x"})
@@ -103,7 +103,7 @@ async def test_nothing_is_left_after_the_end_of_a_hub_on_a_network(
     tmp_path: Path, end: Callable[[StdioClient], None], codes: set[int]
 ) -> None:
     config = write_config(tmp_path, marked(tmp_path / "servers.json"), list_wait=1)
-    async with spawned([*HUB, "serve", "--sse", "--port", "0", "--config", str(config)]) as client:
+    async with spawned([*HUB_BY_EXEC, "serve", "--sse", "--port", "0", "--config", str(config)]) as client:
         await client.until(lambda: b"Serving" in client.stderr)
         end(client)
         assert await client.exited() in codes
@@ -120,7 +120,7 @@ async def test_a_hub_ends_when_its_client_is_killed(tmp_path: Path) -> None:
         "sys.stdout.buffer.write(hub.stdout.readline()); sys.stdout.flush()\n"
         "hub.wait()\n"
     )
-    async with spawned([HUB[0], "-c", program, *HUB, "serve", "--config", str(config)]) as client:
+    async with spawned([HUB_BY_EXEC[0], "-c", program, *HUB_BY_EXEC, "serve", "--config", str(config)]) as client:
         await client.until(lambda: client.unmatched)
         os.kill(client.process.pid, signal.SIGKILL)
         await client.exited()
@@ -129,7 +129,7 @@ async def test_a_hub_ends_when_its_client_is_killed(tmp_path: Path) -> None:
 
 async def test_stopping_the_hub_while_servers_start_leaves_no_process(tmp_path: Path) -> None:
     config = write_config(tmp_path, marked(tmp_path / "servers.json"))
-    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+    async with spawned([*HUB_BY_EXEC, "serve", "--config", str(config)]) as client:
         client.start("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}})
         close_stdin(client)
         async with asyncio.timeout(PATIENCE):
@@ -142,7 +142,7 @@ async def test_a_reaper_that_is_killed_is_replaced_and_the_next_one_ends_what_is
 ) -> None:
     monkeypatch.setenv("MCP_HUB_RUNTIME_DIR", str(tmp_path / "run"))
     config = write_config(tmp_path, marked(tmp_path / "servers.json"), list_wait=1)
-    async with spawned([*HUB, "serve", "--config", str(config)]) as client:
+    async with spawned([*HUB_BY_EXEC, "serve", "--config", str(config)]) as client:
         await client.initialize()
         for name in ("good", "stubborn"):
             await client.text(f"{name}__echo", {"text": "x"})
@@ -162,7 +162,7 @@ async def reaper_of(client: StdioClient, *, not_this: int | None) -> int:
     async with asyncio.timeout(PATIENCE):
         while True:
             asked = await asyncio.create_subprocess_exec(
-                *HUB, "status", "--json", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+                *HUB_BY_EXEC, "status", "--json", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
             )
             said, _ = await asked.communicate()
             for hub in json.loads(said):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.client import HUB, PATIENCE, fake, write_config
+from tests.fakes.client import HUB_BY_EXEC, PATIENCE, fake, write_config
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 ASKED = [
@@ -27,7 +27,7 @@ INPUT = b"".join(json.dumps(message).encode() + b"\n" for message in ASKED)
 
 def serve(directory: Path) -> list[str]:
     config = write_config(directory, {"up": fake(), "noisy": fake("--noise", "20")})
-    return [*HUB, "serve", "--config", str(config)]
+    return [*HUB_BY_EXEC, "serve", "--config", str(config)]
 
 
 def check(output: bytes) -> None:
@@ -116,7 +116,7 @@ def test_output_of_the_hub_process_itself_never_reaches_the_protocol(tmp_path: P
         "from mcp_hub.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    command = [sys.executable, "-c", program, *serve(tmp_path)[len(HUB) :]]
+    command = [sys.executable, "-c", program, *serve(tmp_path)[len(HUB_BY_EXEC) :]]
     done = subprocess.run(command, input=INPUT, capture_output=True, timeout=PATIENCE)
     check(done.stdout)
     assert {b"printed", b"written", b"from a shell"} <= set(done.stderr.splitlines())
@@ -143,7 +143,7 @@ async def test_a_client_that_reads_nothing_for_a_while_still_gets_every_answer(t
 
 def test_requests_that_wait_for_a_starting_server_are_answered_before_shutdown(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"silent": fake("--silent")}, list_wait=60)
-    command = [*HUB, "serve", "--config", str(config)]
+    command = [*HUB_BY_EXEC, "serve", "--config", str(config)]
     done = subprocess.run(command, input=INPUT, capture_output=True, timeout=PATIENCE)
     answers = {message["id"]: message for message in map(json.loads, done.stdout.splitlines())}
     assert answers[2]["result"]["tools"] == []
@@ -159,7 +159,7 @@ def test_unread_output_of_a_client_is_bounded(tmp_path: Path) -> None:
     """Ten results of 8 MB for a client that reads none before the last call has ended: three fit."""
     config = write_config(tmp_path, {"up": fake()}, unread={"caller": "24MB"}, call_log=str(tmp_path / "calls"))
     pipe = subprocess.PIPE
-    with subprocess.Popen([*HUB, "serve", "--config", str(config)], stdin=pipe, stdout=pipe) as process:
+    with subprocess.Popen([*HUB_BY_EXEC, "serve", "--config", str(config)], stdin=pipe, stdout=pipe) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(INPUT + b"".join(call_of_big(number, 8_000_000) for number in range(10, 20)))
@@ -178,7 +178,7 @@ def test_a_reading_client_gets_more_than_the_bound_on_unread_output(tmp_path: Pa
     config = write_config(tmp_path, {"up": fake()}, unread={"caller": "64MB"})
     asked = INPUT + b"".join(call_of_big(number, 30_000_000) for number in range(10, 16))
     pipe = subprocess.PIPE
-    with subprocess.Popen([*HUB, "serve", "--config", str(config)], stdin=pipe, stdout=pipe) as process:
+    with subprocess.Popen([*HUB_BY_EXEC, "serve", "--config", str(config)], stdin=pipe, stdout=pipe) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(asked)
@@ -213,7 +213,7 @@ def test_a_client_slower_than_the_progress_of_a_call_can_cancel_it(tmp_path: Pat
     config = write_config(tmp_path, {"local": {"tools_dir": "tools"}})
     asked = {"name": "local__endless", "arguments": {}, "_meta": {"progressToken": "t"}}
     pipe = subprocess.PIPE
-    with subprocess.Popen([*HUB, "serve", "--config", str(config)], stdin=pipe, stdout=pipe) as process:
+    with subprocess.Popen([*HUB_BY_EXEC, "serve", "--config", str(config)], stdin=pipe, stdout=pipe) as process:
         assert process.stdin is not None
         assert process.stdout is not None
 

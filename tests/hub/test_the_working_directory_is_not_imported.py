@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.client import HUB, PATIENCE, StdioClient, write_config
+from tests.fakes.client import HUB_BY_EXEC, PATIENCE, StdioClient, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ async def test_files_of_the_working_directory_do_not_run_in_the_children_of_the_
     config = write_config(tmp_path, {"local": {"tools_dir": str(tools)}, "web": {"builtin": "web"}})
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        HUB[0], "-P", *HUB[1:], "serve", "--config", str(config),
+        HUB_BY_EXEC[0], "-P", *HUB_BY_EXEC[1:], "serve", "--config", str(config),
         stdin=pipe, stdout=pipe, stderr=pipe, limit=2**24, cwd=project, start_new_session=True,
     )  # fmt: skip
     client = StdioClient(process)

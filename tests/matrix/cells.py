@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.conformance.fronts import FIXTURE, ROOT, fixture
+from tests.fakes.client import HUB as MCP_HUB
 from tests.fakes.client import PATIENCE, write_config
 from tests.peers.catalogue import free_port, network_server
 
@@ -23,7 +23,7 @@ TRANSPORTS: Final = ("stdio", "http", "sse")
 ERAS: Final = ("handshake", "modern")
 SERVERS: Final = [(transport, era) for transport in TRANSPORTS for era in ERAS]
 ALLOWED: Final = ["sampling", "elicitation", "roots"]
-HUB: Final = [sys.executable, "-m", "mcp_hub", "serve"]
+HUB: Final = [*MCP_HUB, "serve"]
 
 Json = dict[str, Any]
 

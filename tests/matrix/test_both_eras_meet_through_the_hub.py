@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.sse import sse_client
 
+from tests.fakes.client import HUB as MCP_HUB
 from tests.peers.catalogue import (
     ANSWERED,
     ONE_ERA_SERVERS,
@@ -31,7 +31,7 @@ from tests.peers.catalogue import (
 
 pytestmark = pytest.mark.anyio
 
-HUB = [sys.executable, "-m", "mcp_hub", "serve"]
+HUB = [*MCP_HUB, "serve"]
 MODES: dict[Era, Literal["auto", "legacy"]] = {"handshake": "legacy", "modern": "auto"}
 CELLS = list(itertools.product(MODES, TRANSPORTS, REVISION))
 

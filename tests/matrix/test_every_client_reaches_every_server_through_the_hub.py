@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.client import HUB as MCP_HUB
 from tests.peers.catalogue import (
     REAL_CLIENTS,
     REAL_SERVERS,
@@ -28,7 +28,7 @@ from tests.peers.catalogue import (
 
 pytestmark = pytest.mark.anyio
 
-HUB = [sys.executable, "-m", "mcp_hub", "serve"]
+HUB = [*MCP_HUB, "serve"]
 CALLED = {"handshake": "everything_http", "modern": "time"}
 """One upstream of each era, called by every client."""
 

@@ -1,0 +1,104 @@
+"""A warm interpreter that forks a program of the tests: `python fork_server.py SOCKET MODULE...`.
+
+It imports the modules (and calls `function` for `module:function`), then forks once for each request on its socket. The
+new process is what `python PROGRAM ...` would be, with the arguments, streams, environment, directory and session that
+were asked for; only its imports are done already. Its parent is the process that asked (`forks.py`).
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = str(Path(__file__).resolve().parents[2])
+WATCHED = str(Path(__file__).with_name("watched.py"))
+
+
+def exactly(connection: socket.socket, size: int) -> bytes:
+    """Receives so many bytes, fewer at the end of the connection. A signal ends one `recv` early whatever its flags."""
+    data = b""
+    while len(data) < size and (part := connection.recv(size - len(data))):
+        data += part
+    return data
+
+
+def serve(asked: socket.socket) -> dict[str, Any]:
+    """Forks for every request until the socket ends. Returns only in a child, with its request."""
+    while True:
+        head, fds, _, _ = socket.recv_fds(asked, 4, 3)
+        if not head:
+            sys.exit(0)
+        request = json.loads(exactly(asked, int.from_bytes(head, "little")))
+        go, gone = os.pipe()
+        between = os.fork()
+        if between == 0:
+            child = os.fork()
+            if child != 0:  # its orphan goes to the process that asked
+                asked.sendall(child.to_bytes(4, "little"))
+                os._exit(0)
+            os.close(gone)
+            os.read(go, 1)
+            for stream, fd in enumerate(fds):
+                os.dup2(fd, stream)
+            os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)  # noqa: PTH208 - no directory, but a list of numbers
+            asked.detach()
+            return request
+        os.waitpid(between, 0)
+        for fd in (go, gone, *fds):
+            os.close(fd)
+        asked.sendall(b"\0")
+
+
+def become(request: dict[str, Any]) -> None:
+    """Takes over what the process was asked for."""
+    if request["session"]:
+        os.setsid()
+    os.umask(request["umask"])
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    # Whether they are terminals, and what is in their buffers, was that of the server.
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for the life of the process
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
+
+
+def main() -> None:
+    sys.path[0] = ROOT
+    from tests.fakes import watched  # what it wraps is wrapped where the modules name it first
+
+    for named in sys.argv[2:]:
+        module, _, function = named.partition(":")
+        found = importlib.import_module(module)
+        if function:
+            getattr(found, function)()
+    gc.collect()
+    gc.freeze()  # what is here already is copied by no collection of a child
+    asked = socket.socket(fileno=int(sys.argv[1]))
+    request = serve(asked)
+    become(request)
+    program, *arguments = request["words"]
+    if program == WATCHED:
+        sys.argv[:] = request["words"]
+        sys.exit(watched.main())
+    if program == "-m":
+        sys.argv[1:] = arguments[1:]
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv[:] = request["words"]
+        sys.path[0] = str(Path(program).parent)
+        runpy.run_path(program, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Starts the programs of the tests that import much from warm interpreters: `install()`.
+
+A start costs a fork in place of the imports (a hub: 0.3 s of processor time, a command that needs the SDK: 1.3 s). What
+comes is a child of this process as any other: `subprocess` and asyncio wait for it and signal it as they always do.
+Programs that are not in `WARM`, options of `subprocess` that only an exec can honour and systems but Linux are left to
+`subprocess`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import inspect
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.fakes.fork_server import exactly
+
+HUB: Final = (
+    "tests.fakes.watched:prepare", "mcp_hub.cli.serve", "mcp_hub.downstream.stdio", "mcp_hub.downstream.app",
+    "mcp_hub.transport.stdio_link", "mcp_hub.upstream.link_dialer", "uvloop", "watchfiles",
+)  # fmt: skip
+"""What a hub imports on its way, or soon after."""
+SIGNING_IN: Final = (*HUB, "mcp_hub.cli.login", "mcp_hub.oauth.token_flow")
+VERIFYING: Final = (
+    *HUB, "mcp_hub.downstream.verifier", "fastmcp.server.auth.providers.introspection",
+    "fastmcp.server.auth.providers.jwt", "fastmcp.utilities.auth",
+)  # fmt: skip
+SDK: Final = (
+    "mcp.client.sse", "mcp.server.mcpserver", "mcp.server.sse", "mcp.server.stdio", "fastmcp", "uvicorn",
+    "starlette.applications", "starlette.routing",
+)  # fmt: skip
+TESTS: Final = Path(__file__).resolve().parents[1]
+WITH_SDK: Final = {
+    "tests.conformance.fixture", str(TESTS / "peers" / "clients" / "python_mcp2.py"),
+    str(TESTS / "peers" / "clients" / "python_fastmcp.py"), str(TESTS / "peers" / "servers" / "fastmcp_server.py"),
+    str(TESTS / "peers" / "servers" / "one_era_server.py"),
+}  # fmt: skip
+"""Programs and modules on the SDK or on fastmcp."""
+
+SERVER: Final = str(Path(__file__).with_name("fork_server.py"))
+WATCHED: Final = str(Path(__file__).with_name("watched.py"))
+PR_SET_CHILD_SUBREAPER: Final = 36
+OF_THE_INTERPRETER: Final = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "COVERAGE_")
+OF_LIBRARIES: Final = ("FASTMCP_",)
+"""Beginnings of the names of variables that are read when an interpreter starts, and when a library is imported."""
+
+_execute: Final = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+_SIGNATURE: Final = inspect.signature(_execute)
+_PLAIN: Final[Mapping[str, Any]] = {
+    "preexec_fn": None, "close_fds": True, "pass_fds": (), "shell": False, "restore_signals": True, "gid": None,
+    "gids": None, "uid": None, "umask": -1, "process_group": -1,
+}  # fmt: skip
+"""Options with which a fork is what an exec would be."""
+
+
+class ForkServer:
+    """One warm interpreter, with these modules imported."""
+
+    def __init__(self, modules: Sequence[str], env: Mapping[str, str]) -> None:
+        ours, its = socket.socketpair()
+        self._socket = ours
+        with its:
+            argv = [sys.executable, SERVER, str(its.fileno()), *modules]
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=[its.fileno()], env=env)
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def start(
+        self, words: Sequence[str], env: Mapping[str, str], cwd: str, fds: Sequence[int], *, session: bool
+    ) -> int:
+        """Returns the id of a new process, which is a child of this one."""
+        umask = os.umask(0)
+        os.umask(umask)
+        request = {"words": words, "env": dict(env), "cwd": cwd, "umask": umask, "session": session}
+        _adopt_orphans(True)
+        try:
+            data = json.dumps(request).encode()
+            socket.send_fds(self._socket, [len(data).to_bytes(4, "little")], fds)
+            self._socket.sendall(data)
+            answer = exactly(self._socket, 5)
+        finally:
+            _adopt_orphans(False)
+        if len(answer) < 5:
+            raise OSError("the fork server of the tests has ended")
+        return int.from_bytes(answer[:4], "little")
+
+
+_lock: Final = threading.RLock()
+_servers: Final[dict[tuple[tuple[str, ...], str], ForkServer]] = {}
+
+
+def _only(env: Mapping[str, str], beginnings: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(beginnings)}
+
+
+def _adopt_orphans(wanted: bool) -> None:
+    """Makes orphans below this process its own children, or those of whoever had them before."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _modules(words: Sequence[str]) -> tuple[str, ...] | None:
+    """What the program imports that these words start; None if it is none of those known here."""
+    interpreter, *words = words
+    if interpreter != sys.executable or not words:
+        return None
+    if words[0] == WATCHED:
+        config = _configuration(words)
+        return SIGNING_IN if '"auth"' in config else VERIFYING if '"verify"' in config else HUB
+    program = words[1] if words[0] == "-m" else words[0]
+    return SDK if program in WITH_SDK else None
+
+
+def _configuration(words: Sequence[str]) -> str:
+    """The text of the configuration of these words, which says what the hub will import."""
+    try:
+        return Path(words[words.index("--config") + 1]).read_text()
+    except (ValueError, IndexError, OSError):
+        return ""
+
+
+def _execute_child(process: subprocess.Popen[Any], *args: Any, **more: Any) -> None:
+    wanted = _SIGNATURE.bind(process, *args, **more).arguments
+    words = wanted["args"]
+    modules = _modules([*map(os.fspath, words)]) if isinstance(words, list | tuple) else None
+    plain = all(wanted.get(name, value) == value for name, value in _PLAIN.items())
+    given = os.environ if wanted["env"] is None else wanted["env"]
+    env = {os.fsdecode(name): os.fsdecode(value) for name, value in given.items()}
+    same = _only(env, OF_THE_INTERPRETER) == _only(os.environ, OF_THE_INTERPRETER)
+    if modules is None or not (plain and same) or wanted.get("executable") not in (None, words[0]):
+        _execute(process, *args, **more)
+        return
+    key = (modules, json.dumps(_only(env, OF_THE_INTERPRETER + OF_LIBRARIES), sort_keys=True))
+    with _lock:
+        if key not in _servers:
+            _servers[key] = ForkServer(modules, env)
+        server = _servers[key]
+        fds = [number if wanted[name] == -1 else wanted[name] for number, name in enumerate(_ENDS)]
+        cwd = os.fspath(wanted["cwd"] or Path.cwd())
+        process.pid = server.start(list(map(os.fspath, words[1:])), env, cwd, fds, session=wanted["start_new_session"])
+    process._child_created = True  # type: ignore[attr-defined]
+    ends = (wanted[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"))
+    process._close_pipe_fds(*ends)  # type: ignore[attr-defined]
+
+
+_ENDS: Final = ("p2cread", "c2pwrite", "errwrite")
+"""The child's ends of its standard streams; -1 is that of this process."""
+
+
+def install() -> None:
+    """Starts what can be forked by a fork from now on."""
+    if sys.platform == "linux":
+        subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
