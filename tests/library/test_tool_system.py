@@ -30,7 +30,7 @@ from mcp_hub import (
     load_config,
 )
 from tests.config.discovery.written import function, write
-from tests.fakes.client import fake, write_config
+from tests.fakes.client import PATIENCE, fake, write_config
 from tests.library.tool_servers import AS_JSON, VALUES, http_server
 
 KEY = "a-key-that-is-right-4711"
@@ -64,6 +64,16 @@ def test_an_unavailable_server_is_named_with_its_code_and_no_other_tool_is_sugge
         assert message.error.startswith(f"{message.code}: ")
         assert KEY not in message.error
         assert message.tool_name == "up__echos" or "did you mean" not in message.error
+
+
+@pytest.mark.anyio
+async def test_a_tool_of_one_server_does_not_wait_for_another(tmp_path: Path) -> None:
+    silent = fake("--silent", deadlines={"connect": "10m"})
+    async with ToolManager.from_config(write_config(tmp_path, {"up": fake(), "silent": silent})) as tools:
+        async with asyncio.timeout(PATIENCE):
+            echo = await tools.async_get_tool("up__echo")
+            message = await ToolExecutor(tools).async_execute("up/echo", {"text": "hello"})
+    assert (echo.tool_name, message.output) == ("echo", "hello")
 
 
 def test_a_key_that_is_refused_later_is_permission_denied(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -113,11 +114,11 @@ class ToolsBySet:
 
     def load_tools(self) -> list[BaseTool]:
         """Returns all tools in the order of the configuration."""
-        return [self._tool(card) for card in self.hub.list_sync()]
+        return self._tools(self.hub.list_sync())
 
     async def async_load_tools(self) -> list[BaseTool]:
         """Does what `load_tools` does, for coroutines."""
-        return [self._tool(card) for card in await self.hub.list()]
+        return self._tools(await self.hub.list())
 
     def get_tool(self, name: str) -> BaseTool:
         """Returns a tool by its exposed name, by `server/tool`, or by its original name if only one server has it.
@@ -128,7 +129,10 @@ class ToolsBySet:
 
     async def async_get_tool(self, name: str) -> BaseTool:
         """Does what `get_tool` does, for coroutines."""
-        return self._tool(await find_tool(name, self.hub))
+        found = self._tools([await find_tool(name, self.hub)])
+        if not found:
+            raise ToolNotFound(f"the server of '{name}' was removed")
+        return found[0]
 
     def get_tool_set(self, name: str) -> ToolList:
         """Returns the available tools of a tool set in its order, and what is missing.
@@ -169,7 +173,7 @@ class ToolsBySet:
         config = self.hub.config
         system = self.config_system or ToolSetMerger(config)
         servers = {server.id: server for server in config.servers}
-        cards = [card for one in listed for card in one.tools]
+        cards = [card for one in listed for card in one.tools if card.server in servers]
         chosen: dict[tuple[str, str], ToolCard] = {}
         missing: dict[str, str] = {}
         for member in system.merged_tools(tool_sets, tools):
@@ -185,10 +189,12 @@ class ToolsBySet:
             chosen |= {(card.server, card.name): card for card in tagged}
         for member, reason in missing.items():
             log.warning("the tool %r of a tool set or profile is missing: %s", member, reason)
-        return ToolList((self._tool(card) for card in chosen.values()), missing)
+        return ToolList(self._tools(chosen.values()), missing)
 
-    def _tool(self, card: ToolCard) -> BaseTool:
-        return tool_of(card, next(server for server in self.hub.config.servers if server.id == card.server))
+    def _tools(self, cards: Iterable[ToolCard]) -> list[BaseTool]:
+        """Converts tools, except those of servers that were removed meanwhile."""
+        servers = {server.id: server for server in self.hub.config.servers}
+        return [tool_of(card, servers[card.server]) for card in cards if card.server in servers]
 
 
 def _tags(server: Server, card: ToolCard) -> frozenset[str]:
@@ -200,11 +206,16 @@ async def find_tool(name: str, hub: Hub) -> ToolCard:
 
     Raises ToolNotFound.
     """
-    owners = _owners(name, hub.config.servers)
-    # Servers that the name does not belong to may take their time, and are asked only if it belongs to nobody.
-    named = [one for owner in owners for one in await hub.listed(owner)]
-    if (card := _exactly(name, named)) is not None:
-        return card
+    servers = hub.config.servers
+    owners = _owners(name, servers)
+    if owners:
+        # Other servers may take their time, and are asked only if these are there and do not have it.
+        wanted = [server.id for server in servers if server.id in owners or not server.namespace]
+        named = [one for found in await asyncio.gather(*map(hub.listed, wanted)) for one in found]
+        if (card := _exactly(name, named)) is not None:
+            return card
+        if away := _away(owners, named):
+            raise _unavailable(name, away)
     listed = await hub.listed()
     if (card := _exactly(name, listed)) is not None:
         return card
@@ -215,9 +226,7 @@ async def find_tool(name: str, hub: Hub) -> ToolCard:
     if same:
         raise ToolNotFound(f"several servers have a tool '{name}': {', '.join(card.exposed for card in same)}")
     if away := _away(owners, listed):
-        codes = {error.code for _, error in away}
-        code = codes.pop() if len(codes) == 1 else ServerUnavailable.code
-        raise ToolNotFound(f"the tool '{name}' is not available: {_in_words(away)}", code)
+        raise _unavailable(name, away)
     near = difflib.get_close_matches(name, [card.exposed for card in cards], n=3, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     raise ToolNotFound(f"there is no tool '{name}'{hint}")
@@ -244,6 +253,12 @@ def _owners(name: str, servers: Iterable[Server]) -> frozenset[str]:
 def _away(owners: Collection[str], listed: Iterable[ServerTools]) -> list[tuple[str, CallError]]:
     """Returns the unavailable servers, with their errors, that may have a tool which belongs to one of `owners`."""
     return [(one.server, one.error) for one in listed if one.error is not None and (not owners or one.server in owners)]
+
+
+def _unavailable(name: str, away: Sequence[tuple[str, CallError]]) -> ToolNotFound:
+    codes = {error.code for _, error in away}
+    code = codes.pop() if len(codes) == 1 else ServerUnavailable.code
+    return ToolNotFound(f"the tool '{name}' is not available: {_in_words(away)}", code)
 
 
 def _in_words(away: Iterable[tuple[str, CallError]]) -> str:
