@@ -7,7 +7,7 @@ import pytest
 
 from mcp_hub.config.models import Deadlines
 from mcp_hub.config.models import Server as Configured
-from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, SessionLost, Unauthorized
+from mcp_hub.transport import FrameTooLarge, LinkError, LinkLost, SessionLost, SignInNeeded, Unauthorized
 from mcp_hub.transport.sse_link import SseLink
 from tests.loops import anyio_backend  # noqa: F401
 from tests.transport.scripted_http import PATIENCE, Inbox, Reply, Request, Server, scripted
@@ -137,7 +137,7 @@ async def test_a_second_endpoint_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(401, Unauthorized), (403, Unauthorized), (404, LinkError), (500, LinkError)]
+    ("status", "kind"), [(401, SignInNeeded), (403, Unauthorized), (404, LinkError), (500, LinkError)]
 )
 async def test_a_stream_that_is_refused_cannot_be_opened(status, kind):
     async def script(request: Request, reply: Reply) -> None:
