@@ -23,7 +23,7 @@ WATCHED = str(Path(__file__).with_name("watched.py"))
 
 
 def exactly(connection: socket.socket, size: int) -> bytes:
-    """Receives so many bytes, fewer at the end of the connection: a signal ends one `recv` early, whatever its flags."""
+    """Receives so many bytes, fewer at the end of the connection: a signal ends one `recv` early whatever its flags."""
     data = b""
     while len(data) < size and (part := connection.recv(size - len(data))):
         data += part
