@@ -22,13 +22,7 @@ WATCHED = str(Path(__file__).with_name("watched.py"))
 
 
 def exactly(connection: socket.socket, size: int) -> bytes:
-<<<<<<< ours
     """Receives so many bytes, fewer at the end of the connection. A signal ends one `recv` early whatever its flags."""
-||||||| base
-    """Receives so many bytes, fewer at the end of the connection: a signal ends one `recv` early, whatever its flags."""
-=======
-    """Receives so many bytes, fewer at the end of the connection: a signal ends one `recv` early whatever its flags."""
->>>>>>> theirs
     data = b""
     while len(data) < size and (part := connection.recv(size - len(data))):
         data += part
