@@ -90,9 +90,9 @@ def addresses_text(bases: Iterable[str], public_hosts: Sequence[str], *, sse: bo
     `bases` are such as `http://127.0.0.1:8808`; `public_hosts` are the names that a reverse proxy gives the hub, of
     which the first is pasted.
     """
-    reached = [*(f"https://{host}" for host in public_hosts), *bases]
-    urls = [base + path for base in reached for path in (("/mcp", "/sse") if sse else ("/mcp",))]
-    http = _from_elsewhere(urls[0])
+    public = [f"https://{host}" for host in public_hosts]
+    urls = [base + path for base in (*bases, *public) for path in (("/mcp", "/sse") if sse else ("/mcp",))]
+    http = f"{public[0]}/mcp" if public else _from_elsewhere(urls[0])
     entry: dict[str, object] = {"type": "http", "url": http}
     header = ""
     if with_token:

@@ -58,7 +58,7 @@ def package_with(tmp_path: Path, file: str, table: str, title: str) -> Path:
 
 CALLS_A_HIDDEN_TOOL = """
 import asyncio, sys
-from mcp_hub.catalog.catalog import Route
+from mcp_hub.catalog import Route
 from mcp_hub.errors import UnknownName
 from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.engine import Engine

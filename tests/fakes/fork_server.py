@@ -6,6 +6,7 @@ were asked for; only its imports are done already. Its parent is the process tha
 """
 
 from __future__ import annotations
+
 import gc
 import importlib
 import json

@@ -168,7 +168,7 @@ async def test_parameters_of_a_stdio_client_reach_its_server(tmp_path: Path) -> 
     client = StdIOStatefulClient(
         name="local",
         command=sys.executable,
-        args=["-m", "mcp_hub.servers.local", str(tools)],
+        args=["-m", "mcp_hub.servers", "local", str(tools)],
         env={"MARK": "${HOME}"},  # a value, not a reference
         cwd=str(work),
         encoding="utf-8",

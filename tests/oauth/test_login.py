@@ -210,7 +210,7 @@ async def test_the_address_reaches_the_browser_as_one_argument_of_no_shell(tmp_p
 
 @pytest.mark.parametrize(
     ("servers", "id"),
-    [({"a": {"command": "x"}}, "a"), ({"a": {"url": "https://x.example"}}, "a"), ({}, "a\x1b[31m")],
+    [({"a": {"command": "x"}}, "a"), ({}, "a\x1b[31m")],
 )
 async def test_login_to_a_server_without_a_sign_in_is_bad_input(tmp_path: Path, servers: Any, id: str) -> None:
     said = await login(configured(tmp_path, servers), id)

@@ -274,8 +274,9 @@ def result_of(tool: str, value: Any) -> dict[str, Any]:
 
 def marked_as_json(result: dict[str, Any], value: Any) -> dict[str, Any]:
     """Returns the result of `value` with the mark that tells the number 3 from the text "3"."""
-    exact = value is None or isinstance(value, str | ToolResult | ToolResponse)
-    if exact or "structuredContent" in result or result.get("isError"):
+    if value is None or isinstance(value, str | ToolResult) or "structuredContent" in result or result.get("isError"):
+        return result
+    if given_response(value) is not None:
         return result
     return {**result, "_meta": {JSON_KEY: True}}
 

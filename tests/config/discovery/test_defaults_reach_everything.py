@@ -13,6 +13,9 @@ from mcp_hub import ToolExecutor, ToolManager
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import load_config
+from mcp_hub.policy.breaker import BREAKER
+from mcp_hub.policy.limits import LIMITS
+from mcp_hub.policy.retry import RETRY
 from tests.config.discovery.written import function, write
 from tests.fakes.client import fake, write_config
 
@@ -29,7 +32,7 @@ def assert_they_hold(server: Server) -> None:
     deadlines = server.deadlines
     assert (deadlines.call, deadlines.connect, deadlines.list, deadlines.idle) == (7, 50, 4, 6), server.id
     assert [step.step for step in server.postprocess] == ["truncate"], server.id
-    assert (server.retry.attempts, server.limits.at_once, server.breaker.failures) == (3, 5, 9), server.id
+    assert (RETRY.of(server).attempts, LIMITS.of(server).at_once, BREAKER.of(server).failures) == (3, 5, 9), server.id
     assert (server.health.ping, server.max_result_bytes, server.validate_arguments) == (11, 2000, "strict"), server.id
 
 
@@ -62,8 +65,8 @@ def test_what_a_server_says_itself_comes_before_the_defaults(tmp_path: Path) -> 
     manager.hub.add_server_unstarted("added", {**fake(), "timeout": 5})
     servers = by_name(manager.hub.config)
     assert servers["native"].tools["search"].timeout == 3
-    assert (servers["own"].deadlines.call, servers["own"].retry.attempts, servers["own"].postprocess) == (2, 1, ())
-    assert servers["own"].limits.at_once == 5
+    assert (servers["own"].deadlines.call, RETRY.of(servers["own"]).attempts, servers["own"].postprocess) == (2, 1, ())
+    assert LIMITS.of(servers["own"]).at_once == 5
     assert servers["installed"].deadlines.connect == 50
     assert (servers["theirs"].deadlines.call, servers["theirs"].deadlines.list) == (1, 4)
     assert (servers["added"].deadlines.call, servers["added"].deadlines.connect) == (5, 50)
