@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import difflib
 import json
 import sys
@@ -38,6 +39,8 @@ from mcp_hub.version import VERSION
 
 _ENVELOPE: Final = Envelope(client_info={"name": "mcp-hub call", "version": VERSION})
 PROGRESS_RATE: Final = 10
+STDERR_WAIT: Final = 0.1
+"""Seconds that `--explain` waits for what the server writes to its stderr."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -159,12 +162,17 @@ async def _call(config: Config, selection: Selection, options: argparse.Namespac
             params = {"name": route.name, "arguments": _merged(given, definition.get("inputSchema"))}
             call = Call(TOOLS.act_method, name, route, params, "handshake", _ENVELOPE, on_progress=ProgressLines())
             failure: BaseException | None = None
+            upstream = hub.upstreams.get(route.upstream)
+            before = upstream.last_words if upstream is not None else ()
             started = time.monotonic()
             try:
                 answer: dict[str, Any] = {"result": await hub.act(call)}
             except (HubError, TimeoutError) as error:
                 failure, answer = error, to_wire(error, TOOLS.act_method, name)
             facts = _explained(hub, call, failure, answer.get("result"), time.monotonic() - started)
+            if options.explain and upstream is not None:
+                await asyncio.sleep(STDERR_WAIT)  # the lines come by another pipe than the answer
+                facts["stderr"] = _new_lines(before, upstream.last_words)
     failed = "error" in answer or answer["result"].get("isError") is True
     if options.json:
         print(json_text({**facts, **answer} if options.explain else answer.get("result", answer)))
@@ -297,6 +305,12 @@ def _explained(hub: Engine, call: Call, error: BaseException | None, result: Any
     return facts if code is None else {**facts, "code": code}
 
 
+def _new_lines(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """Returns the lines of a server's stderr that were added to the last ones it had `before`."""
+    kept = next((n for n in range(len(before), -1, -1) if tuple(before[len(before) - n :]) == tuple(after[:n])), 0)
+    return [printable(line) for line in after[kept:]]
+
+
 def _policies(hub: Engine, call: Call, decided: str | None, end: str | None) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     reached = True
@@ -327,6 +341,7 @@ def _explanation_text(facts: dict[str, Any]) -> str:
         *((one["policy"], "; ".join(one["did"])) for one in facts["policies"]),
         ("upstream", times + (f"; answered by {facts['fallback']}" if facts["fallback"] else "")),
         ("outcome", f"{facts['verdict']}{code} after {facts['duration_ms']:,} ms"),
+        *(("stderr", line) for line in facts.get("stderr", ())),
     ]
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {printable(str(text), 1000)}" for name, text in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import time
@@ -13,7 +14,7 @@ import msgspec
 
 from mcp_hub.catalog.exposed_ids import TaskIds, UriMap
 from mcp_hub.config.ancestry import Ancestry
-from mcp_hub.config.config_files import tool_files
+from mcp_hub.config.config_files import syntax_error_in, tool_files
 from mcp_hub.config.load import ConfigReader
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
@@ -49,6 +50,8 @@ from mcp_hub.version import VERSION
 if TYPE_CHECKING:
     from mcp_hub.observability.tracing import SpanTracing
 
+
+log = logging.getLogger("mcp_hub")
 
 _READER: Final = ConfigReader(KEYS)
 
@@ -193,7 +196,7 @@ def _upstreams(
     for server in config.servers:
         made_from = _made_from(server, config, services.environ)
         known = former.get(server.id)
-        if known is not None and known.made_from == made_from and not known.left_out:
+        if known is not None and not known.left_out and _is_kept(known, made_from):
             found[server.id] = known
             continue
         found[server.id] = Upstream(
@@ -207,6 +210,19 @@ def _upstreams(
             made_from,
         )
     return found
+
+
+def _is_kept(known: Upstream, made_from: tuple[Any, ...]) -> bool:
+    """Returns whether an upstream's process stays: what it is made from is the same, or cannot be used as it is now."""
+    if known.made_from == made_from:
+        return True
+    (*before, files_before, raw_before), (*now, files, raw) = known.made_from, made_from
+    if before != now or raw_before != raw:
+        return False
+    error = syntax_error_in(file for file in files if file not in files_before)
+    if error is not None:
+        log.error("%s keeps the tools that it had: %s", known.server.id, error)
+    return error is not None
 
 
 def _internal_upstream(services: SharedServices, dialer: LinkDialer, server: Server) -> Upstream:

@@ -70,7 +70,6 @@ class Status:
         now, rules = time.monotonic(), self._hub.rules
         agreement, there, session = upstream.agreement, upstream.state in CONNECTED_STATES, upstream.session
         due = upstream.backoff.next_attempt
-        last_words = session.last_words if session is not None else ()
         return {
             "server": upstream.server.id,
             "state": str(upstream.state),
@@ -90,7 +89,7 @@ class Status:
             "breaker": str(rules.breaker_state(upstream.server.id)),
             "stray": session.peer.stray if session is not None else 0,
             "problem": printable(upstream.error, 2000) if upstream.error is not None else None,
-            "stderr": [upstream.messages.clean(line)[:MAX_LINE] for line in last_words[-SHOWN_LINES:]],
+            "stderr": [line[:MAX_LINE] for line in upstream.last_words[-SHOWN_LINES:]],
             "incomplete": [printable(text) for text in upstream.incomplete],
         }
 

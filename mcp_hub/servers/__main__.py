@@ -8,6 +8,7 @@ them. `steps [--path=DIRECTORY]... MODULE:FUNCTION...` serves functions of the u
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -87,6 +88,8 @@ def _serve_directory(directory: Path, words: Sequence[str], stdin: int, stdout: 
     from mcp_hub.servers.local.loader import OwnedImports, load
     from mcp_hub.servers.local.local_server import LocalServer
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what functions print reaches the log at once
     if not directory.is_dir():
         sys.exit(f"{directory} is not a directory: tools_dir must name the one with your Python files")
     left_out: list[str] = []

@@ -52,8 +52,8 @@ _POLL: Final = 0.02
 class StdioLink(Link):
     """A Link to a child process: `argv` without a shell, its own process group, `env` as its whole environment.
 
-    `warns`: the child is one of the hub's own servers; lines of its stderr that begin with STDERR_WARNING are logged as
-    warnings. `clean` removes secrets from its output before that is logged.
+    `own`: the child is one of the hub's own servers; its stderr is logged as information, lines that begin with
+    STDERR_WARNING as warnings. `clean` removes secrets from its output before that is logged.
     """
 
     is_local = True
@@ -68,7 +68,7 @@ class StdioLink(Link):
         children: Children,
         max_frame: int,
         write_deadline: float,
-        warns: bool = False,
+        own: bool = False,
         clean: Callable[[str], str] = str,
     ) -> None:
         self._upstream = upstream
@@ -79,7 +79,7 @@ class StdioLink(Link):
         self._children = children
         self._max_frame = max_frame
         self._write_deadline = write_deadline
-        self._warns = warns
+        self._own = own
         self._clean = clean
         self._process: _Process | None = None
         self._transport: asyncio.SubprocessTransport | None = None
@@ -98,7 +98,7 @@ class StdioLink(Link):
             children=parts.children,
             max_frame=server.max_frame,
             write_deadline=server.deadlines.write,
-            warns=server.builtin is not None,
+            own=server.builtin is not None or server.tools_dir is not None,
             clean=clean,
         )
 
@@ -116,7 +116,7 @@ class StdioLink(Link):
         """Starts the process. Raises LinkError if it cannot be started."""
         try:
             transport, process = await spawn(
-                lambda: _Process(self._upstream, receiver, self._max_frame, self._clean, warns=self._warns),
+                lambda: _Process(self._upstream, receiver, self._max_frame, self._clean, own=self._own),
                 self._argv,
                 env=self._env,
                 cwd=self._cwd,
@@ -210,7 +210,7 @@ class _Process(asyncio.SubprocessProtocol):
     """The asyncio protocol of the child process: splits its output into messages and log lines."""
 
     def __init__(
-        self, upstream: str, receiver: Receiver, max_frame: int, clean: Callable[[str], str], *, warns: bool
+        self, upstream: str, receiver: Receiver, max_frame: int, clean: Callable[[str], str], *, own: bool
     ) -> None:
         self.stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self.writable = asyncio.Event()
@@ -225,7 +225,7 @@ class _Process(asyncio.SubprocessProtocol):
         """Descriptors of pipes that are closed."""
         self.muted = False
         self._upstream = upstream
-        self._warns = warns
+        self._own = own
         self._clean = clean
         self._receiver = receiver
         self._lines = {
@@ -299,12 +299,13 @@ class _Process(asyncio.SubprocessProtocol):
     def _stderr_line(self, line: bytes | bytearray | Oversized) -> None:
         raw = line.head if isinstance(line, Oversized) else line
         text = printable(raw[:2048].decode("utf-8", "replace").rstrip(), 500)
-        if self._warns and text.startswith(STDERR_WARNING):
-            log.warning("%s: %s", self._upstream, self._clean(text.removeprefix(STDERR_WARNING)))
-        elif text:
+        level = logging.INFO if self._own else logging.DEBUG
+        if self._own and text.startswith(STDERR_WARNING):
+            level, text = logging.WARNING, text.removeprefix(STDERR_WARNING)
+        if text:
             self.stderr.append(text)
-            if log.isEnabledFor(logging.DEBUG):
-                log.debug("%s: %s", self._upstream, self._clean(text))
+            if log.isEnabledFor(level):
+                log.log(level, "%s: %s", self._upstream, self._clean(text))
 
     def pause_writing(self) -> None:
         self.writable.clear()

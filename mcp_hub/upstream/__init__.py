@@ -173,6 +173,11 @@ class Upstream:
         return self._latest.behind if self._latest is not None else HubPath()
 
     @property
+    def last_words(self) -> tuple[str, ...]:
+        """The last stderr lines of the server's process, without secrets; empty if there is none."""
+        return tuple(map(self.messages.clean, self.session.last_words)) if self.session is not None else ()
+
+    @property
     def left_out(self) -> bool:
         """Whether it turned out to be this hub itself, or one hub too many in a row."""
         return self.server.enabled and self.state is UpstreamState.DISABLED

@@ -172,6 +172,9 @@ class FunctionServer(LocalServer):
         self.checks = True
         """Whether arguments that are JSON are checked."""
 
+    def _tell_author(self, tool: LocalTool, error: BaseException) -> None:
+        """Does nothing: the program that called the function gets the exception itself."""
+
     def __iter__(self) -> Iterator[LocalTool]:
         return iter(self._tools.values())
 

@@ -20,13 +20,22 @@ from typing import Any, Final
 
 from mcp_hub.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, ProtocolError
 from mcp_hub.protocol import era as eras
+from mcp_hub.protocol.era import STDERR_WARNING
 from mcp_hub.protocol.frames import FrameError, Message, decode, encode
 from mcp_hub.protocol.kinds import DUPLICATES_KEY, LEFT_OUT_KEY, PRESETS
 from mcp_hub.security.redaction import MAX_HELD, Redactor
 from mcp_hub.servers.local import call_stream
 from mcp_hub.servers.local.local_tool import BoundCall, LocalTool
 from mcp_hub.servers.local.signature import InvalidArguments
-from mcp_hub.servers.local.tool_results import ToolResponse, error_result, failure_of, marked_as_json, result_of
+from mcp_hub.servers.local.tool_results import (
+    ToolRefused,
+    ToolResponse,
+    error_result,
+    failure_of,
+    marked_as_json,
+    place_of,
+    result_of,
+)
 from mcp_hub.transport import RequestId
 from mcp_hub.transport.lines import LineReader, Oversized
 from mcp_hub.version import VERSION
@@ -158,6 +167,11 @@ class LocalServer:
         while data := os.read(self._stdin, _CHUNK):
             for line in reader.feed(data):
                 self._take(line)
+
+    def _tell_author(self, tool: LocalTool, error: BaseException) -> None:
+        """Writes where a function has failed to the log; its caller is told the exception alone."""
+        sys.stdout.flush()
+        print(f"{STDERR_WARNING}{tool.name} failed: {place_of(error)}", file=sys.stderr, flush=True)
 
     def tell_presets(self, values: list[str]) -> None:
         """Sends the preset values of functions to the hub, so that it can redact them."""
@@ -319,6 +333,8 @@ class LocalServer:
         """Answers a call with `failure`, the error result made from `error`, or with the last chunk."""
         if self._running.get(answer.id) is not running or self._running.pop(answer.id, None) is None:
             return  # cancelled: nobody waits for an answer
+        if error is not None and not isinstance(error, ToolRefused | InvalidArguments):
+            self._tell_author(running.tool, error)
         if failure is not None and self._redaction is not None:
             failure = self._redaction.known(failure)
         self._answer(answer.id, "tools/call", self._outcome(running, error, failure), answer.modern)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
+from pathlib import Path
 from types import GenericAlias
 from typing import Any, Final, Literal, Required, cast
 
@@ -290,6 +293,18 @@ def failure_of(tool: str, error: BaseException) -> dict[str, Any]:
     except Exception:
         said = ""
     return error_result("tool_error", tool, f"Error: {said or type(error).__name__}")
+
+
+def place_of(error: BaseException) -> str:
+    """Returns `TYPE: MESSAGE (FILE:LINE in FUNCTION)` of an exception: the deepest place that is not a library's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
+    own = [frame for frame in frames if not frame.filename.startswith(libraries)] or frames
+    try:
+        said = f"{type(error).__name__}: {error}"
+    except Exception:
+        said = type(error).__name__
+    return f"{said} ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else said
 
 
 def as_response(value: Any) -> ToolResponse:

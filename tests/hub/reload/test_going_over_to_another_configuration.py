@@ -176,6 +176,22 @@ async def test_a_reload_reloads_changed_files_of_local_tools(tmp_path: Path) -> 
         assert await client.text("a__pid") == pid
 
 
+async def test_a_file_of_local_tools_with_a_syntax_error_keeps_the_tools_that_it_had(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    source = "import mcp_hub\n\n@mcp_hub.tool\ndef {name}() -> str:\n    return '{said}'\n"
+    (tools / "one.py").write_text(source.format(name="one", said="first"))
+    async with hub(tmp_path, {"a": fake()}, tools_dir="tools") as client:
+        assert await client.text("local__one") == "first"
+        (tools / "one.py").write_text("def one(:\n")
+        await client.until(lambda: b"error: local keeps the tools that it had: " in client.stderr)
+        assert f"{tools / 'one.py'}:1: invalid syntax" in client.stderr.decode()
+        assert await client.text("local__one") == "first"
+        (tools / "one.py").write_text(source.format(name="one", said="second"))
+        await heard(client, LOADED, 2)
+        assert await client.text("local__one") == "second"
+
+
 async def test_subscriptions_move_to_the_new_process_unless_now_refused(tmp_path: Path) -> None:
     def servers(**more: Any) -> dict[str, Any]:
         return {"a": {**asking(), **more}}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,8 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from tests.fakes.client import PATIENCE, RpcError, StdioClient, hub, spawned
+from tests.cli.test_commands import run
+from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, hub, spawned, write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -157,6 +159,49 @@ async def test_what_a_tool_prints_never_reaches_the_protocol(tmp_path: Path) -> 
         await client.until(lambda: b"from a shell" in client.stderr)
         assert client.noise == []
         assert b"printed" in client.stderr
+
+
+async def test_what_a_tool_prints_reaches_the_log_without_being_flushed(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "said.py").write_text(
+        "from mcp_hub import tool\n@tool\ndef say() -> str:\n    print('said to the log')\n    return 'said'\n"
+    )
+    config = write_config(tmp_path, {"local": {"tools_dir": str(tmp_path / "tools")}})
+    async with spawned([*HUB, "serve", "-v", "--config", str(config)]) as client:
+        await client.initialize()
+        assert await client.text("local__say") == "said"
+        await client.until(lambda: b"info: local: said to the log" in client.stderr)
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+async def test_an_exception_has_its_place_in_the_log_and_not_in_the_answer(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "tools" / "fails.py"
+    file.parent.mkdir()
+    file.write_text(
+        f"import json\nfrom mcp_hub import tool\n@tool\n{kind} fails() -> str:\n    return helper()\n\n"
+        "def helper():\n    return json.loads('no json')\n"
+    )
+    async with hub(tmp_path, {"local": {"tools_dir": str(file.parent)}}) as client:
+        result = await client.call("local__fails")
+        (block,) = result["content"]
+        assert block["text"] == "Error: Expecting value: line 1 column 1 (char 0)"
+        assert str(file) not in json.dumps(result)
+        place = f"warning: local: fails failed: JSONDecodeError: Expecting value: .* \\({file}:8 in helper\\)"
+        await client.until(lambda: re.search(place, client.stderr.decode()))
+
+
+async def test_explain_shows_what_the_server_wrote_to_its_stderr_during_the_call(tmp_path: Path) -> None:
+    file = tmp_path / "tools" / "fails.py"
+    file.parent.mkdir()
+    file.write_text(
+        "from mcp_hub import tool\nprint('at the start')\n@tool\ndef fails() -> str:\n    print('before')\n    1 / 0\n"
+    )
+    config = str(write_config(tmp_path, {"local": {"tools_dir": str(file.parent)}}))
+    done = run("call", "local__fails", "--explain", "--json", "--config", config)
+    assert (done.returncode, json.loads(done.stdout)["stderr"]) == (
+        1,
+        ["before", f"fails failed: ZeroDivisionError: division by zero ({file}:6 in fails)"],
+    )
 
 
 @pytest.mark.parametrize("loop", ["looping", "blocking_the_loop"])
