@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 from urllib.parse import urlsplit
@@ -39,6 +39,7 @@ from mcp_hub.config.models import (
     Transport,
 )
 from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, find_plain_secrets
+from mcp_hub.config.settings import EntryKey
 from mcp_hub.config.variables import VariableScope, expand_tree, explain_unresolved
 from mcp_hub.errors import ConfigError
 from mcp_hub.protocol.server_requests import CAPABILITY
@@ -187,10 +188,14 @@ def _optional_fields(fields: Fields, *, browser: bool) -> dict[str, Any]:
     }
 
 
-def default_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
-    """Returns the fields of a Server that `defaults` set for every server, and their deadlines by name."""
+def default_fields(fields: Fields, findings: Findings, keys: Iterable[EntryKey[Any]]) -> dict[str, Any]:
+    """Returns the fields of a Server that `defaults` set for every server.
+
+    Deadlines and the settings of policies are mappings by name, which a server's own are laid over.
+    """
     values = _optional_fields(fields, browser=False) | read_rules(fields, findings, ("defaults",))
     values["deadlines"] = _given_deadlines(fields)
+    values["settings"] = read_policy_keys(keys, fields, findings)
     return {name: value for name, value in values.items() if value not in (None, {})}
 
 
@@ -206,7 +211,8 @@ def with_defaults(server: Server, defaults: Mapping[str, Any]) -> Server:
     if deadlines.connect == CONNECT_DEADLINE_OF_INSTALLERS and _is_installer(server.command, server.args):
         given.discard("connect")  # the hub's own default for such a command
     wanted = {name: seconds for name, seconds in defaults.get("deadlines", {}).items() if name not in given}
-    values = {name: value for name, value in defaults.items() if name != "deadlines" and name not in own}
+    values = {name: value for name, value in defaults.items() if name not in {*own, "deadlines", "settings"}}
+    values["settings"] = {**defaults.get("settings", {}), **server.settings}
     return server.model_copy(update={**values, "deadlines": deadlines.model_copy(update=wanted)})
 
 

@@ -127,7 +127,9 @@ def _read(
     root = document.tree if isinstance(document.tree, dict) else {}
     given = read_defaults(root, dialect, findings)
     reading = EntryContext(dialect, scope, document.written, findings, given)
-    defaults = default_fields(_expanded_defaults(given, scope, document, findings), findings) if given else {}
+    defaults = {}
+    if given:
+        defaults = default_fields(_expanded_defaults(given, scope, document, findings), findings, keys.entry)
     servers = []
     for entry in entries:
         server = read_entry(entry, reading)
