@@ -56,6 +56,10 @@ ALIASES: Final = {
 }  # fmt: skip
 """Key as written -> key as the hub reads it."""
 
+KEYS_OF_WEB: Final = {
+    name: f"web.{name} at the top of the file" for name in ("allow_addresses", "docintel_endpoint", "max_memory")
+}
+"""Keys of `web` that people write into an entry, or beside `web`."""
 DEADLINES: Final = ("connect", "list", "write", "call", "idle")
 TIMEOUTS: Final = {
     "timeout": ("call", None),
@@ -319,7 +323,7 @@ def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, 
     ours = roots in ([], ["servers"])
     for key in tree:
         if key not in known and not is_remark(key) and (ours or nearest(key, own)):
-            findings.unknown((key,), own | set(roots or ROOTS))
+            findings.unknown((key,), own | set(roots or ROOTS), KEYS_OF_WEB)
 
 
 def _missing_root_text(tree: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from mcp_hub.config.dialect import (
     DEFAULTS,
     ENTRY_KEYS,
     FILTERS,
+    KEYS_OF_WEB,
     RESTRICTIONS,
     TIMEOUTS,
     TRANSPORT_NAMES,
@@ -232,7 +233,8 @@ def canonical_values(
             if value:
                 findings.warning(place, f"has no effect: {WITHOUT_EFFECT[key]}")
         elif key not in ENTRY_KEYS and not is_remark(key):
-            findings.unknown(place, {"deadlines", "timeout", "tools", *ALIASES, *FILTERS, *owned})
+            known = {"deadlines", "timeout", "tools", *ALIASES, *FILTERS, *owned}
+            findings.unknown(place, known, KEYS_OF_WEB)
     return found
 
 

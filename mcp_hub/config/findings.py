@@ -72,8 +72,14 @@ class Findings:
         """Adds advice about the key at `at`."""
         self.advice.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
 
-    def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
-        """Warns that the key at `at` is unknown, and names the known one that it resembles."""
+    def unknown(self, at: KeyPath, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> None:
+        """Warns that the key at `at` is unknown, and names the known one that it resembles.
+
+        `elsewhere` has the whole names of keys that belong to another place of the file.
+        """
+        if elsewhere is not None and (place := elsewhere.get(str(at[-1]))) is not None:
+            self.warnings.append(self._finding(at, f"{dotted(at)} has no effect here; write it as {place}"))
+            return
         near = nearest(str(at[-1]), known)
         meant = f"; did you mean '{near}'?" if near else " and is ignored"
         finding = self._finding(at, f"{dotted(at)} is not known{meant}")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import json
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 
 import msgspec
+
+from mcp_hub.text import printable
 
 SETTING: Final = "web.allow_addresses"
 RULE: Final = "address"
@@ -53,8 +57,15 @@ class AddressRules(msgspec.Struct, frozen=True, dict=True):
             return None
         return (
             f"{host!r} leads to the address {found}, which is not a public one, and is not reached "
-            f"(to allow it, add it to the setting: {SETTING})."
+            f"(setting: {SETTING}; to allow it, write {self._line(host, found, port)} at the top of the configuration)."
         )
+
+    def _line(self, host: str, address: Address, port: int) -> str:
+        """Returns the setting with which this address would be allowed."""
+        named = host.strip("[]") if host.strip("[]") != str(address) else str(address)
+        wanted = f"[{named}]:{port}" if ":" in named else f"{named}:{port}"
+        section, _, key = SETTING.partition(".")
+        return f"{section}: {{{key}: {json.dumps([*self.allow, wanted])}}}"
 
     @cached_property
     def _entries(self) -> tuple[_Entry, ...]:
@@ -68,6 +79,24 @@ class AddressRules(msgspec.Struct, frozen=True, dict=True):
     def from_json(cls, data: Mapping[str, Any]) -> AddressRules:
         """Makes rules from the JSON object of `to_json`."""
         return cls(tuple(data.get("allow", ())))
+
+
+_NAME: Final = re.compile(r"(\*\.)?[\w-]+(\.[\w-]+)*\.?")
+
+
+def problem_of_entry(text: str) -> str | None:
+    """Returns what is wrong with an entry of `AddressRules.allow`, and what may have been meant; None if nothing is."""
+    host, _ = _split(text.strip().lower())
+    try:
+        ipaddress.ip_network(host, strict=False)
+        return None
+    except ValueError:
+        if _NAME.fullmatch(host) and not re.fullmatch(r"[\d.]+", host):
+            return None
+    meant = text.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    hint = f"; write {meant}" if meant else "; all addresses are 0.0.0.0/0" if text.strip() == "*" else ""
+    shown = printable(text, 100)
+    return f"{shown!r} is no address, network or name, such as 10.0.0.0/8, wiki.intranet or 127.0.0.1:8000{hint}"
 
 
 class _Entry(msgspec.Struct, frozen=True):

@@ -120,7 +120,7 @@ def test_events_are_read_whatever_pieces_they_come_in(size: int, end: bytes) -> 
 WAY = re.compile(r"^(tools/\w+ over \w+): (\d+) frames in (\d+) files$", re.MULTILINE)
 BOUNDS = {
     "tools/call over stdio": (90, 30),
-    "tools/call over HTTP": (115, 37),
+    "tools/call over HTTP": (118, 37),
     "tools/list over HTTP": (45, 17),
 }
 """Frames and files that the way of a request may pass."""

@@ -55,6 +55,29 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_one(tmp_path: Path) 
     )
 
 
+def test_a_key_of_the_web_that_stands_elsewhere_is_told_its_place(tmp_path: Path) -> None:
+    text = """\
+    servers:
+      web:
+        builtin: web
+        allow_addresses: [127.0.0.1]
+    allow_addresses: [127.0.0.1]
+    """
+    assert read(tmp_path, text).warnings == (
+        "servers.yaml:4: servers.web.allow_addresses has no effect here; write it as web.allow_addresses at the top of "
+        "the file",
+        "servers.yaml:5: allow_addresses has no effect here; write it as web.allow_addresses at the top of the file",
+    )
+
+
+def test_every_address_that_could_never_match_is_an_error(tmp_path: Path) -> None:
+    (said,) = refused(tmp_path, "servers: {}\nweb:\n  allow_addresses: ['*', 'http://127.0.0.1:8000/', 10.0.0.0/8]\n")
+    assert said.startswith("servers.yaml:2: web")
+    assert "'*' is no address" in said
+    assert "write 127.0.0.1:8000" in said
+    assert "10.0.0.0/8'" not in said
+
+
 def test_root_keys_of_another_host_are_ignored(tmp_path: Path) -> None:
     text = '{"numStartups": 3, "projects": {}, "on_conflit": "raise", "mcpServers": {"a": {"command": "x"}}}'
     assert read(tmp_path, text, ".claude.json").warnings == (

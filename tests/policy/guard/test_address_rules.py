@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from mcp_hub.security.address_rules import AddressRules
+from mcp_hub.security.address_rules import AddressRules, problem_of_entry
 
 PRIVATE = [
     "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.1.1", "0.0.0.0", "224.0.0.1",
@@ -18,6 +20,47 @@ PRIVATE = [
 @pytest.mark.parametrize("address", PRIVATE)
 def test_addresses_that_are_not_public_are_refused_with_the_setting_that_allows_them(address: str) -> None:
     assert "web.allow_addresses" in (AddressRules().refused("host.example", address, 80) or "")
+
+
+@pytest.mark.parametrize(
+    ("allow", "host", "address", "line"),
+    [
+        ((), "wiki.intranet", "10.1.2.3", 'web: {allow_addresses: ["wiki.intranet:8000"]}'),
+        (("a.corp",), "127.0.0.1", "127.0.0.1", 'web: {allow_addresses: ["a.corp", "127.0.0.1:8000"]}'),
+        ((), "[::1]", "::1", 'web: {allow_addresses: ["[::1]:8000"]}'),
+    ],
+)
+def test_a_refusal_has_the_line_that_allows_the_address(
+    allow: tuple[str, ...], host: str, address: str, line: str
+) -> None:
+    refused = AddressRules(allow).refused(host, address, 8000)
+    assert refused is not None
+    assert line in refused
+    allowed = tuple(json.loads(line[line.index("[") : -1]))
+    assert AddressRules(allowed).refused(host, address, 8000) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("http://127.0.0.1:8000/", "; write 127.0.0.1:8000"),
+        ("https://user@wiki.intranet/page", "; write wiki.intranet"),
+        ("*", "; all addresses are 0.0.0.0/0"),
+        ("10.0.0.0/33", "is no address"),
+        ("10.0.0", "is no address"),
+        ("", "is no address"),
+    ],
+)
+def test_an_entry_that_could_never_match_is_a_problem_with_what_was_meant(text: str, said: str) -> None:
+    assert said in (problem_of_entry(text) or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["10.0.0.0/8", "192.168.1.7", "wiki.intranet", "*.corp", "127.0.0.1:8000", "[::1]:80", "fd00::/8", "my_host"],
+)
+def test_an_entry_of_every_form_is_no_problem(text: str) -> None:
+    assert problem_of_entry(text) is None
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"])
