@@ -11,6 +11,7 @@ import msgspec
 
 from mcp_hub.config.findings import Findings, KeyPath, dotted, is_remark, nearest
 from mcp_hub.config.settings import KeyTable
+from mcp_hub.text import printable
 
 FILE_NAMES: Final = ("servers.yaml", "servers.yml", "servers.json", "servers.toml")
 """Names of configuration files that are found without `--config`."""
@@ -173,6 +174,7 @@ HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "desc
 
 _GEMINI_ENTRY: Final = frozenset({"httpUrl", "includeTools", "excludeTools", "trust"})
 _GEMINI_FOLDERS: Final = frozenset({".gemini", ".qwen"})
+_OPENCODE_ROOTS: Final = frozenset({"tools", "permission"})
 _GEMINI_POLICY: Final = frozenset({"allowed", "excluded", "serverCommand"})
 _ENTRY_MARKS: Final = frozenset({"command", "url", "httpUrl", "serverUrl", "type", "tools_dir"})
 
@@ -252,6 +254,7 @@ def find_entries(tree: Any, path: Path, keys: KeyTable, findings: Findings) -> t
         findings.error((), _missing_root_text(tree))
         return Dialect("servers", keys), []
     _check_root_keys(tree, roots, keys, findings)
+    _tell_projects(tree, findings)
     if not roots:
         return Dialect("servers", keys), []
     root = roots[0]
@@ -319,11 +322,22 @@ def _unfold_params(values: dict[str, Any]) -> dict[str, Any]:
 def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, findings: Findings) -> None:
     """Warns about unknown root keys. In a file of another host only those count that resemble a key of the hub."""
     own = ROOT_KEYS | keys.root_names
-    known = own | HARMLESS_ROOTS | set(ROOTS)
+    known = own | HARMLESS_ROOTS | set(ROOTS) | (_OPENCODE_ROOTS if "mcp" in roots else set())
     ours = roots in ([], ["servers"])
     for key in tree:
         if key not in known and not is_remark(key) and (ours or nearest(key, own)):
             findings.unknown((key,), own | set(roots or ROOTS), KEYS_OF_WEB)
+
+
+def _tell_projects(tree: Mapping[str, Any], findings: Findings) -> None:
+    """Warns of servers that Claude Code has for one folder each, where `claude mcp add` writes them."""
+    projects = tree.get("projects")
+    for folder, settings in projects.items() if isinstance(projects, dict) else ():
+        own = settings.get("mcpServers") if isinstance(settings, dict) else None
+        if isinstance(own, dict) and own:
+            named = ", ".join(printable(str(name), 60) for name in own)
+            text = f"is for this folder alone and not read ({named}); move what you want to 'mcpServers' at the top"
+            findings.warning(("projects", folder, "mcpServers"), text)
 
 
 def _missing_root_text(tree: Mapping[str, Any]) -> str:

@@ -122,6 +122,7 @@ def _read(
         directory=document.path.parent,
         file_braces=dialect.root == "mcp",
         os_environ=dialect.root == "mcp_servers",
+        bare_names=dialect.gemini,
         literal=literal,
     )
     root = document.tree if isinstance(document.tree, dict) else {}

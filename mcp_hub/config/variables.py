@@ -2,6 +2,7 @@
 
     ${VAR}  ${VAR:-default}  ${env:VAR}  ${env:VAR:-default}  {env:VAR}  ${file:PATH}
     ${keyring:SERVICE/USERNAME}
+    $VAR (in files of Gemini)
     ${userHome}  ${workspaceFolder}  ${workspaceFolderBasename}  ${pathSeparator}  ${/}
 
 `$${` stands for a literal `${`. A value is never expanded a second time, and nothing is ever executed.
@@ -28,6 +29,7 @@ MAX_SECRET_FILE = 64 * 1024
 _TOKEN: Final = re.compile(
     r"(?P<escape>\$\$\{)|\$\{(?P<inner>[^{}]*)\}|(?P<open>\$\{)|\{(?P<plain>env|file):(?P<of>[^{}]*)\}"
 )
+_BARE_TOKEN: Final = re.compile(rf"{_TOKEN.pattern}|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.()-]*")
 """Names behind `env:`, such as `ProgramFiles(x86)`."""
@@ -55,10 +57,17 @@ class VariableScope(msgspec.Struct, frozen=True):
     """Whether opencode's `{file:PATH}` is expanded."""
     os_environ: bool = False
     """Whether LiteLLM's `os.environ/NAME` is expanded."""
+    bare_names: bool = False
+    """Whether Gemini's `$NAME` is expanded."""
     literal: bool = False
     """Whether nothing is expanded, as for texts of a program."""
     read: set[Path] = msgspec.field(default_factory=set)
     """The files that values come from, also those that do not exist."""
+
+    @property
+    def tokens(self) -> re.Pattern[str]:
+        """What variables look like."""
+        return _BARE_TOKEN if self.bare_names else _TOKEN
 
     @property
     def workspace(self) -> Path:
@@ -78,9 +87,9 @@ def expand(text: str, scope: VariableScope) -> str:
         return text
     if scope.os_environ and (whole := _OS_ENVIRON.fullmatch(text)):
         return _variable(whole[1], None, scope)
-    if "{" not in text:
+    if "{" not in text and not (scope.bare_names and "$" in text):
         return text
-    return _TOKEN.sub(lambda token: _expand_token(token, scope), text)
+    return scope.tokens.sub(lambda token: _expand_token(token, scope), text)
 
 
 def has_variable(text: str, scope: VariableScope) -> bool:
@@ -89,7 +98,7 @@ def has_variable(text: str, scope: VariableScope) -> bool:
         return False
     if scope.os_environ and _OS_ENVIRON.fullmatch(text):
         return True
-    return any(not token["escape"] for token in _TOKEN.finditer(text))
+    return any(not token["escape"] for token in scope.tokens.finditer(text))
 
 
 def expand_tree(value: Any, scope: VariableScope, at: KeyPath) -> tuple[Any, dict[KeyPath, str]]:
@@ -117,6 +126,8 @@ def _expand_token(token: re.Match[str], scope: VariableScope) -> str:
         return "${"
     if token["open"]:
         raise UnresolvedVariable("a '${' without its '}', or braces inside of it; write '$${' for a literal '${'")
+    if (bare := token.groupdict().get("bare")) is not None:
+        return _variable(bare, None, scope)
     if token["plain"]:
         if token["plain"] == "file":
             return _file(token["of"], scope) if scope.file_braces else token[0]

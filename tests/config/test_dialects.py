@@ -179,6 +179,36 @@ def test_gemini(tmp_path: Path) -> None:
     assert found["python"].cwd == tmp_path / "dir"
 
 
+def test_gemini_means_a_variable_by_a_dollar_too(tmp_path: Path) -> None:
+    text = """\
+    {"mcpServers": {
+      "a": {"httpUrl": "https://$HOST/mcp", "headers": {"Authorization": "Bearer $A_TOKEN", "X": "${A_TOKEN}$"}},
+      "b": {"command": "b", "env": {"KEY": "$UNSET_KEY"}}
+    }}
+    """
+    found = servers(tmp_path, text, "settings.json", {"HOST": "example.com", "A_TOKEN": "t"})
+    assert found["a"].url == "https://example.com/mcp"
+    assert plain(found["a"].headers) == {"Authorization": "Bearer t", "X": "t$"}
+    assert "UNSET_KEY is not set" in (found["b"].disabled_reason or "")
+
+
+def test_a_dollar_means_nothing_in_files_of_others(tmp_path: Path) -> None:
+    text = '{"mcpServers": {"a": {"command": "a", "args": ["$HOME", "x$1"]}}}'
+    assert only(tmp_path, text, "claude.json").args == ("$HOME", "x$1")
+
+
+def test_servers_that_claude_code_has_for_one_folder_are_told(tmp_path: Path) -> None:
+    text = """\
+    {"mcpServers": {"a": {"command": "a"}}, "projects": {
+      "/work/one": {"mcpServers": {"b": {"command": "b"}, "c": {"command": "c"}}}, "/work/two": {"mcpServers": {}}
+    }}
+    """
+    loaded = read(tmp_path, text, ".claude.json")
+    assert [server.id for server in loaded.config.servers] == ["a"]
+    assert len(loaded.warnings) == 1
+    assert "projects./work/one.mcpServers: is for this folder alone and not read (b, c); move" in loaded.warnings[0]
+
+
 def test_gemini_is_recognised_by_its_folder(tmp_path: Path) -> None:
     text = '{"mcpServers": {"a": {"url": "https://example.com/events"}}}'
     assert only(tmp_path, text, ".gemini/settings.json").transport == "sse"
@@ -211,6 +241,7 @@ def test_opencode(tmp_path: Path) -> None:
     """
     (tmp_path / "more").write_text("m\n")
     found = servers(tmp_path, text, "opencode.json", {"CONTEXT7_API_KEY": "c"})
+    assert not [one for one in read(tmp_path, text, "opencode.json").warnings if "tools" in one]
     everything = found["everything"]
     assert (everything.command, everything.args[0], everything.deadlines.list) == ("npx", "-y", 5)
     assert everything.deadlines.call == 1200

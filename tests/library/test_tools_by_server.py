@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -524,13 +525,12 @@ def test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback(tmp_
     """MiroFlow's document, 1: it wraps the whole of the call. By default it is 1200 s."""
 
     async def ask() -> list[str]:
-        given_up = asyncio.Event()
+        held: set[asyncio.StreamWriter] = set()
 
         async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            held.add(writer)
             while await reader.read(65536):
                 pass
-            writer.close()
-            given_up.set()
 
         deaf = await asyncio.start_server(never, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/page"
@@ -549,8 +549,11 @@ def test_the_deadline_covers_the_start_of_a_server_retries_and_the_fallback(tmp_
                     await manager.execute_tool_call(server, tool, arguments)
                 raised.append(server)
             assert (await manager.execute_tool_call("recorded", "echo", {"text": "next"}))["result"] == "next"
-        await asyncio.wait_for(given_up.wait(), PATIENCE)
         deaf.close()
+        for writer in held:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await asyncio.wait_for(writer.wait_closed(), PATIENCE)
         return raised
 
     assert asyncio.run(ask()) == ["silent", "retrying", "scraping", "recorded"]
