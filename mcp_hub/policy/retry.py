@@ -46,6 +46,7 @@ class RetrySettings(Frozen):
     """The share of calls that may be retries, so that they do not overload a server in trouble."""
 
 
+_RANDOM: Final = random.Random()
 RETRY: Final = EntryKey("retry", model_key(RetrySettings), RetrySettings(), in_defaults=True)
 
 
@@ -78,7 +79,7 @@ class RetryPolicy:
         hints: Callable[[Route], Mapping[str, Any]],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        draw: Callable[[], float] = random.random,
+        draw: Callable[[], float] = _RANDOM.random,
     ) -> None:
         self._rules = {id: RETRY.of(server) for id, server in servers.items()}
         self._listed = {id: Patterns(rules.tools) for id, rules in self._rules.items()}

@@ -26,6 +26,7 @@ FIRST_DELAY: Final = 1.0
 """Seconds before a stream is opened again, if the upstream sent no `retry`; doubled while no event comes."""
 LEAST_DELAY: Final = 0.05
 MAX_DELAY: Final = 30.0
+_RANDOM: Final = random.Random()
 
 
 class EventStream(msgspec.Struct):
@@ -43,7 +44,7 @@ class EventStream(msgspec.Struct):
         `fruitless`: connections in a row that brought no event.
         """
         first = FIRST_DELAY if self.retry is None else max(self.retry / 1000, LEAST_DELAY)
-        return min(first * 2.0 ** min(fruitless, 16), MAX_DELAY) * (1 + random.random() / 4)
+        return min(first * 2.0 ** min(fruitless, 16), MAX_DELAY) * (1 + _RANDOM.random() / 4)
 
 
 class UnreadableAnswer(LinkError):

@@ -75,6 +75,8 @@ TRANSITIONS: Final[dict[tuple[UpstreamState, UpstreamEvent], UpstreamState]] = {
 
 FIRST_DELAY: Final = 0.5
 """Upper end in seconds of the wait after the first failure; it doubles with each further one."""
+_RANDOM: Final = random.Random()
+"""A source of its own: a program with a hub in it may have seeded the common one."""
 LOOK: Final = 2.0
 """Seconds between two looks for a reason to try sooner."""
 LONGEST_DELAY: Final = 30.0
@@ -141,7 +143,7 @@ class Backoff:
         It does not wait if the attempt is to be made `at_once`.
         """
         most = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(self.failures - 1, 16))
-        self.next_attempt = time.monotonic() + (0.0 if at_once else random.uniform(0, most))
+        self.next_attempt = time.monotonic() + (0.0 if at_once else _RANDOM.uniform(0, most))
         while (left := self.next_attempt - time.monotonic()) > 0 and not woken.is_set() and not sooner():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, LOOK)):
@@ -318,4 +320,4 @@ async def _answers(session: UpstreamSession, method: str, within: float) -> bool
 
 
 def _spread(seconds: float) -> float:
-    return seconds * random.uniform(1 - JITTER, 1 + JITTER)
+    return seconds * _RANDOM.uniform(1 - JITTER, 1 + JITTER)

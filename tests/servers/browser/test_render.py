@@ -88,7 +88,7 @@ async def test_a_silent_page_ends_at_the_deadline_and_a_restless_one_is_returned
         await render.render_page(site.url("/never"), warm, 1.0)
     assert refused.value.code == "timeout"
     site.put("/restless", "<p>Here</p><script>setInterval(() => fetch('/data'), 50)</script>", "text/html")
-    html, _ = await render.render_page(site.url("/restless"), warm, 4.0)
+    html, _ = await render.render_page(site.url("/restless"), warm, 8.0)
     assert "Here" in html
 
 
