@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import socket
 import sys
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = str(Path(__file__).resolve().parents[2])
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 WATCHED = str(Path(__file__).with_name("watched.py"))
 
 
@@ -61,6 +63,9 @@ def become(request: dict[str, Any]) -> None:
     """Takes over what the process was asked for."""
     if request["session"]:
         os.setsid()
+    for number in SIGNALS:  # what is ignored stays so in a program that is executed, and nothing else does
+        default = signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in request["ignored"] else default)
     os.umask(request["umask"])
     os.chdir(request["cwd"])
     os.environ.clear()

@@ -13,6 +13,7 @@ import ctypes
 import inspect
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.fakes.fork_server import exactly
+from tests.fakes.fork_server import SIGNALS, exactly
 
 HUB: Final = (
     "tests.fakes.watched:prepare", "mcp_hub.cli.serve", "mcp_hub.downstream.stdio", "mcp_hub.downstream.app",
@@ -82,7 +83,8 @@ class ForkServer:
         """Returns the id of a new process, which is a child of this one."""
         umask = os.umask(0)
         os.umask(umask)
-        request = {"words": words, "env": dict(env), "cwd": cwd, "umask": umask, "session": session}
+        ignored = [int(number) for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
+        request = {"words": words, "env": dict(env), "cwd": cwd, "umask": umask, "session": session, "ignored": ignored}
         _adopt_orphans(True)
         try:
             data = json.dumps(request).encode()
