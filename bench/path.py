@@ -28,6 +28,7 @@ PACKAGE: Final = str(Path(mcp_hub.__file__).parent) + os.sep
 FAKE: Final = Path(__file__).parents[1] / "tests" / "fakes" / "upstream.py"
 MARK: Final = "the-way-of-this-request"
 """The id of the request that is followed."""
+TRIES: Final = 5
 WARM: Final = 5
 TRACE: Final = "MCP_HUB_PATH_TRACE"
 DEADLINE: Final = 60.0
@@ -104,6 +105,15 @@ def steps_in(directory: Path) -> list[Step]:
     return [Step(*one) for one in json.loads((directory / "steps.json").read_text())]
 
 
+def fewest(ask: Callable[[], None], directory: Path) -> list[Step]:
+    """The steps of the request that passed the fewest: beside other work of the machine, one passes some more."""
+    ways = []
+    for _ in range(TRIES):
+        ask()
+        ways.append(steps_in(directory))
+    return min(ways, key=len)
+
+
 def message(method: str, id: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
@@ -140,8 +150,7 @@ def over_stdio(request: Callable[[str], dict[str, Any]]) -> list[Step]:
         process.stdin.write(json.dumps(READY).encode() + b"\n")
         for number in range(WARM):
             asked(request(str(number)))
-        asked(request(MARK))
-        return steps_in(Path(name))
+        return fewest(lambda: asked(request(MARK)), Path(name))
 
 
 def over_http(request: Callable[[str], dict[str, Any]]) -> list[Step]:
@@ -171,8 +180,7 @@ def over_http(request: Callable[[str], dict[str, Any]]) -> list[Step]:
         asked(READY)
         for number in range(WARM):
             asked(request(str(number)))
-        asked(request(MARK))
-        return steps_in(Path(name))
+        return fewest(lambda: asked(request(MARK)), Path(name))
 
 
 WAYS: Final = {
