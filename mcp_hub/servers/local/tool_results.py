@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 
 from mcp_hub.errors import CallError
 from mcp_hub.protocol.frames import encode
+from mcp_hub.text import printable
 
 
 class TextBlock(TypedDict, total=False):
@@ -304,6 +305,7 @@ def place_of(error: BaseException) -> str:
         said = f"{type(error).__name__}: {error}"
     except Exception:
         said = type(error).__name__
+    said = printable(" ".join(said.split()))  # a line of the log
     return f"{said} ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else said
 
 

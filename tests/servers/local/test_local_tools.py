@@ -194,13 +194,14 @@ async def test_explain_shows_what_the_server_wrote_to_its_stderr_during_the_call
     file = tmp_path / "tools" / "fails.py"
     file.parent.mkdir()
     file.write_text(
-        "from mcp_hub import tool\nprint('at the start')\n@tool\ndef fails() -> str:\n    print('before')\n    1 / 0\n"
+        "from mcp_hub import tool\nprint('at the start')\n@tool\ndef fails() -> str:\n    print('before')\n"
+        "    raise ValueError('two\\nlines')\n"
     )
     config = str(write_config(tmp_path, {"local": {"tools_dir": str(file.parent)}}))
     done = run("call", "local__fails", "--explain", "--json", "--config", config)
     assert (done.returncode, json.loads(done.stdout)["stderr"]) == (
         1,
-        ["before", f"fails failed: ZeroDivisionError: division by zero ({file}:6 in fails)"],
+        ["before", f"fails failed: ValueError: two lines ({file}:6 in fails)"],
     )
 
 
