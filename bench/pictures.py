@@ -130,7 +130,7 @@ def run_in_terminal(command: str, home: Path, columns: int) -> str:
 
 
 def screen(written: str) -> list[str]:
-    """Returns the lines that stay on a terminal, with their colours: a line that was erased and written anew stands once."""
+    """Returns the lines that stay on a terminal, with their colours; of a line written anew, its last text."""
     lines, row = [""], 0
     for found in CONTROL.finditer(written):
         up, text = found["up"], found["text"]
