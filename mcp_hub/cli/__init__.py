@@ -28,6 +28,7 @@ COMMANDS = {
     "pin": "record what servers list now, to notice when it changes",
     "login": "sign in to a server",
     "logout": "forget a sign-in",
+    "completion": "print what makes bash, zsh or fish complete commands, servers and tools",
     "browser": "say which browser the built-in server uses, or install one",
 }
 
@@ -49,6 +50,9 @@ Start here:
   mcp-hub serve    is the command to give to a client
   mcp-hub help COMMAND    explains a command"""
 
+COMPLETION_VARIABLE = "_ARGCOMPLETE"
+"""Set by the code of `mcp-hub completion` when a shell asks how a line may go on."""
+
 GARBAGE_AFTER = (5_000, 1, 265)
 """Thresholds of the garbage collector. Python's default of 700 objects costs a tenth of a call. A collection of the
 middle generation looks at 15,000 objects, which takes some milliseconds; one of all objects comes after 4,000,000."""
@@ -58,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns one of `EXIT_CODES`. Entry point of `mcp-hub`."""
     gc.set_threshold(*GARBAGE_AFTER)
     _escape_what_cannot_be_encoded()
+    if COMPLETION_VARIABLE in os.environ:
+        import_module("mcp_hub.cli.completion").answer_shell(lambda chosen: _make_parser(chosen)[0])
     options = _parse(list(sys.argv[1:] if argv is None else argv))
     try:
         code: int = import_module(f"mcp_hub.cli.{options.command}").run(options)
@@ -80,22 +86,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     """Returns the options of a command line. Exits with help, or with 2 and the usage of the command that was meant."""
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    described: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": EXIT_CODES}
-    about = f"One MCP server in front of all of yours.\n{FIRST_STEPS}"
-    parser = argparse.ArgumentParser(prog="mcp-hub", description=about, **described)
-    parser.add_argument("--version", action="version", version=f"mcp-hub {VERSION}")
-    parser.add_argument(
-        "--json", action="store_true", dest="overview_json", help="without a command: the facts as JSON"
-    )
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    chosen = next((word for word in arguments if not word.startswith("-")), None)
-    command = parser
-    for name, text in COMMANDS.items():
-        added = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", **described)
-        if name == chosen:
-            import_module(f"mcp_hub.cli.{name}").add_arguments(added)
-            added.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: all")
-            command = added
+    parser, command = _make_parser(next((word for word in arguments if not word.startswith("-")), None))
     options, unknown = parser.parse_known_args(arguments)
     if hasattr(options, "words"):  # argparse takes positional arguments from one place only, options may stand between
         options.words += [word for word in unknown if word == "-" or not word.startswith("-")]
@@ -107,6 +98,26 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     elif options.overview_json:
         parser.error(f"write --json behind the command: mcp-hub {options.command} --json")
     return options
+
+
+def _make_parser(chosen: str | None) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """Returns the parser, and that of the chosen command, the only one whose arguments are there."""
+    described: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": EXIT_CODES}
+    about = f"One MCP server in front of all of yours.\n{FIRST_STEPS}"
+    parser = argparse.ArgumentParser(prog="mcp-hub", description=about, **described)
+    parser.add_argument("--version", action="version", version=f"mcp-hub {VERSION}")
+    parser.add_argument(
+        "--json", action="store_true", dest="overview_json", help="without a command: the facts as JSON"
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    command = parser
+    for name, text in COMMANDS.items():
+        added = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", **described)
+        if name == chosen:
+            import_module(f"mcp_hub.cli.{name}").add_arguments(added)
+            added.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: all")
+            command = added
+    return parser, command
 
 
 def _unknown_arguments(command: argparse.ArgumentParser, unknown: Sequence[str]) -> str:

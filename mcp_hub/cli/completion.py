@@ -1,0 +1,138 @@
+"""`mcp-hub completion SHELL`: print what makes a shell complete commands, options, servers and tools."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from mcp_hub.cli import OK
+
+SHELLS: Final = ("bash", "zsh", "fish")
+PROGRAMS: Final = ("mcp-hub", "mcp-hub-gateway")
+ANSWER_WITHIN: Final = 3.0
+"""Seconds after which a shell gets no names of tools."""
+HOW: Final = """to use it:
+  bash  echo 'eval "$(mcp-hub completion bash)"' >> ~/.bashrc
+  zsh   echo 'eval "$(mcp-hub completion zsh)"' >> ~/.zshrc     (below the line with compinit)
+  fish  mcp-hub completion fish > ~/.config/fish/completions/mcp-hub.fish"""
+
+Completer = Callable[..., Iterable[str]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mcp-hub completion SHELL`."""
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help="bash, zsh or fish")
+    parser.epilog = f"{HOW}\n\n{parser.epilog}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the code of a shell."""
+    from argcomplete import shellcode
+
+    print(shellcode(PROGRAMS, shell=options.shell), end="")
+    return OK
+
+
+def answer_shell(make_parser: Callable[[str | None], argparse.ArgumentParser]) -> None:
+    """Writes what a shell may complete the line in `$COMP_LINE` with, and ends the process."""
+    from argcomplete import autocomplete
+
+    logging.disable()
+    words = os.environ.get("COMP_LINE", "").split()[1:]
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    parser = make_parser(chosen)
+    for command in _chosen_commands(parser, chosen):
+        for action in command._actions:
+            if (completer := COMPLETERS.get((chosen, action.dest)) or COMPLETERS.get((None, action.dest))) is not None:
+                action.completer = completer  # type: ignore[attr-defined]
+    autocomplete(parser, always_complete_options="long")
+    sys.exit(OK)
+
+
+def _chosen_commands(parser: argparse.ArgumentParser, chosen: str | None) -> Iterable[argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction) and chosen in action.choices:
+            yield action.choices[chosen]
+
+
+def _load(options: argparse.Namespace) -> Any:
+    """Returns the configuration that the command line names; None if it cannot be used."""
+    from mcp_hub.config import default_path
+    from mcp_hub.errors import HubError
+    from mcp_hub.hub.composition import read_config
+
+    with contextlib.suppress(HubError, OSError):
+        return read_config(getattr(options, "config", None) or default_path(Path.cwd(), os.environ), os.environ).config
+    return None
+
+
+def _servers(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+    config = _load(parsed_args)
+    return [server.id for server in config.servers] if config is not None else []
+
+
+def _named(table: str) -> Completer:
+    """Returns the completer of the names in a table of the configuration."""
+
+    def names(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+        config = _load(parsed_args)
+        return [one.name for one in getattr(config, table)] if config is not None else []
+
+    return names
+
+
+def _tools(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+    return _cached_tools(parsed_args)
+
+
+def _arguments(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
+    """Returns `key=` for what the schema of the tool has."""
+    schema = _cached_tools(parsed_args).get(parsed_args.name, {}).get("inputSchema", {})
+    return [f"{key}=" for key in schema.get("properties", {}) if key.isidentifier()]
+
+
+def _cached_tools(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Returns the tools of the catalogs that earlier runs have cached, by name. No server is started."""
+    config = _load(options)
+    if config is None:
+        return {}
+    from mcp_hub.cli.startup import run_loop
+
+    with contextlib.suppress(TimeoutError):
+        return run_loop(asyncio.wait_for(_read_cached(config), ANSWER_WITHIN))
+    return {}
+
+
+async def _read_cached(config: Any) -> dict[str, dict[str, Any]]:
+    import msgspec
+
+    from mcp_hub.hub.engine import Engine
+    from mcp_hub.protocol.kinds import TOOLS
+    from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+
+    cache = CatalogCache(config.cache_dir or default_directory())
+    # One with a cached catalog is not started for its first seconds; the others would be at once.
+    servers = tuple(server for server in config.servers if server.enabled and cache.size(server))
+    async with Engine(msgspec.structs.replace(config, servers=servers), kept=cache) as hub:
+        await hub.begun()
+        catalog = hub.catalog
+        return {name: catalog.entry(TOOLS, name) or {} for name in catalog.names(TOOLS)}
+
+
+COMPLETERS: Final[dict[tuple[str | None, str], Completer]] = {
+    ("call", "name"): _tools,
+    ("call", "words"): _arguments,
+    (None, "server"): _servers,
+    (None, "servers"): _servers,
+    (None, "profile"): _named("profiles"),
+    (None, "tool_set"): _named("tool_sets"),
+    (None, "group"): _named("groups"),
+}
+"""(command, or None for any; name of the argument) -> what may stand there."""
