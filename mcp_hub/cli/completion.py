@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the code of a shell."""
-    from argcomplete import shellcode
+    from argcomplete.shell_integration import shellcode
 
     print(shellcode(PROGRAMS, shell=options.shell), end="")
     return OK
