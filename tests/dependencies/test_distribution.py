@@ -1,0 +1,83 @@
+"""The bundle for Claude Desktop, the entry for the registry and the container file fit the program they distribute."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.version import VERSION
+from tests.dependencies.environments import PLAIN, ROOT, UV, WHEELS
+from tests.dependencies.index import indexing
+from tests.fakes.client import PATIENCE, fake, spawned, write_config
+from tests.peers.catalogue import NODE, NPM, installed
+
+pytestmark = pytest.mark.anyio
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def ran(*argv: str | Path, **env: str) -> str:
+    done = subprocess.run(
+        [*map(str, argv)], env={**os.environ, **env}, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE * 3,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_description_of_the_program_has_its_version() -> None:
+    server, manifest = read(ROOT / "server.json"), read(ROOT / "packaging/manifest.json")
+    (package,) = server["packages"]
+    assert {server["version"], package["version"], manifest["version"]} == {VERSION}
+    assert package["identifier"] in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_readme_names_the_entry_of_the_registry_so_that_the_registry_can_verify_it() -> None:
+    assert f"mcp-name: {read(ROOT / 'server.json')['name']}" in (ROOT / "README.md").read_text()
+
+
+async def test_the_bundle_is_valid_and_starts_a_hub_from_the_files_that_it_locks(tmp_path: Path) -> None:
+    target, unpacked = tmp_path / "mcp-hub.mcpb", tmp_path / "a directory"
+    mcpb = installed(NPM / ".bin" / "mcpb")
+    config = write_config(tmp_path, {"up": fake()})
+    with indexing(list(WHEELS.glob("*.whl"))) as index:
+        uv = {
+            "UV_DEFAULT_INDEX": f"{index.url}/simple/",
+            "UV_CACHE_DIR": str(tmp_path / "cache"),
+            "UV_PYTHON": sys.executable,
+        }
+        ran("scripts/bundle", target, **uv)
+        ran(installed(NODE), mcpb, "unpack", target, unpacked)
+        ran(installed(NODE), mcpb, "validate", unpacked / "manifest.json")
+        start = read(unpacked / "manifest.json")["server"]["mcp_config"]
+        assert start["command"] == "uv"
+        words = [
+            word.replace("${__dirname}", str(unpacked)).replace("${user_config.config}", str(config))
+            for word in start["args"]
+        ]
+        async with spawned([str(UV), *words], env={**PLAIN, **uv, "UV_NO_CONFIG": "1"}) as client:
+            await client.initialize()
+            assert "up__echo" in await client.tool_names()
+
+
+def test_the_container_runs_without_rights_and_is_checked_by_its_health() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    last = text[text.rindex("\nFROM ") :]
+    assert re.search(r"^USER (?!0|root)\w+$", last, re.MULTILINE)
+    assert re.search(r"^HEALTHCHECK .*(\\\n.*)*/healthz", last, re.MULTILINE)
+    ran(Path(sys.executable).with_name("hadolint"), "Dockerfile")
+
+
+def test_what_the_container_is_built_from_is_not_ignored() -> None:
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert {name for line in copied for name in line.split()} == kept
