@@ -31,12 +31,14 @@ COMMANDS = {
     "browser": "say which browser the built-in server uses, or install one",
 }
 
-OK, FAILED, BAD_INPUT = 0, 1, 2
+OK, FAILED, BAD_INPUT, UNCONFIRMED, STALE = 0, 1, 2, 3, 4
 
 EXIT_CODES = """exit codes:
   0  done
   1  something failed: a server, a call, the hub
   2  the input cannot be used: arguments, the configuration
+  3  a confirmation is needed: nothing was changed
+  4  a preview went stale: nothing was changed
   130  interrupted (Ctrl-C)"""
 
 FIRST_STEPS = """
