@@ -25,6 +25,7 @@ COMMANDS = {
     "tools": "list the tools the hub exposes",
     "call": "call one tool",
     "status": "say how the hubs that are running are, and each of their servers",
+    "search": "find servers to add: in the bundled list and in the registry",
     "pin": "record what servers list now, to notice when it changes",
     "login": "sign in to a server",
     "logout": "forget a sign-in",
