@@ -27,6 +27,8 @@ class Trial(msgspec.Struct, frozen=True):
     id: str
     problem: str | None
     """None: it answered."""
+    wants_sign_in: bool = False
+    """Whether the problem is that the user has to sign in."""
     record: PinRecord = PinRecord()
     tools: tuple[tuple[str, str], ...] = ()
     """Name and first line of the description of each."""
@@ -81,17 +83,17 @@ async def try_servers(servers: Iterable[Server], config: Config | None = None) -
 def _trial(upstream: Upstream, rows: list[FindingRow]) -> Trial:
     id = upstream.server.id
     if upstream.state not in CONNECTED_STATES:
-        return Trial(id, upstream.error or "it did not answer")
+        return Trial(id, upstream.error or "it did not answer", upstream.wants_sign_in)
     items = [(kind, wire) for kind in PARTS for wire in upstream.lists.items.get(kind, ())]
     tools = [wire for kind, wire in items if kind is TOOLS]
     text = upstream.agreement.instructions if upstream.agreement is not None else None
     return Trial(
         id,
         None,
-        record_of(items, text),
-        tuple((printable(str(one.get("name")), 100), _first_line(one)) for one in tools),
-        sum(len(upstream.lists.items.get(kind, ())) for kind in KINDS if kind is not TOOLS),
-        tuple(row for row in rows if row["server"] == id),
+        record=record_of(items, text),
+        tools=tuple((printable(str(one.get("name")), 100), _first_line(one)) for one in tools),
+        others=sum(len(upstream.lists.items.get(kind, ())) for kind in KINDS if kind is not TOOLS),
+        findings=tuple(row for row in rows if row["server"] == id),
     )
 
 

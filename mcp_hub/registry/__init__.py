@@ -29,6 +29,8 @@ class Input(msgspec.Struct, frozen=True):
     secret: bool = False
     default: str | None = None
     choices: tuple[str, ...] = ()
+    repeated: bool = False
+    """Whether it may have several values, one on each line."""
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -80,7 +82,7 @@ class Argument(msgspec.Struct, frozen=True):
         assert self.value is not None
         inputs = self.value.inputs
         if self.repeated and len(inputs) == 1:
-            # One line of input is one value, so that paths may hold commas and spaces.
+            # A line is a value, so that paths may hold commas and spaces.
             given = values.get(inputs[0].name, inputs[0].default)
             for line in (given or "").split("\n"):
                 if line:

@@ -259,7 +259,9 @@ def _read_arguments(raw: Mapping[str, Any], key: str) -> Iterable[Argument]:
         if value is None and flag is not None and not _has_input(fields):
             yield Argument(flag, None)
         else:
-            yield Argument(flag, value or Template((_read_input(fields, name),)), fields.get("isRepeated") is True)
+            repeated = fields.get("isRepeated") is True
+            one = msgspec.structs.replace(_read_input(fields, name), repeated=repeated)
+            yield Argument(flag, value or Template((one,)), repeated)
 
 
 def _has_input(fields: Mapping[str, Any]) -> bool:
