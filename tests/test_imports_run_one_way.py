@@ -28,6 +28,7 @@ ROOMS = [
     "oauth",
     "observability",
     "transport",
+    "editing",
     "config",
     "security",
     "protocol",
