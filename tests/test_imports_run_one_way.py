@@ -29,6 +29,7 @@ ROOMS = [
     "observability",
     "registry",
     "transport",
+    "editing",
     "config",
     "security",
     "protocol",

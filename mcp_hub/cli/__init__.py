@@ -29,6 +29,7 @@ COMMANDS = {
     "pin": "record what servers list now, to notice when it changes",
     "login": "sign in to a server",
     "logout": "forget a sign-in",
+    "undo": "restore the files that the last command changed",
     "browser": "say which browser the built-in server uses, or install one",
 }
 
