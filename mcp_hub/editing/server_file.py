@@ -1,10 +1,10 @@
-"""The entries of a configuration file, in any of its dialects, as they are edited: added, removed, switched, replaced."""
+"""The entries of a configuration file of any dialect, as they are edited: added, removed, switched, replaced."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -12,7 +12,7 @@ from mcp_hub.config.dialect import RawEntry, find_entries
 from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.settings import KeyTable
 from mcp_hub.editing import EditRefused
-from mcp_hub.editing.edit import Edit, FileEditor
+from mcp_hub.editing.edit import Edit, FileEditor, read_bytes
 from mcp_hub.editing.journal import Journal
 from mcp_hub.text import printable
 
@@ -30,10 +30,21 @@ class Word(msgspec.Struct, frozen=True):
 class ServerFile:
     """One file of servers. Every method raises EditRefused with a sentence for the user."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, content: bytes | None) -> None:
+        """`content` is what the file holds; None: there is no file yet."""
         self.path = path
-        self._editor = FileEditor.open(path)
+        self.content = content
+        self._editor = FileEditor(path, content)
         self.entries = {one.id: one for one in self._find()}
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Reads the file at `path`; one that does not exist has no entries."""
+        return cls(path, read_bytes(path))
+
+    def fresh(self) -> ServerFile:
+        """Returns the file as it was read, without the changes that were made since."""
+        return ServerFile(self.path, self.content)
 
     def _find(self) -> list[RawEntry]:
         return find_entries(self._editor.tree, self.path, KeyTable(), Findings(self.path.name, lambda at: None))[1]

@@ -28,7 +28,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     id: str
     origin: str
-    """Where it comes from, as a sentence."""
+    """Where it comes from, as a sentence; empty for what the user has written."""
     offer: Offer | None = None
     words: tuple[str, ...] = ()
     url: str | None = None
@@ -89,11 +89,11 @@ class Finder:
         for word in find_unpinned_packages(words[0], tuple(words[1:])):
             if word not in known:
                 notes.append(f"{printable(word, 200)!r} is not pinned to one version")
-        return Candidate(id, "Your command line.", words=tuple(pinned), notes=tuple(notes))
+        return Candidate(id, "", words=tuple(pinned), notes=tuple(notes))
 
     async def of_url(self, url: str) -> Candidate:
         """Returns the server at an address."""
-        return Candidate(id_of_url(url), "Your address.", url=url)
+        return Candidate(id_of_url(url), "", url=url)
 
     async def of_name(self, name: str) -> Candidate:
         """Returns a server of the bundled list by its short name, or of the registry by its whole one.
