@@ -13,15 +13,17 @@ import msgspec
 from mcp_hub.config.ancestry import ITSELF, is_this_hub
 from mcp_hub.config.config_files import HOW_TO_CREATE, ConfigDocument, read_document
 from mcp_hub.config.credentials import TokenStore
-from mcp_hub.config.dialect import FILE_NAMES, ROOT_KEYS, ROOTS, find_entries
+from mcp_hub.config.dialect import FILE_NAMES, ROOT_KEYS, ROOTS
 from mcp_hub.config.entry import EntryContext, default_fields, parse_count, read_entry
 from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.fields import Fields, FieldValue, read_defaults
 from mcp_hub.config.findings import FileFinding, Findings, KeyPath
 from mcp_hub.config.folders import Duplicate, FolderReader
+from mcp_hub.config.host_rules import PROJECT_VARIABLE
 from mcp_hub.config.listen import check_profiles, read_listen
 from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
+from mcp_hub.config.raw_entries import find_entries
 from mcp_hub.config.root_rules import read_policy_keys, read_root_rules
 from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, is_plain_secret
 from mcp_hub.config.settings import KeyReading, KeyTable
@@ -115,15 +117,15 @@ def _read(
 ) -> LoadedConfig:
     findings = Findings(document.path.name, document.line_of)
     findings.errors.extend(FileFinding(line, text) for line, text in document.faults)
-    dialect, entries = find_entries(document.tree, document.path, keys, findings)
-    scope = VariableScope(
-        environ=environ,
-        home=Path.home() if home is None else home,
-        directory=document.path.parent,
-        file_braces=dialect.root == "mcp",
-        os_environ=dialect.root == "mcp_servers",
-        bare_names=dialect.gemini,
-        literal=literal,
+    project = Path(os.path.abspath(environ.get(PROJECT_VARIABLE) or Path.cwd()))  # noqa: PTH100  # links are kept
+    dialect, entries = find_entries(document.tree, document.path, keys, findings, project)
+    scope = dialect.scope(
+        VariableScope(
+            environ=environ,
+            home=Path.home() if home is None else home,
+            directory=document.path.parent,
+            literal=literal,
+        )
     )
     root = document.tree if isinstance(document.tree, dict) else {}
     given = read_defaults(root, dialect, findings)
