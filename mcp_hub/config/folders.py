@@ -20,7 +20,7 @@ from mcp_hub.config.entry_rules import ToolRules
 from mcp_hub.config.extras import OF_BUILTINS, missing
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.fields import Fields, read_defaults
-from mcp_hub.config.findings import FileFinding, Findings, KeyPath
+from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.models import Deadlines, Server
 from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.root_rules import ToolSetSettings
@@ -264,8 +264,7 @@ class FolderReader:
                     f"{name}:{line.removeprefix(own)}" if line.startswith(own) else line for line in lines
                 ]
                 continue
-            findings = Findings(name, document.line_of)
-            findings.errors.extend(FileFinding(line, text) for line, text in document.faults)
+            findings = document.findings(name)
             self.found.warnings += document.warnings
             yield document, findings, msgspec.structs.replace(self._scope, directory=path.parent, literal=False)
 

@@ -40,11 +40,12 @@ class RawEntry(msgspec.Struct, frozen=True):
 
 
 def find_entries(
-    tree: Any, path: Path, keys: KeyTable, findings: Findings, project: Path | None = None
+    tree: Any, path: Path, keys: KeyTable, findings: Findings, project: Path | None = None, *, alone: bool = True
 ) -> tuple[Dialect, list[RawEntry]]:
     """Returns the dialect and the entries of a document in their order. Errors go to the findings.
 
-    `project` is the directory whose own servers count in a file of Claude Code; None for none.
+    `project` is the directory whose own servers count in a file of Claude Code; None for none. A file that is not
+    `alone`, as there are others of the same configuration, may have rules and no servers.
     """
     if isinstance(tree, list):
         return Dialect("servers", keys), _list_entries(tree, (), findings)
@@ -56,7 +57,8 @@ def find_entries(
         named = " and ".join(f"'{root}'" for root in roots)
         findings.error((roots[1],), f"the servers of a file are below one key, but {named} are both there; keep one")
         return Dialect(roots[0], keys), []
-    if not roots and "tools_dir" not in tree:
+    rules = (ROOT_KEYS | keys.root_names) & tree.keys()
+    if not roots and "tools_dir" not in tree and (alone or not rules):
         findings.error((), _missing_root_text(tree))
         return Dialect("servers", keys), []
     _check_root_keys(tree, roots, keys, findings)
