@@ -27,6 +27,7 @@ ROOMS = [
     "catalog",
     "oauth",
     "observability",
+    "registry",
     "transport",
     "editing",
     "config",

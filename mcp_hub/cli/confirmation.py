@@ -86,13 +86,23 @@ def confirm(plan: Plan, options: argparse.Namespace, question: str = "Do this?")
         return OK
     if options.confirm is not None:
         return _stopped(plan, STALE, "the preview is out of date; nothing was done. This is the new one", as_json)
-    if not as_json and sys.stdin.isatty() and sys.stderr.isatty():
-        print(f"\n{question} [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+    if not as_json and can_ask():
+        if ask(question):
             return OK
         print("nothing was done", file=sys.stderr)
         return UNCONFIRMED
     return _stopped(plan, UNCONFIRMED, "nothing was done", as_json)
+
+
+def can_ask() -> bool:
+    """Returns whether there is a person at a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(question: str) -> bool:
+    """Asks at the terminal; only `y` and `yes` are a yes."""
+    print(f"\n{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _stopped(plan: Plan, code: int, text: str, as_json: bool) -> int:
@@ -129,6 +139,16 @@ def carry_out(
     code = confirm(plan, options, question)
     if code != OK:
         return code
+    code = write(plan, command, journal)
+    if code != OK:
+        return code
+    if getattr(options, "json", False):
+        print(json_text({**plan.as_json(), "done": True}))
+    return OK
+
+
+def write(plan: Plan, command: Sequence[str], journal: Journal | None = None) -> int:
+    """Writes a confirmed plan of edits, all or none. Returns OK or STALE. Raises EditRefused."""
     users = [secret.user for secret in plan.secrets]
     keep_in_keyring(plan.secrets)
     try:
@@ -139,6 +159,4 @@ def carry_out(
             raise
         print(error, file=sys.stderr)
         return STALE
-    if getattr(options, "json", False):
-        print(json_text({**plan.as_json(), "done": True}))
     return OK
