@@ -20,6 +20,7 @@ from mcp_hub.text import json_escaped
 from mcp_hub.version import VERSION
 
 COMMANDS = {
+    "setup": "find the servers of your clients, put them behind the hub, and the hub into the clients",
     "serve": "run the hub: over stdio, or over a network with --sse or --http",
     "check": "connect to every server and say what works and what does not",
     "tools": "list the tools the hub exposes",

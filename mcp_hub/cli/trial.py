@@ -16,6 +16,7 @@ from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.pinning import PARTS, PinRecord, fingerprint, record_of
 from mcp_hub.text import printable
 from mcp_hub.upstream import Upstream
+from mcp_hub.upstream.catalog_cache import CatalogCache
 from mcp_hub.upstream.lifecycle import CONNECTED_STATES
 
 SHOWN_TOOLS: Final = 50
@@ -70,11 +71,16 @@ def server_of(id: str, entry: Mapping[str, Any]) -> Server:
     return server
 
 
-async def try_servers(servers: Iterable[Server], config: Config | None = None) -> list[Trial]:
-    """Starts each server, lists what it has, and ends it. `config`: the rules of the screen to go by."""
+async def try_servers(
+    servers: Iterable[Server], config: Config | None = None, kept: CatalogCache | None = None
+) -> list[Trial]:
+    """Starts each server, lists what it has, and ends it.
+
+    `config` has the rules of the screen to go by; `kept` is where the lists are cached for the next start.
+    """
     tried = tuple(server.model_copy(update={"enabled": True, "lazy": False}) for server in servers)
     rules = config.settings if config is not None else {}
-    async with Engine(Config(servers=tried, settings=rules)) as hub:
+    async with Engine(Config(servers=tried, settings=rules), kept=kept) as hub:
         await connect_all(hub)
         rows = screen_findings(hub)
         return [_trial(hub.upstreams[server.id], rows) for server in tried]

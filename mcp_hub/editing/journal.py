@@ -87,6 +87,26 @@ class Journal:
         for old in names[: max(0, len(names) + 1 - MAX_RUNS)]:
             self._files.delete(old)
 
+    def extend(self, edits: Sequence[Edit]) -> None:
+        """Writes further edits of the run that was performed last, so that one `undo` takes back both.
+
+        Raises:
+            EditRefused: a file cannot be written.
+            StaleEdit: a file has changed since the edit was made.
+        """
+        edits = [edit for edit in edits if edit.changes]
+        last = self.last()
+        if last is None or not edits:
+            return
+        for edit in edits:
+            edit.check()
+        self._write(msgspec.structs.replace(last, edits=(*last.edits, *edits)))
+        try:
+            _apply_all(edits)
+        except BaseException:
+            self._write(last)
+            raise
+
     def last(self) -> Run | None:
         """Returns the newest run that was not undone."""
         return next((run for run in self.runs() if not run.undone), None)

@@ -1,0 +1,318 @@
+"""`mcp-hub setup`: from the servers of your clients, or from nothing, to a hub that works in all of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mcp_hub.cli import FAILED, OK, STALE, json_text
+from mcp_hub.cli.add import has_program
+from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, confirm, write
+from mcp_hub.cli.first_file import first_file
+from mcp_hub.cli.startup import add_config_arguments, hide_secrets_of, path_to_edit, run_loop, set_up_logging
+from mcp_hub.cli.trial import Trial, try_servers
+from mcp_hub.clients import Client, Machine
+from mcp_hub.clients.detection import ClientFile, FoundServer, find_client_files, project_files, read_client_file
+from mcp_hub.clients.imports import ImportedServer, plan_import, shown_words
+from mcp_hub.clients.installs import Installation, hub_command, open_file, plan_install
+from mcp_hub.clients.table import BY_ID, client_named
+from mcp_hub.config.models import Config
+from mcp_hub.editing import EditRefused
+from mcp_hub.editing.edit import Edit, StaleEdit
+from mcp_hub.editing.journal import Journal
+from mcp_hub.editing.secret_store import SecretStore
+from mcp_hub.editing.server_file import ServerFile
+from mcp_hub.hub.composition import read_config
+from mcp_hub.security.redaction import Redactor
+from mcp_hub.text import printable
+from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
+
+COMMAND: Final = ("mcp-hub", "setup")
+EXAMPLES: Final = """examples:
+  mcp-hub setup                     all clients of this machine
+  mcp-hub setup cursor vscode       only these two
+  mcp-hub setup .mcp.json           the servers of a project's file, and no client
+  mcp-hub setup --switch-off        clients start the hub, and their own servers no more
+  mcp-hub undo                      takes all of it back"""
+LAUNCHERS: Final = {"npx": "Node", "uvx": "uv", "docker": "Docker", "dnx": ".NET"}
+NAME_WIDTH: Final = 24
+SHOWN_PROBLEM: Final = 600
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mcp-hub setup [CLIENT|FILE ...] [--switch-off] [--json] [--config F]`."""
+    text = f"only these clients ({', '.join(BY_ID)}), and files of servers (default: all clients)"
+    parser.add_argument("sources", metavar="WHAT", nargs="*", help=text)
+    text = "also switch off, in the clients, the servers that the hub serves (where it cannot, take them out)"
+    parser.add_argument("--switch-off", action="store_true", help=text)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_confirmation_arguments(parser)
+    add_config_arguments(parser)
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 when all is set up, 1 if none of its servers works, 3 without a confirmation, 4 after a stale preview.
+
+    Raises:
+        EditRefused: a file cannot be read or edited.
+    """
+    set_up_logging(options.verbose, quiet=True)
+    setup = Setup(Path(path_to_edit(options)).absolute(), Machine.this(), options)
+    plan = setup.plan()
+    if not options.json:
+        print("\n".join(setup.lines()), flush=True)
+    if plan.empty:
+        return setup.end(plan, [], done=True)
+    for edit in plan.edits:
+        edit.check()  # what would be refused is refused before anybody is asked
+    code = confirm(plan, options, setup.question())
+    return setup.carry_out(plan) if code == OK else code
+
+
+class Setup:
+    """What one run finds, plans and does."""
+
+    def __init__(self, path: Path, machine: Machine, options: argparse.Namespace) -> None:
+        self._path = path
+        self._machine = machine
+        self._options = options
+        self._files = list(self._named()) if options.sources else find_client_files(machine)
+        self._target = ServerFile.open(path)
+        self._found = plan_import(self._files, self._target, SecretStore.of_user(), machine)
+        self._first: tuple[Edit, ...] = ()
+        if self._target.content is None and not self._found.added:
+            self._first = run_loop(first_file(path, has_program))
+        self._notes = [*self._found.notes, *self._of_project()]
+        self._later: list[str] = []
+        self._command = hub_command(path)
+        self._installs = list(self._planned_installs(self._served()))
+
+    def _named(self) -> Iterator[ClientFile]:
+        for name in self._options.sources:
+            path = Path.cwd() / Path(name).expanduser()
+            if name not in BY_ID and (path.is_file() or os.sep in name or path.suffix):
+                file = read_client_file(path, self._machine)
+                if not file.there or file.problem is not None:
+                    raise EditRefused(file.problem or f"{printable(str(path))}: there is no such file")
+                yield file
+            else:
+                yield open_file(client_named(name), self._machine)
+
+    def _of_project(self) -> Iterator[str]:
+        if self._options.sources:
+            return
+        for file in project_files(Path.cwd(), self._machine):
+            names = ", ".join(printable(one.id, 60) for one in file.servers if not one.is_hub)
+            if names:
+                shown = printable(str(file.path.relative_to(Path.cwd())))
+                yield f"{shown} of this directory is left alone ({names}); to take it over: mcp-hub import {shown}"
+
+    @property
+    def _clients(self) -> Iterator[Client]:
+        """The clients that get the hub: those whose file can be read."""
+        for file in self._files:
+            if file.client is not None and file.problem is None:
+                yield file.client
+
+    def _served(self) -> list[FoundServer]:
+        return [row.found for row in self._found.servers if row.action in ("add", "same")]
+
+    def _planned_installs(self, served: Sequence[FoundServer]) -> Iterator[Installation]:
+        originals = served if self._options.switch_off else None
+        for client in self._clients:
+            try:
+                yield plan_install(client, self._machine, self._command, originals)
+            except EditRefused as error:
+                self._notes.append(f"{client.name} is left as it is: {error}")
+
+    def _config_edits(self) -> tuple[Edit, ...]:
+        return self._first or self._found.edits
+
+    def plan(self) -> Plan:
+        """Returns all that would be written."""
+        facts = {
+            "file": str(self._path),
+            "servers": [row.as_json() | {"needs": self._needs(row)} for row in self._found.servers],
+            "clients": [
+                {
+                    "client": one.file.client.id,
+                    "file": str(one.file.path),
+                    "changes": one.edit.changes,
+                    "switched_off": list(one.switched_off),
+                }
+                for one in self._installs
+                if one.file.client is not None
+            ],
+            "left_out": [printable(note, 1000) for note in self._notes],
+        }
+        edits = (*self._config_edits(), *(one.edit for one in self._installs))
+        return Plan(edits, self._commands(), self._found.keyring, facts=facts)
+
+    def _commands(self) -> tuple[tuple[str, ...], ...]:
+        """The command lines that the check starts: those of new servers that are on."""
+        rows = [row.found for row in self._found.added if row.found.on and "url" not in row.found.values]
+        words = [tuple(Redactor().text(word) for word in shown_words(one)) for one in rows]
+        if self._first:
+            entries = ServerFile(self._path, self._first[0].after).entries.values()
+            words += [(str(one.values["command"]), *map(str, one.values["args"])) for one in entries]
+            words.append((sys.executable, "-P", "-m", "mcp_hub.servers", "local", str(self._path.parent / "tools")))
+        return tuple(words)
+
+    def question(self) -> str:
+        """Returns what a person is asked."""
+        names = [one.file.name for one in self._installs if one.edit.changes]
+        into = f" and put the hub into {_listed(names)}" if names else ""
+        starts = ", start the servers once to see that they work," if self._commands() or self._found.added else ""
+        return f"Write this{starts}{into}?".replace(",?", "?")
+
+    def lines(self) -> Iterator[str]:
+        """Yields what was found, as a table that fits any width."""
+        seen = [file.name for file in self._files]
+        yield f"Looked at: {_listed(seen)}." if seen else "No client that the hub knows was found on this machine."
+        for row in self._found.servers:
+            if row.action == "hub":
+                yield f"\n{printable(row.id, 60):{NAME_WIDTH}}starts a hub, from {', '.join(row.sources)}"
+                continue
+            state = {"add": "new", "same": f"same as {row.same_as}", "broken": "not usable"}[row.action]
+            state += "" if row.found.on else ", off"
+            sources = ", ".join(row.sources)
+            yield ""
+            yield f"{printable(row.id, 60):{NAME_WIDTH}}{printable(state, 80)}, from {printable(sources, 300)}"
+            yield f"  runs   {Redactor().text(printable(' '.join(shown_words(row.found)), 2000))}"
+            for need in self._needs(row):
+                yield f"  needs  {need}"
+            if row.reason and row.action == "broken":
+                yield f"  note   {printable(row.reason, SHOWN_PROBLEM)}"
+        if self._first:
+            yield "There are no servers yet: this is a first configuration, which works as it is."
+        elif not self._found.servers:
+            yield "They have no servers."
+        yield from (f"note: {printable(note, 1000)}" for note in self._notes)
+        if self._originals_on() and not self._options.switch_off:
+            yield "note: clients go on to start their own servers, beside the hub; --switch-off ends that"
+        yield ""
+
+    def _needs(self, row: ImportedServer) -> list[str]:
+        """Returns what a server needs that is not plain from its command line."""
+        needs: list[str] = []
+        if row.action != "add":
+            return needs
+        program = row.found.words[0] if "url" not in row.found.values else ""
+        if program in LAUNCHERS:
+            there = "downloads it at its first start" if has_program(program) else "is not installed here"
+            needs.append(f"{LAUNCHERS[program]}: {program} {there}")
+        if row.found.problem and row.found.on:
+            needs.append(printable(row.found.problem, SHOWN_PROBLEM))
+        if row.secrets:
+            where = "the keyring" if self._found.keyring else "a file that only you can read"
+            needs.append(f"its secrets ({', '.join(row.secrets)}), which go into {where}")
+        return needs
+
+    def _originals_on(self) -> bool:
+        """Whether a client starts a server itself that the hub starts too."""
+        served = {one.identity for one in self._served() if one.on}
+        return any(
+            one.on and not one.is_hub and one.identity in served
+            for file in self._files
+            if file.client is not None
+            for one in file.servers
+        )
+
+    def carry_out(self, plan: Plan) -> int:
+        """Writes the configuration, checks its new servers, and puts the hub into the clients."""
+        journal = Journal.of_user()
+        before = set(self._ids_before())
+        first = msgspec.structs.replace(plan, edits=self._config_edits(), commands=())
+        code = write(first, COMMAND, journal)
+        if code != OK:
+            return code
+        config = read_config(self._path, os.environ).config
+        hide_secrets_of(config)
+        trials = run_loop(self._check(config, before))
+        working = {trial.id for trial in trials if trial.problem is None or trial.wants_sign_in}
+        if trials and not working:
+            self._later.append("none of the servers works, so the clients were left as they are")
+            self._installs = []
+        elif self._options.switch_off and len(working) < len(trials):
+            failed = {trial.id for trial in trials} - working
+            served = [row.found for row in self._found.servers if row.id not in failed]
+            self._installs = list(self._planned_installs(served))
+        rest = tuple(one.edit for one in self._installs)
+        if first.empty:
+            code = write(Plan(rest), COMMAND, journal)
+        else:
+            try:
+                journal.extend(rest)  # one undo takes back all
+            except StaleEdit as error:
+                print(error, file=sys.stderr)
+                code = STALE
+        return self.end(plan, trials, done=True) if code == OK else code
+
+    def _ids_before(self) -> Iterable[str]:
+        return ServerFile(self._path, self._target.content).entries
+
+    async def _check(self, config: Config, before: set[str]) -> list[Trial]:
+        """Starts the servers that are new, and keeps what they list, so that the hub need not ask for it again."""
+        servers = [server for server in config.servers if server.id not in before and server.enabled]
+        if not servers:
+            return []
+        return await try_servers(servers, config, CatalogCache(config.cache_dir or default_directory()))
+
+    def end(self, plan: Plan, trials: Sequence[Trial], *, done: bool) -> int:
+        """Prints what was done and what comes next. Returns the exit code."""
+        failed = bool(trials) and all(trial.problem is not None and not trial.wants_sign_in for trial in trials)
+        if self._options.json:
+            checked = [trial.as_json() for trial in trials]
+            print(json_text({**plan.as_json(), "checked": checked, "done": done}))
+        else:
+            print("\n".join(self._closing(plan, trials)))
+        return FAILED if failed else OK
+
+    def _closing(self, plan: Plan, trials: Sequence[Trial]) -> Iterator[str]:
+        if trials:
+            yield ""
+        yield from (line for trial in trials for line in _result(trial))
+        changed = [one.file.name for one in self._installs if one.edit.changes]
+        if plan.empty:
+            yield "All of this is set up already; nothing was changed."
+        else:
+            yield ""
+            yield f"The servers are in {printable(str(self._path))}."
+        if changed:
+            yield f"The hub is in {_listed(changed)}: restart {'it' if len(changed) == 1 else 'them'} to see its tools."
+        for one in self._installs:
+            if one.switched_off:
+                yield f"Switched off in {one.file.name}: {printable(', '.join(one.switched_off), 500)}."
+        if not plan.empty:
+            yield from (f"note: {printable(note, 1000)}" for note in self._later)
+        yield ""
+        yield "Next:"
+        for trial in trials:
+            if trial.wants_sign_in:
+                yield f"  mcp-hub login {printable(trial.id, 100)}  signs in to it"
+        yield "  mcp-hub tools  lists the tools that a client sees"
+        yield "  mcp-hub check  says again what works, and why something does not"
+        if not plan.empty:
+            yield "  mcp-hub undo   takes all of this back"
+
+
+def _result(trial: Trial) -> Iterator[str]:
+    if trial.problem is not None:
+        yield f"{printable(trial.id, 60):{NAME_WIDTH}}failed: {printable(trial.problem, SHOWN_PROBLEM)}"
+        return
+    count = len(trial.tools)
+    yield f"{printable(trial.id, 60):{NAME_WIDTH}}works: {count} tool{'s' * (count != 1)}"
+    for one in trial.findings:
+        yield f"  warning: {one['kind']} {one['name']}: {one['problem']}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [printable(name, 200) for name in names]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""
