@@ -8,8 +8,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from mcp_hub.config.dialect import RawEntry, find_entries
 from mcp_hub.config.findings import Findings, KeyPath
+from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.settings import KeyTable
 from mcp_hub.editing import EditRefused
 from mcp_hub.editing.edit import Edit, FileEditor, read_bytes
@@ -47,7 +47,7 @@ class ServerFile:
         return ServerFile(self.path, self.content)
 
     def _find(self) -> list[RawEntry]:
-        return find_entries(self._editor.tree, self.path, KeyTable(), Findings(self.path.name, lambda at: None))[1]
+        return find_entries(self._editor.tree, self.path, KeyTable(), Findings(lambda at: (self.path.name, None)))[1]
 
     def entry(self, id: str) -> RawEntry:
         """Returns an entry."""
