@@ -56,7 +56,8 @@ EXIT_CODES = """exit codes:
 FIRST_STEPS = """
 Start here:
   mcp-hub          says what is configured, what is running, and what to do next
-  mcp-hub check    connects to the servers of ./servers.yaml and says what works
+  mcp-hub setup    puts the servers of your clients behind the hub, and the hub into the clients
+  mcp-hub check    connects to the servers and says what works
   mcp-hub tools    lists their tools
   mcp-hub serve    is the command to give to a client
   mcp-hub help COMMAND    explains a command"""

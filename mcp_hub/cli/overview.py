@@ -17,7 +17,12 @@ Json = dict[str, Any]
 
 def run(options: argparse.Namespace) -> int:
     """Prints where the user stands. Returns 0: a missing or wrong configuration is an answer here, not a failure."""
-    facts: Json = {"version": VERSION, "configuration": _configuration(), "running": _running()}
+    facts: Json = {
+        "version": VERSION,
+        "configuration": _configuration(),
+        "running": _running(),
+        "clients": _clients(),
+    }
     facts["next"] = [{"command": command, "does": does} for command, does in _next_steps(facts)]
     print(json_text(facts) if options.json else _text(facts))
     return OK
@@ -55,22 +60,39 @@ def _running() -> list[Json]:
     ]
 
 
+def _clients() -> list[Json]:
+    """Returns the clients of this machine, and whether each starts a hub."""
+    from mcp_hub.clients import Machine
+    from mcp_hub.clients.detection import find_client_files
+
+    return [
+        {"client": file.client.id, "name": file.client.name, "has_hub": bool(file.hubs)}
+        for file in find_client_files(Machine.this())
+        if file.client is not None
+    ]
+
+
 def _next_steps(facts: Json) -> Iterator[tuple[str, str]]:
     """Yields commands and what they do, the most useful first."""
     configuration = facts["configuration"]
     if configuration["path"] is None:
-        yield "mcp-hub check --config FILE", "reads the file in which another client has its servers"
+        yield "mcp-hub setup", "finds the servers of your clients, or begins with a first file; shows it and asks"
     else:
         yield "mcp-hub check", "connects to every server and says what works"
         if configuration["problem"] is None:
-            yield "mcp-hub tools", "lists what a client would see"
-            yield "mcp-hub serve", "is the command that a client starts"
+            yield "mcp-hub tools", "lists what a client sees"
+            without = [one["client"] for one in facts["clients"] if not one["has_hub"]]
+            if without:
+                yield f"mcp-hub install {without[0]}", "puts the hub into that client"
+            elif not facts["clients"]:
+                yield "mcp-hub serve --http", "serves clients over HTTP"
     yield "mcp-hub help", "lists all commands"
 
 
 def _text(facts: Json) -> str:
     rows = [("configuration", _configuration_text(facts["configuration"]))]
     rows += [("running", _hub_text(hub)) for hub in facts["running"]] or [("running", "no hub")]
+    rows.append(("clients", _clients_text(facts["clients"])))
     width = max(len(name) for name, _ in rows)
     lines = [f"mcp-hub {facts['version']}: one MCP server in front of all of yours", ""]
     lines += [f"{name:{width}}  {text}" for name, text in rows]
@@ -87,6 +109,14 @@ def _configuration_text(configuration: Json) -> str:
         return f"{path} cannot be used: {printable(configuration['problem'], 500)}"
     count, off = configuration["servers"], configuration["off"]
     return f"{path}: {count} server{'s' * (count != 1)}" + (f", {off} of them switched off" if off else "")
+
+
+def _clients_text(clients: list[Json]) -> str:
+    with_hub = [one["name"] for one in clients if one["has_hub"]]
+    without = [one["name"] for one in clients if not one["has_hub"]]
+    texts = [f"in {', '.join(with_hub)}"] if with_hub else []
+    texts += [f"not in {', '.join(without)}"] if without else []
+    return f"the hub is {'; '.join(texts)}" if texts else "none found on this machine"
 
 
 def _hub_text(hub: Json) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shlex
 import socket
 import sys
@@ -30,13 +31,47 @@ async def connect_all(hub: Engine) -> None:
         await waiting
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status("connecting") as status:
+    console = Console(stderr=True)
+    with console.status("connecting") as status, LastLine() as said:
         while not waiting.done():
             missing = [u.server.id for u in hub.upstreams.values() if not u.tried.is_set()]
-            status.update(f"connecting to {len(missing)} of {len(hub.upstreams)}: {printable(', '.join(missing), 80)}")
+            text = f"connecting to {len(missing)} of {len(hub.upstreams)}: {printable(', '.join(missing), 80)}"
+            text += f" ({said.server}: {said.text})" if said.text and said.server in missing else ""
+            status.update(Text(text[: max(console.width - 4, 20)]))
             await asyncio.wait({waiting}, timeout=0.2)
         waiting.result()
+
+
+class LastLine(logging.Handler):
+    """The last line that a server wrote to stderr while the block runs, such as what its launcher downloads."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.server = self.text = ""
+        self._log = logging.getLogger("mcp_hub.upstream")
+        self._before = self._log.level, self._log.propagate
+
+    def __enter__(self) -> LastLine:
+        if not self._log.isEnabledFor(logging.DEBUG):  # else all lines are shown anyway
+            self._log.setLevel(logging.DEBUG)
+            self._log.propagate = False
+            self._log.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._log.removeHandler(self)
+        self._log.setLevel(self._before[0])
+        self._log.propagate = self._before[1]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Takes a line of a server; passes on what would have been logged without this."""
+        if record.levelno == logging.DEBUG:
+            if record.msg == "%s: %s" and isinstance(record.args, tuple) and len(record.args) == 2:
+                self.server, self.text = (printable(str(one), 80).strip() for one in record.args)
+        elif self._log.parent is not None and self._log.parent.isEnabledFor(record.levelno):
+            self._log.parent.handle(record)
 
 
 async def _all_tried(hub: Engine) -> None:

@@ -192,8 +192,8 @@ class Setup:
                 yield f"  note   {printable(row.reason, SHOWN_PROBLEM)}"
         if self._first:
             yield "There are no servers yet: this is a first configuration, which works as it is."
-        elif not self._found.servers:
-            yield "They have no servers."
+        elif self._files and not self._found.servers:
+            yield "There are no servers in their files."
         yield from (f"note: {printable(note, 1000)}" for note in self._notes)
         if self._originals_on() and not self._options.switch_off:
             yield "note: clients go on to start their own servers, beside the hub; --switch-off ends that"

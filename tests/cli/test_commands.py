@@ -232,7 +232,7 @@ def test_every_command_takes_v_and_tells_its_exit_codes(command: str) -> None:
 def test_help_says_where_to_begin() -> None:
     done = run("help")
     assert done.returncode == 0
-    assert re.search(r"Start here:\n +mcp-hub .*\n +mcp-hub check ", done.stdout)
+    assert re.search(r"Start here:\n +mcp-hub .*\n +mcp-hub setup ", done.stdout)
     assert run("--help").stdout == done.stdout
 
 

@@ -17,9 +17,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user who has nothing yet, in an empty directory."""
     directory = tmp_path / "home"
     directory.mkdir()
-    for name in ("MCP_HUB_CONFIG", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "APPDATA"):
+    for name in ("MCP_HUB_CONFIG", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(directory))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setenv("MCP_HUB_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.chdir(directory)
     return directory
@@ -35,7 +36,21 @@ def test_without_a_configuration_it_says_so_and_how_to_begin(capsys: pytest.Capt
     said = capsys.readouterr().out
     assert "configuration  none yet\n" in said
     assert "running        no hub\n" in said
-    assert facts(capsys)["configuration"]["path"] is None
+    found = facts(capsys)
+    assert found["configuration"]["path"] is None
+    assert found["next"][0]["command"] == "mcp-hub setup"
+
+
+def test_it_says_which_clients_have_the_hub(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_config(home, {"a": fake()})
+    (home / ".cursor").mkdir()
+    (home / ".cursor/mcp.json").write_text("{}")
+    assert main(["install", "cursor", "--yes", "--config", str(file)]) == 0
+    (home / ".codeium/windsurf").mkdir(parents=True)
+    capsys.readouterr()
+    clients = {one["client"]: one["has_hub"] for one in facts(capsys)["clients"]}
+    assert (clients["cursor"], clients["windsurf"]) == (True, False)
+    assert facts(capsys)["next"][2]["command"] == "mcp-hub install windsurf"
 
 
 def test_it_counts_the_servers_of_the_file_that_commands_use(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

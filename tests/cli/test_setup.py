@@ -1,0 +1,180 @@
+"""`mcp-hub setup` as a person runs it: several clients, none, twice, and back again."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.cli import FAILED, OK, STALE, UNCONFIRMED
+from tests.cli.person import Person
+from tests.fakes.client import FAKE
+
+SECRET = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+
+
+@pytest.fixture
+def started(person: Person) -> Path:
+    """A file that gets a line whenever a server of these clients starts."""
+    return person.home / "started"
+
+
+@pytest.fixture
+def before(person: Person, started: Path) -> dict[Path, bytes]:
+    """The files of three clients; two of them have one server in common."""
+    words = f"echo x >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, FAKE])}"
+    clock = {"command": "/bin/sh", "args": ["-c", words]}
+    keyed = {"type": "stdio", **clock, "env": {"API_TOKEN": SECRET}}
+    files = {
+        person.home / ".config/Claude/claude_desktop_config.json": json.dumps({"mcpServers": {"time": clock}}),
+        person.home / ".cursor/mcp.json": json.dumps({"mcpServers": {"clock": clock}, "other": {}}),
+        person.home / ".config/Code/User/mcp.json": "{\n\t// mine\n\t\"servers\": {\"keyed\": "
+        + json.dumps(keyed) + ",},\n}\n",
+    }  # fmt: skip
+    for path, text in files.items():
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return {path: path.read_bytes() for path in files}
+
+
+def now(before: dict[Path, bytes]) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in before}
+
+
+def test_it_shows_every_command_and_does_nothing_before_it_is_confirmed(
+    person: Person, before: dict[Path, bytes], started: Path
+) -> None:
+    assert person.run("setup") == UNCONFIRMED
+    assert re.search(r"^time +new, from Claude Desktop, Cursor \(clock\)$", person.out, re.MULTILINE)
+    assert person.out.count(f"exec {sys.executable}") >= 2
+    assert SECRET not in person.out + person.err
+    assert not person.config.exists()
+    assert now(before) == before
+    assert not started.exists()
+    token = re.search(r"--confirm (\w+)", person.err)
+    assert token is not None
+    assert person.run("setup", "--confirm", "0" * 16) == STALE
+    assert not started.exists()
+    assert person.run("setup", "--confirm", token[1]) == OK
+    assert person.config.exists()
+
+
+def test_a_confirmed_setup_works_in_every_client_and_one_undo_takes_it_back(
+    person: Person, before: dict[Path, bytes]
+) -> None:
+    assert person.run("setup", "--yes") == OK
+    assert re.search(r"^time +works: 15 tools$", person.out, re.MULTILINE)
+    assert stat.S_IMODE(person.config.stat().st_mode) == 0o600
+    assert SECRET not in person.config.read_text()
+    for path, content in before.items():
+        assert path.read_bytes() != content
+        assert "serve" in path.read_text()
+    assert person.run("tools") == OK
+    assert {"time__echo", "keyed__echo"} <= {line.split()[0] for line in person.out.splitlines()}
+    assert person.run("undo", "--yes") == OK
+    assert now(before) == before
+    assert not person.config.exists()
+    assert not [path for path in person.home.rglob("*") if path.is_file() and "API_TOKEN" in path.name]
+
+
+def test_a_second_run_changes_nothing_and_starts_nothing(
+    person: Person, before: dict[Path, bytes], started: Path
+) -> None:
+    assert person.run("setup", "--yes") == OK
+    done, config, starts = now(before), person.config.read_bytes(), started.read_text()
+    assert person.run("setup") == OK
+    assert "nothing was changed" in person.out
+    assert (now(before), person.config.read_bytes(), started.read_text()) == (done, config, starts)
+
+
+def test_the_originals_are_switched_off_only_on_request_and_come_back(
+    person: Person, before: dict[Path, bytes]
+) -> None:
+    assert person.run("setup", "--yes") == OK
+    cursor = person.home / ".cursor/mcp.json"
+    first = now(before)
+    assert {*json.loads(first[cursor])["mcpServers"]} == {"clock", "hub"}
+    assert person.run("setup", "--switch-off", "--yes") == OK
+    assert {*json.loads(cursor.read_bytes())["mcpServers"]} == {"hub"}
+    assert "Switched off in Cursor: clock" in person.out
+    assert person.run("undo", "--yes") == OK
+    assert now(before) == first
+    assert person.run("undo", "--yes") == OK
+    assert now(before) == before
+
+
+def test_an_original_that_does_not_work_behind_the_hub_stays_on(person: Person, before: dict[Path, bytes]) -> None:
+    cursor = person.home / ".cursor/mcp.json"
+    entries = json.loads(before[cursor])["mcpServers"] | {"gone": {"command": "no-such-program"}}
+    cursor.write_text(json.dumps({"mcpServers": entries}))
+    assert person.run("setup", "--switch-off", "--yes") == OK
+    assert re.search(r"^gone +failed: .*was not found", person.out, re.MULTILINE)
+    assert {*json.loads(cursor.read_bytes())["mcpServers"]} == {"gone", "hub"}
+
+
+def test_where_no_server_works_the_clients_stay_as_they_are(person: Person) -> None:
+    cursor = person.home / ".cursor/mcp.json"
+    cursor.parent.mkdir()
+    cursor.write_text('{"mcpServers": {"gone": {"command": "no-such-program"}}}')
+    content = cursor.read_bytes()
+    assert person.run("setup", "--yes") == FAILED
+    assert "the clients were left as they are" in person.out
+    assert cursor.read_bytes() == content
+    assert person.run("undo", "--yes") == OK
+    assert not person.config.exists()
+
+
+def test_files_of_a_project_are_told_of_and_left_alone_unless_named(person: Person, started: Path) -> None:
+    words = f"echo x >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, FAKE])}"
+    Path(".mcp.json").write_text(json.dumps({"mcpServers": {"proj": {"command": "/bin/sh", "args": ["-c", words]}}}))
+    content = Path(".mcp.json").read_bytes()
+    assert person.run("setup", "--yes", "--json") == OK
+    assert any(".mcp.json" in note and "proj" in note for note in json.loads(person.out)["left_out"])
+    assert not started.exists()
+    assert "proj" not in person.config.read_text()
+    assert person.run("setup", "--yes", ".mcp.json") == OK
+    assert "proj:" in person.config.read_text()
+    assert started.exists()
+    assert Path(".mcp.json").read_bytes() == content
+
+
+def test_without_any_client_a_first_file_works_as_it_is(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_hub.cli.setup.has_program", lambda name: False)
+    assert person.run("setup", "--yes") == OK
+    assert re.search(r"^local +works: 1 tool$", person.out, re.MULTILINE)
+    assert person.run("call", "local__now") == OK
+    assert person.run("check", "--strict") == OK
+    assert person.run("setup", "--yes") == OK
+    assert "nothing was changed" in person.out
+    assert person.run("undo", "--yes") == OK
+    assert not person.config.exists()
+    assert not (person.config.parent / "tools/example.py").exists()
+
+
+def test_json_is_one_value_with_the_plan_and_what_came_of_it(person: Person, before: dict[Path, bytes]) -> None:
+    assert person.run("setup", "--json") == UNCONFIRMED
+    plan = json.loads(person.out)
+    assert plan["done"] is False
+    assert [one["name"] for one in plan["servers"]] == ["time", "keyed"]
+    assert {one["client"] for one in plan["clients"]} == {"claude-desktop", "vscode", "cursor"}
+    assert SECRET not in person.out
+    assert person.run("setup", "--json", "--confirm", plan["token"]) == OK
+    done = json.loads(person.out)
+    assert done["done"] is True
+    assert [(one["server"], one["problem"]) for one in done["checked"]] == [("time", None), ("keyed", None)]
+
+
+def test_a_broken_file_of_a_client_is_named_and_the_others_are_set_up(
+    person: Person, before: dict[Path, bytes]
+) -> None:
+    cursor = person.home / ".cursor/mcp.json"
+    cursor.write_text('{"mcpServers": ')
+    assert person.run("setup", "--yes") == OK
+    assert re.search(r"^note: Cursor: .*mcp\.json", person.out, re.MULTILINE)
+    assert cursor.read_text() == '{"mcpServers": '
+    assert "hub" in (person.home / ".config/Claude/claude_desktop_config.json").read_text()
