@@ -153,10 +153,27 @@ MAX_SECRETS = 10_000
 """Secrets of all loaded configurations that are kept for the log."""
 
 
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds `--config`."""
-    text = "configuration file (default: $MCP_HUB_CONFIG, ./servers.yaml, or the user's configuration directory)"
-    parser.add_argument("--config", metavar="FILE", type=Path, help=text)
+_CONFIG_HELP: Final = (
+    "configuration file (default: $MCP_HUB_CONFIG, ./servers.yaml, or the user's configuration directory); may be "
+    "repeated: what a later file says wins"
+)
+
+
+def add_config_arguments(parser: argparse.ArgumentParser, text: str = _CONFIG_HELP) -> None:
+    """Adds `--config`, which gives `options.config`, the first file, and `options.overlays`, those laid over it."""
+    parser.set_defaults(overlays=[])
+    parser.add_argument("--config", metavar="FILE", type=Path, action=_ConfigFiles, help=text)
+
+
+class _ConfigFiles(argparse.Action):
+    """Keeps the first file in `config`, and the others in `overlays`."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        """Takes one file."""
+        if namespace.config is None:
+            namespace.config = values
+        else:
+            namespace.overlays = [*namespace.overlays, values]
 
 
 def set_up_logging(verbose: int, *, quiet: bool) -> None:
@@ -187,7 +204,7 @@ def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice:
     """Does the same as `load`, and returns also the files that were read."""
     set_up_logging(options.verbose, quiet=quiet)
     path = options.config or default_path(Path.cwd(), os.environ)
-    loaded = read_config(path, os.environ)
+    loaded = read_config(path, os.environ, overlays=options.overlays)
     hide_secrets_of(loaded.config)
     # `check` prints the reasons of servers that are switched off in its table.
     told = [f": {server.disabled_reason}" for server in loaded.config.servers if advice and server.disabled_reason]
