@@ -15,7 +15,7 @@ from mcp_hub.cli.report import connect_all, screen_findings
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.policy.pins import PINS_OF_SERVER, PinsByServer, pin_mode, pins_file, read_pins, write_pins
 from mcp_hub.protocol.kinds import Kind
 from mcp_hub.security.pinning import PARTS, PinRecord, differences, fingerprint, instructions_difference, record_of
@@ -28,8 +28,15 @@ MAX_COMPARED = 2000
 """Lines of one definition. Comparing takes time up to the product of both."""
 
 
+EXAMPLES = """examples:
+  mcp-hub pin                  record what all servers list now
+  mcp-hub pin github --diff    what has changed since, and nothing else
+  mcp-hub pin --show --json    the record"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub pin [SERVER ...] [--show | --diff] [--json] [--config F]`."""
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     parser.add_argument("servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are on)")
     what = parser.add_mutually_exclusive_group()

@@ -225,6 +225,7 @@ def test_every_command_takes_v_and_tells_its_exit_codes(command: str) -> None:
     done = run("help", command)
     assert done.returncode == 0
     assert "-v, --verbose" in done.stdout
+    assert re.search(rf"^examples?:\n +mcp-hub {command}\b", done.stdout, re.MULTILINE)
     assert re.search(r"exit codes:\n +0  done\n +1 .*\n +2 .*\n +3 .*confirmation.*\n +4 .*stale.*\n", done.stdout)
     assert done.stdout == run(command, "--help").stdout
 
