@@ -28,8 +28,15 @@ MAX_COMPARED = 2000
 """Lines of one definition. Comparing takes time up to the product of both."""
 
 
+EXAMPLES = """examples:
+  mcp-hub pin                  record what all servers list now
+  mcp-hub pin github --diff    what has changed since, and nothing else
+  mcp-hub pin --show --json    the record"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub pin [SERVER ...] [--show | --diff] [--json] [--config F]`."""
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     parser.add_argument("servers", metavar="SERVER", nargs="*", help="only these servers (default: all that are on)")
     what = parser.add_mutually_exclusive_group()

@@ -56,10 +56,6 @@ ALIASES: Final = {
 }  # fmt: skip
 """Key as written -> key as the hub reads it."""
 
-KEYS_OF_WEB: Final = {
-    name: f"web.{name} at the top of the file" for name in ("allow_addresses", "docintel_endpoint", "max_memory")
-}
-"""Keys of `web` that people write into an entry, or beside `web`."""
 DEADLINES: Final = ("connect", "list", "write", "call", "idle")
 TIMEOUTS: Final = {
     "timeout": ("call", None),
