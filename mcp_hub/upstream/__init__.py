@@ -14,12 +14,14 @@ from mcp_hub.config.models import Server
 from mcp_hub.errors import InternalError, LeftOut, UpstreamAnswered
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import TOOLS
+from mcp_hub.protocol.questions import CallQuestions
 from mcp_hub.protocol.server_requests import Asker, Json
 from mcp_hub.transport import LinkError, SessionLost, Unauthorized
 from mcp_hub.transport.peer import Progress
-from mcp_hub.upstream.attribution import ClientRegistry, OnLog
+from mcp_hub.upstream.attribution import ClientRegistry, OnLog, rules_of
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
 from mcp_hub.upstream.client_sessions import CallerLists, ClientSessionPool, SessionContinuity, told_capabilities
+from mcp_hub.upstream.era_sessions import EraSessions
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.lifecycle import (
     TRANSITIONS,
@@ -105,6 +107,9 @@ class Upstream:
         self.subscriptions = SubscriptionRegistry(server, self.messages, self._session_for, lambda: self.session)
         self._dialer = dialer
         self._opener = SessionOpener(server, dialer, info, clients, starts, self.subscriptions.updated, self.messages)
+        self.era_sessions = EraSessions(server, self._opener, self.list_store.notified)
+        self.questions = rules_of(server)
+        """What the server may ask."""
         self._latest: UpstreamSession | None = None
         """The session its lists come from, open or not."""
         self._attempt = ConnectAttempt()
@@ -150,6 +155,7 @@ class Upstream:
         await self.list_store.close()
         await self.caller_lists.close()
         await self.own_sessions.close()
+        await self.era_sessions.close()
         self.begun.set()
         self.tried.set()
         self.settled.set()
@@ -223,6 +229,7 @@ class Upstream:
         finally:
             self._health.stop()
             self.session = None
+            self.agreement = session.agreement  # what was found out of its eras
             if isinstance(session.loss, SessionLost):
                 await session.peer.quiet(PARTING)  # the others are told the same, and may be sent again
             await asyncio.shield(session.close())
@@ -320,6 +327,7 @@ class Upstream:
         """Makes the server log this level and above if it is connected; a later session is told with its first call."""
         if self.session is not None:
             await self.session.log_from(level)
+        await self.era_sessions.log_from(level)
 
     def forget(self, caller: Hashable) -> None:
         """Ends the own session of a caller that is gone, if it has one."""
@@ -335,10 +343,12 @@ class Upstream:
         params: Json,
         *,
         caller: Hashable | None = None,
+        era: Era | None = None,
         envelope: Envelope | None = None,
         on_progress: Progress | None = None,
         asker: Asker | None = None,
         on_log: OnLog | None = None,
+        questions: CallQuestions | None = None,
     ) -> Answered:
         """Sends one request, connecting first where needed, and returns its result.
 
@@ -346,8 +356,10 @@ class Upstream:
 
         Args:
             caller: chooses the session where the server has one per caller; None: the shared one.
+            era: the caller's, in which a shared server of both eras is spoken to; None: in any.
             asker: the client that the server may ask because of this request.
             on_log: takes the log messages that this request causes.
+            questions: the record of what it asks.
 
         Raises:
             UpstreamAnswered: the upstream answered an error.
@@ -361,7 +373,7 @@ class Upstream:
             schema = self.lists.schema(params.get("name")) if needs_schema else None
             if envelope is not None and envelope.log_level is not None:
                 await session.log_from(envelope.log_level)
-            with session.attribution.call(caller, asker, on_log) as cause:
+            with session.attribution.call(caller, asker, on_log, questions) as cause:
                 return await session.request(
                     method, params, envelope=envelope, on_progress=on_progress, schema=schema, cause=cause
                 )
@@ -371,14 +383,18 @@ class Upstream:
                 if self.server.session == "shared" or (caller is None and self.server.session == "client"):
                     ready = self.session
                     session = ready if ready is not None and not ready.lost.is_set() else await self.connected()
-                    result = await send(session)
+                    if era is None or session.era == era or not session.may_have_other_era:
+                        result = await send(session)
+                    else:
+                        async with self.era_sessions.beside(session, era, self.connect_seconds or 0.0) as session:
+                            result = await send(session)
                 else:
                     told = told_capabilities(self.agreement, caller, envelope)
                     async with self.own_sessions.of(caller, told) as session:
                         result = await send(session)
                 break
             except UpstreamAnswered as error:
-                raise session.attribution.required(error, asker) from None
+                raise session.attribution.required(error, asker, questions) from None
             except LinkError as error:
                 executed = error.executed or isinstance(error, Unauthorized)
                 if repeated or executed or not session.lost.is_set():
