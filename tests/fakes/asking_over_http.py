@@ -1,10 +1,11 @@
-"""A server of both eras at http://127.0.0.1:PORT/mcp that asks its clients: `python asking_over_http.py PORT [ERA]`.
+"""A server of both eras that asks its clients: `python asking_over_http.py PORT`, at http://127.0.0.1:PORT.
 
-With ERA, `handshake` or `modern`, it refuses the other one, as servers do that do not have it.
+At `/mcp` it has both eras; at `/handshake` and `/modern` it refuses the other, as servers do that do not have it;
+at `/confused` it answers the handshake in a modern revision. It prints the end of each session.
 
 `ask {method, params, count}` puts a question so often, one after the other, and answers what came back; `declared` what
-the client of the call can be asked; `aside` asks on the stream that belongs to no call; `at_once {count}` asks several
-questions in one modern result; `both_ways` asks in the way of the other era; `touch` says that the tools have changed.
+the client of the call can be asked; `at_once {count}` asks several questions in one modern result; `stray` asks as
+servers of the handshake era do, whatever the era.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.shared.message import ServerMessageMetadata
-from starlette.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 MODERN = "2026-07-28"
-TOOLS = ("ask", "declared", "aside", "at_once", "both_ways", "touch", "echo")
+TOOLS = ("ask", "declared", "at_once", "stray", "era")
 ASK: dict[str, Any] = {
     "method": "elicitation/create",
     "params": {"message": "who?", "requestedSchema": {"type": "object", "properties": {}}},
@@ -45,11 +47,11 @@ def text(value: Any) -> Json:
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
-async def put(context: Any, one: Json, *, aside: bool = False) -> Json:
-    """The client's answer to one question of the handshake era, on the stream of the call or, `aside`, of no call."""
+async def put(context: Any, one: Json) -> Json:
+    """The client's answer to one question of the handshake era, on the stream of the call."""
     kind, params = REQUESTS[one["method"]]
     made = kind(params=params.model_validate(one.get("params", {}))) if params is not None else kind()
-    stream = None if aside else ServerMessageMetadata(related_request_id=context.request_id)
+    stream = ServerMessageMetadata(related_request_id=context.request_id)
     try:
         answer = await context.session.send_request(made, Anything, metadata=stream)
     except MCPError as error:
@@ -73,21 +75,16 @@ async def call(context: Any, params: types.CallToolRequestParams) -> Json:
     if params.name == "declared":
         declared = context.session.client_capabilities
         return text(declared.model_dump(by_alias=True, exclude_none=True) if declared is not None else {})
-    if params.name == "echo":
-        return text({"era": "modern" if modern else "handshake"})
-    if params.name == "touch":
-        await context.session.send_tool_list_changed()
-        return text("touched")
+    if params.name == "era":
+        return text(json.dumps("modern" if modern else "handshake"))
     if params.name == "at_once":
         answers = (context.params or {}).get("inputResponses")
         if answers is not None:
             return text(answers)
         return {"resultType": "input_required", "inputRequests": {f"key{n}": one for n in range(count)}}
-    if params.name == "both_ways":
-        modern = not modern
     if modern:
         return rounds(context, one, count)
-    return text([await put(context, one, aside=params.name == "aside") for _ in range(count)])
+    return text([await put(context, one) for _ in range(count)])
 
 
 async def answer_call(context: Any, params: types.CallToolRequestParams) -> Any:
@@ -102,33 +99,61 @@ async def list_tools(context: Any, params: Any) -> Any:
     return listed
 
 
-class OneEra:
-    """The application as a server that has one era alone."""
+class Paths:
+    """The application with what each path does otherwise."""
 
-    def __init__(self, app: Any, era: str) -> None:
+    def __init__(self, app: Any) -> None:
         self._app = app
-        self._era = era
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        headers = dict(scope.get("headers", ()))
-        modern = headers.get(b"mcp-protocol-version") == MODERN.encode()
-        if scope["type"] != "http" or modern == (self._era == "modern"):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        error: Json = {"code": -32600, "message": "Bad Request: Unsupported protocol version"}
-        if self._era == "modern":
-            error = {"code": -32022, "message": "Unsupported protocol version", "data": {"supported": [MODERN]}}
-        await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(scope, receive, send)
+        path, scope = scope["path"], {**scope, "path": "/mcp", "raw_path": b"/mcp"}
+        modern = dict(scope["headers"]).get(b"mcp-protocol-version") == MODERN.encode()
+        if scope["method"] == "DELETE":
+            print("a session has ended", flush=True)
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        body = await Request(scope, receive).body()
+        message = json.loads(body)
+        answer = {"jsonrpc": "2.0", "id": message.get("id")}
+        params = message.get("params") or {}
+        if path == f"/{'handshake' if modern else 'modern'}":
+            error: Json = {"code": -32600, "message": "Bad Request: Unsupported protocol version"}
+            if not modern:
+                error = {"code": -32022, "message": "Unsupported protocol version", "data": {"supported": [MODERN]}}
+            await JSONResponse({**answer, "error": error}, 400)(scope, receive, send)
+        elif path == "/confused" and message.get("method") == "initialize":
+            said = {"protocolVersion": MODERN, "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
+            await JSONResponse({**answer, "result": said})(scope, receive, send)
+        elif modern and "result" not in message and params.get("name") == "stray":
+            complete = {"resultType": "complete", **text("asked and did not wait")}
+            events = [{"jsonrpc": "2.0", "id": "stray", **ASK}, {**answer, "result": complete}]
+            data = "".join(f"event: message\ndata: {json.dumps(one)}\n\n" for one in events)
+            await Response(data, media_type="text/event-stream")(scope, receive, send)
+        else:
+            await self._app(scope, again(body, receive), send)
 
 
-def main(port: int, era: str | None) -> None:
+def again(body: bytes, receive: Any) -> Any:
+    """What receives a body that was read already, and then what comes after it."""
+    read = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Any:
+        return read.pop() if read else await receive()
+
+    return receive_again
+
+
+def main(port: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MCPDeprecationWarning)
         server: Server[Any] = Server("asking", on_list_tools=list_tools, on_call_tool=answer_call)
-    app: Any = server.streamable_http_app()
-    config = uvicorn.Config(OneEra(app, era) if era else app, host="127.0.0.1", port=port, log_level="error")
+    config = uvicorn.Config(Paths(server.streamable_http_app()), host="127.0.0.1", port=port, log_level="error")
     asyncio.run(uvicorn.Server(config).serve())
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
+    main(int(sys.argv[1]))
