@@ -15,8 +15,9 @@ from mcp_hub.config.models import Server
 from mcp_hub.errors import UpstreamAnswered
 from mcp_hub.protocol.era import Era
 from mcp_hub.transport import LinkError
+from mcp_hub.upstream.negotiation import PROBE_WAIT, NoAgreement
 from mcp_hub.upstream.session import UpstreamSession
-from mcp_hub.upstream.session_opener import CONNECT_ERRORS, PROBE_WAIT, NoAgreement, OnNotification, SessionOpener
+from mcp_hub.upstream.session_opener import CONNECT_ERRORS, OnNotification, SessionOpener
 from mcp_hub.upstream.session_pool import SessionPool
 
 log = logging.getLogger("mcp_hub.upstream")
