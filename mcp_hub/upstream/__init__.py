@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
-from typing import Any, Final
+from typing import Any
 
 from mcp_hub.config.ancestry import HubPath
 from mcp_hub.config.models import Server
@@ -24,17 +24,7 @@ from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
 from mcp_hub.upstream.client_sessions import CallerLists, ClientSessionPool, SessionContinuity, told_capabilities
 from mcp_hub.upstream.era_sessions import EraSessions
 from mcp_hub.upstream.error_messages import ErrorMessages
-from mcp_hub.upstream.lifecycle import (
-    TRANSITIONS,
-    Backoff,
-    ConnectAttempt,
-    HealthMonitor,
-    ReferenceCount,
-    StartLimiter,
-    UpstreamEvent,
-    UpstreamState,
-    Visibility,
-)
+from mcp_hub.upstream.lifecycle import ReferenceCount, StartLimiter, UpstreamEvent, UpstreamState
 from mcp_hub.upstream.link_dialer import LinkDialer
 from mcp_hub.upstream.list_store import ListStore
 from mcp_hub.upstream.session import Agreement, Answered, UpstreamSession
@@ -42,9 +32,6 @@ from mcp_hub.upstream.session_opener import CONNECT_ERRORS, SessionOpener
 from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
 
 log = logging.getLogger("mcp_hub.upstream")
-
-PARTING: Final = 1.0
-"""Seconds in which the other requests of a lost session may each be refused by the server."""
 
 
 class Upstream:
@@ -86,13 +73,13 @@ class Upstream:
         """Set when its cached catalog, if there is one, is served."""
         self.tried = asyncio.Event()
         """Set when a connection attempt of this run has succeeded or failed."""
-        self.backoff = Backoff()
-        self.visibility = Visibility(changed)
+        self.backoff = lifecycle.Backoff()
+        self.visibility = lifecycle.Visibility(changed)
         self.list_store = ListStore(server, cache, lambda: self.session, changed)
         self.lists = self.list_store.lists
         self.caller_lists = CallerLists(server, changed)
         self._changed = changed
-        self._health = HealthMonitor(self._well, self.list_store.refresh_all)
+        self._health = lifecycle.HealthMonitor(self._well, self.list_store.refresh_all)
         self.messages = ErrorMessages(server)
         self.subscriptions = SubscriptionRegistry(server, self.messages, self._session_for, lambda: self.session)
         self._dialer = dialer
@@ -102,7 +89,7 @@ class Upstream:
         """What the server may ask."""
         self._latest: UpstreamSession | None = None
         """The session its lists come from, open or not."""
-        self._attempt = ConnectAttempt()
+        self._attempt = lifecycle.ConnectAttempt()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._continuity = SessionContinuity(server, self.messages)
@@ -112,8 +99,6 @@ class Upstream:
         if not server.enabled:
             self.tried.set()
             self.settled.set()
-
-    # --- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Starts the supervising task; the cached catalog, if there is one, is served from now on."""
@@ -221,7 +206,7 @@ class Upstream:
             self.session = None
             self.agreement = session.agreement  # what was found out of its eras
             if isinstance(session.loss, SessionLost):
-                await session.peer.quiet(PARTING)  # the others are told the same, and may be sent again
+                await session.peer.quiet(lifecycle.PARTING)  # the others are told the same, and may be sent again
             await asyncio.shield(session.close())
         if session.left_out is not None:
             self._leave_out(session.left_out)
@@ -291,7 +276,7 @@ class Upstream:
         self._settle()
 
     def _move(self, event: UpstreamEvent) -> None:
-        before, self.state = self.state, TRANSITIONS.get((self.state, event), self.state)
+        before, self.state = self.state, lifecycle.TRANSITIONS.get((self.state, event), self.state)
         if self.state is not before:
             self.since = time.monotonic()
 
@@ -313,17 +298,15 @@ class Upstream:
 
     async def log_from(self, level: str) -> None:
         """Makes the server log this level and above if it is connected; a later session is told with its first call."""
-        if self.session is not None:
-            await self.session.log_from(level)
-        await self.era_sessions.log_from(level)
+        for session in (self.session, *self.era_sessions.open):
+            if session is not None:
+                await session.log_from(level)
 
     def forget(self, caller: Hashable) -> None:
         """Ends the own session of a caller that is gone, if it has one."""
         self._continuity.forget(caller)
         self.own_sessions.forget(caller)
         self.caller_lists.forget(caller)
-
-    # --- requests ----------------------------------------------------------------------------------------------
 
     async def request(
         self,
@@ -345,9 +328,8 @@ class Upstream:
         Args:
             caller: chooses the session where the server has one per caller; None: the shared one.
             era: the caller's, in which a shared server of both eras is spoken to; None: in any.
-            asker: the client that the server may ask because of this request.
+            asker: the client that the server may ask because of this request; `questions`: the record of what it asks.
             on_log: takes the log messages that this request causes.
-            questions: the record of what it asks.
 
         Raises:
             UpstreamAnswered: the upstream answered an error.

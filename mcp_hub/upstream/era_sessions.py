@@ -68,12 +68,10 @@ class EraSessions:
             session.watch_for_changes(_ignore)  # on its standing stream the server's pings are answered
         return session
 
-    async def log_from(self, level: str) -> None:
-        """Makes the server log this level and above on the sessions that are open."""
-        for era in list(self._pool.keys):
-            session = self._pool.existing(era)
-            if session is not None:
-                await session.log_from(level)
+    @property
+    def open(self) -> list[UpstreamSession | None]:
+        """The sessions that are open; None for one that is being opened."""
+        return [self._pool.existing(era) for era in self._pool.keys]
 
     async def close(self) -> None:
         """Ends the session. Never raises."""
