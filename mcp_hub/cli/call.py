@@ -28,7 +28,7 @@ from mcp_hub.cli.startup import (
 )
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError, HubError, UnknownName, to_wire
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.policy import Call, unknown_name
 from mcp_hub.policy.call_record import outcome
 from mcp_hub.policy.selection import Selection

@@ -16,7 +16,7 @@ from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.commands import CommandNotFound
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 from mcp_hub.text import printable

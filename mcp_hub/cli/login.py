@@ -20,8 +20,8 @@ from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import parse_duration
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError, HubError, UpstreamAnswered
+from mcp_hub.oauth import UpstreamTokens, with_sign_in
 from mcp_hub.oauth.token_store import SignIn, SignInError, TokenStore, token_store_for
-from mcp_hub.oauth.tokens import UpstreamTokens, with_sign_in
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import printable
 from mcp_hub.transport import Challenge, LinkError
@@ -29,7 +29,8 @@ from mcp_hub.transport.children import Children
 from mcp_hub.upstream.attribution import CallAttribution, ClientRegistry
 from mcp_hub.upstream.error_messages import ErrorMessages
 from mcp_hub.upstream.link_dialer import LinkDialer
-from mcp_hub.upstream.session_opener import HubSide, NoAgreement, no_capabilities, open_session
+from mcp_hub.upstream.negotiation import NoAgreement, no_capabilities
+from mcp_hub.upstream.session_opener import HubSide, open_session
 from mcp_hub.version import VERSION
 
 USER_WAIT = 300.0

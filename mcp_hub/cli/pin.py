@@ -15,7 +15,7 @@ from mcp_hub.cli.report import connect_all, screen_findings
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.policy.pins import PINS_OF_SERVER, PinsByServer, pin_mode, pins_file, read_pins, write_pins
 from mcp_hub.protocol.kinds import Kind
 from mcp_hub.security.pinning import PARTS, PinRecord, differences, fingerprint, instructions_difference, record_of

@@ -31,7 +31,7 @@ from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.hub.hub_status import Status
 from mcp_hub.observability.records import RecordWriter, log_line
 from mcp_hub.observability.stalls import StallMonitor

@@ -24,7 +24,7 @@ from mcp_hub.config import LoadedConfig
 from mcp_hub.config.models import Config
 from mcp_hub.config.root_rules import BASIC
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.library import formats
 from mcp_hub.library.formats import FORMATS, Format
 from mcp_hub.policy.selection import Selection

@@ -7,16 +7,17 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mcp_hub.config.ancestry import HubPath
 from mcp_hub.config.models import Server
 from mcp_hub.errors import InternalError, LeftOut, UpstreamAnswered
-from mcp_hub.protocol.era import Envelope, Era
+from mcp_hub.protocol.era import Envelope
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.server_requests import Asker, Json
 from mcp_hub.transport import LinkError, SessionLost, SignInNeeded, Unauthorized
 from mcp_hub.transport.peer import Progress
+from mcp_hub.upstream import lifecycle
 from mcp_hub.upstream.attribution import ClientRegistry, OnLog
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
 from mcp_hub.upstream.client_sessions import CallerLists, ClientSessionPool, SessionContinuity, told_capabilities
@@ -34,25 +35,14 @@ from mcp_hub.upstream.lifecycle import (
 )
 from mcp_hub.upstream.link_dialer import LinkDialer
 from mcp_hub.upstream.list_store import ListStore
-from mcp_hub.upstream.session import Agreement, UpstreamSession
+from mcp_hub.upstream.session import Agreement, Answered, UpstreamSession
 from mcp_hub.upstream.session_opener import CONNECT_ERRORS, SessionOpener
 from mcp_hub.upstream.subscription_registry import SubscriptionRegistry
 
 log = logging.getLogger("mcp_hub.upstream")
 
-FAILURES_TO_FAIL_FAST: Final = 3
-"""Failures in a row after which a call fails at once, instead of waiting for another attempt."""
-TRY_AGAIN: Final = 1.0
-"""Seconds since the last attempt after which such a call triggers another attempt for later calls."""
 PARTING: Final = 1.0
 """Seconds in which the other requests of a lost session may each be refused by the server."""
-
-
-class Answered(NamedTuple):
-    """A result object, and the era of the session it came on."""
-
-    result: Json
-    era: Era
 
 
 class Upstream:
@@ -311,8 +301,6 @@ class Upstream:
             raise self.messages.unavailable(self.error)
         return self.agreement
 
-    # --- clients -----------------------------------------------------------------------------------------------
-
     async def tell(self, caller: Hashable | None, method: str) -> None:
         """Passes on a notification of a client that has a session to itself; a shared server is told nothing."""
         session = self.session if caller is None else self.own_sessions.existing(caller)
@@ -405,9 +393,9 @@ class Upstream:
         if self.session is not None and not self.session.lost.is_set():
             return self.session
         self._negotiated()
-        if self.backoff.failures >= FAILURES_TO_FAIL_FAST and self.state is UpstreamState.BACKING_OFF:
+        if self.backoff.fails_fast and self.state is UpstreamState.BACKING_OFF:
             if not self._signed_in_anew():
-                if time.monotonic() - self.since > TRY_AGAIN:
+                if time.monotonic() - self.since > lifecycle.TRY_AGAIN:
                     self._wake.set()  # this call does not wait for it, the next one may be lucky
                 raise self._attempt.refusal or self.messages.unavailable(self.error)
             self.backoff.failures = 0

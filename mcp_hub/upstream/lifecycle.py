@@ -80,6 +80,10 @@ _RANDOM: Final = random.Random()
 LOOK: Final = 2.0
 """Seconds between two looks for a reason to try sooner."""
 LONGEST_DELAY: Final = 30.0
+FAILURES_TO_FAIL_FAST: Final = 3
+"""Failures in a row after which a call fails at once, instead of waiting for another attempt."""
+TRY_AGAIN: Final = 1.0
+"""Seconds since the last attempt after which such a call triggers another attempt for later calls."""
 SHORT_LIFE: Final = 10.0
 """Seconds; a connection that lived shorter counts as one more failure, not as a recovery."""
 STARTS_AT_ONCE: Final = 4
@@ -132,6 +136,11 @@ class Backoff:
         self.failures = 0
         self.next_attempt: float | None = None
         """`time.monotonic()` of the next attempt; None while not waiting for one."""
+
+    @property
+    def fails_fast(self) -> bool:
+        """Whether so many attempts have failed that a call fails at once, instead of waiting for another one."""
+        return self.failures >= FAILURES_TO_FAIL_FAST
 
     def ended(self, seconds: float, *, connected: bool) -> None:
         """Counts an attempt, with the connection that came of it, that has ended after so many seconds."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -55,6 +55,13 @@ class Agreement(msgspec.Struct, frozen=True):
         """Returns what is cached of the upstream. `lists` holds its raw items by `Kind.name`."""
         version, capabilities, info = self.version, self.capabilities, self.server_info
         return CachedCatalog(self.era, version, capabilities, self.instructions, info, lists, self.only)
+
+
+class Answered(NamedTuple):
+    """A result object, and the era of the session it came on."""
+
+    result: dict[str, Any]
+    era: Era
 
 
 class UpstreamSession:
