@@ -29,6 +29,7 @@ ROOMS = [
     "observability",
     "registry",
     "transport",
+    "clients",
     "editing",
     "config",
     "security",
