@@ -13,9 +13,11 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from mcp_hub.config import LoadedConfig, default_path
+from mcp_hub.config import LoadedConfig, default_path, user_directory
+from mcp_hub.config.dialect import FILE_NAMES
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.errors import ConfigError
 from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import read_config
 from mcp_hub.observability.records import RecordWriter, log_line
@@ -174,6 +176,16 @@ class _ConfigFiles(argparse.Action):
             namespace.config = values
         else:
             namespace.overlays = [*namespace.overlays, values]
+
+
+def path_to_edit(options: argparse.Namespace) -> Path:
+    """Returns the configuration file that a command changes: the one that is used, else the user's own, yet to make."""
+    if options.config is not None:
+        return Path.cwd() / Path(options.config)
+    try:
+        return default_path(Path.cwd(), os.environ)
+    except ConfigError:
+        return user_directory(os.environ) / FILE_NAMES[0]
 
 
 def set_up_logging(verbose: int, *, quiet: bool) -> None:

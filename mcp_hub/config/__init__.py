@@ -233,7 +233,7 @@ def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.enviro
     cwd = Path.cwd() if cwd is None else cwd
     if named := environ.get(PATH_VARIABLE):
         return cwd / named
-    directories = (cwd, _user_directory(environ))
+    directories = (cwd, user_directory(environ))
     for directory in directories:
         for name in FILE_NAMES:
             if (directory / name).is_file():
@@ -243,7 +243,8 @@ def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.enviro
     raise ConfigError(f"there is no configuration. Looked for\n  ${PATH_VARIABLE}: not set\n{places}\n{HOW_TO_CREATE}")
 
 
-def _user_directory(environ: Mapping[str, str]) -> Path:
+def user_directory(environ: Mapping[str, str]) -> Path:
+    """Returns the directory of the user's own configuration."""
     if base := environ.get("XDG_CONFIG_HOME"):
         return Path(base) / "mcp-hub"
     import platformdirs
