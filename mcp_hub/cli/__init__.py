@@ -16,7 +16,7 @@ from typing import Any
 from mcp_hub.config.findings import nearest
 from mcp_hub.errors import ConfigError, HubError
 from mcp_hub.protocol.frames import encode
-from mcp_hub.text import json_escaped
+from mcp_hub.text import json_escaped, printable
 from mcp_hub.version import VERSION
 
 COMMANDS = {
@@ -98,7 +98,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     """Returns the options of a command line. Exits with help, or with 2 and the usage of the command that was meant."""
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    parser, command = _make_parser(next((word for word in arguments if not word.startswith("-")), None))
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    parser, command = _make_parser(chosen)
+    if chosen is not None and chosen not in COMMANDS:
+        near = nearest(chosen, COMMANDS)
+        meant = f"did you mean {near}?" if near is not None else "`mcp-hub help` lists them all"
+        parser.error(f"there is no command {printable(chosen, 100)!r}; {meant}")
     options, unknown = parser.parse_known_args(arguments)
     if hasattr(options, "words"):  # argparse takes positional arguments from one place only, options may stand between
         options.words += [word for word in unknown if word == "-" or not word.startswith("-")]

@@ -94,7 +94,10 @@ def indexing(wheels: Sequence[Path]) -> Iterator[Index]:
             self.send_header("content-type", "text/html" if kind == "simple" else "application/octet-stream")
             self.send_header("content-length", str(len(body or b"")))
             self.end_headers()
-            self.wfile.write(body or b"")
+            if self.command == "GET":
+                self.wfile.write(body or b"")
+
+        do_HEAD = do_GET  # uv asks for the size first
 
         def log_message(self, *_: Any) -> None:
             pass
