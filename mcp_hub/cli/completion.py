@@ -43,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
 def answer_shell(make_parser: Callable[[str | None], argparse.ArgumentParser]) -> None:
     """Writes what a shell may complete the line in `$COMP_LINE` with, and ends the process."""
     from argcomplete import autocomplete
+    from argcomplete.finders import safe_actions
 
     logging.disable()
     words = os.environ.get("COMP_LINE", "").split()[1:]
@@ -50,6 +51,8 @@ def answer_shell(make_parser: Callable[[str | None], argparse.ArgumentParser]) -
     parser = make_parser(chosen)
     for command in _chosen_commands(parser, chosen):
         for action in command._actions:
+            if action.dest == "config":
+                safe_actions.add(type(action))  # so that it is read while a line is completed
             if (completer := COMPLETERS.get((chosen, action.dest)) or COMPLETERS.get((None, action.dest))) is not None:
                 action.completer = completer  # type: ignore[attr-defined]
     autocomplete(parser, always_complete_options="long")
@@ -69,7 +72,8 @@ def _load(options: argparse.Namespace) -> Any:
     from mcp_hub.hub.composition import read_config
 
     with contextlib.suppress(HubError, OSError):
-        return read_config(getattr(options, "config", None) or default_path(Path.cwd(), os.environ), os.environ).config
+        path = getattr(options, "config", None) or default_path(Path.cwd(), os.environ)
+        return read_config(path, os.environ, overlays=getattr(options, "overlays", ())).config
     return None
 
 
@@ -113,7 +117,7 @@ def _cached_tools(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 async def _read_cached(config: Any) -> dict[str, dict[str, Any]]:
     import msgspec
 
-    from mcp_hub.hub.engine import Engine
+    from mcp_hub.hub import Engine
     from mcp_hub.protocol.kinds import TOOLS
     from mcp_hub.upstream.catalog_cache import CatalogCache, default_directory
 
