@@ -44,6 +44,10 @@ class Scene:
     typed: Sequence[str]
     files: dict[str, str] = field(default_factory=dict)
     columns: int = 100
+    before: Sequence[str] = ()
+    """What runs before, not shown: it downloads what the commands need."""
+    answer: str = "y"
+    """What is typed where a command asks."""
 
 
 SERVERS: Final = """\
@@ -60,12 +64,45 @@ servers:
       Authorization: Bearer ${GITHUB_TOKEN}
 """
 
+CLAUDE: Final = """\
+{
+  "mcpServers": {
+    "time": {
+      "command": "uvx",
+      "args": ["mcp-server-time==2026.10.19"]
+    }
+  }
+}
+"""
+CURSOR: Final = """\
+{
+  "mcpServers": {
+    "clock": {
+      "command": "uvx",
+      "args": ["mcp-server-time==2026.10.19"]
+    },
+    "memory": {
+      "command": "npx",
+      "args": ["-y", "@modelcontextprotocol/server-memory@2026.8.31"]
+    }
+  }
+}
+"""
+
 SCENES: Final = (
     Scene(
         "first-run",
         "mcp-hub",
         ("mcp-hub check", "mcp-hub call time__get_current_time timezone=Europe/Berlin"),
         {"servers.yaml": SERVERS},
+        before=("mcp-hub check",),
+    ),
+    Scene(
+        "setup",
+        "mcp-hub setup",
+        ("mcp-hub setup",),
+        {".config/Claude/claude_desktop_config.json": CLAUDE, ".cursor/mcp.json": CURSOR},
+        before=("mcp-hub setup --yes", "mcp-hub undo --yes"),
     ),
 )
 
@@ -92,7 +129,7 @@ def home_of(scene: Scene) -> Iterator[Path]:
         shutil.rmtree(short, ignore_errors=True)
 
 
-def run_in_terminal(command: str, home: Path, columns: int) -> str:
+def run_in_terminal(command: str, home: Path, columns: int, answer: str) -> str:
     """Runs a command in a terminal of its own and returns what it wrote there. Raises TimeoutError after `PATIENCE`."""
     ours, theirs = pty.openpty()
     ioctl(theirs, TIOCSWINSZ, pack("HHHH", 50, columns, 0, 0))
@@ -122,6 +159,8 @@ def run_in_terminal(command: str, home: Path, columns: int) -> str:
             if not chunk:
                 break
             said += chunk
+            if chunk.endswith(b"[y/N] "):
+                os.write(ours, f"{answer}\n".encode())
         process.wait(timeout=PATIENCE)
     finally:
         process.kill()
@@ -171,11 +210,12 @@ def main(names: Sequence[str]) -> int:
     for name in names or known:
         scene = known[name]
         with home_of(scene) as home:
-            run_in_terminal(scene.typed[0], home, scene.columns)  # the first run downloads; the second is drawn
+            for command in scene.before:
+                run_in_terminal(command, home, scene.columns, scene.answer)
             said = ""
             for command in scene.typed:
-                said += f"$ {command}\n{run_in_terminal(command, home, scene.columns)}\n"
-            said = said.replace(str(home), SHOWN_HOME)
+                said += f"$ {command}\n{run_in_terminal(command, home, scene.columns, scene.answer)}\n"
+            said = said.replace(str(home), SHOWN_HOME).replace(str(ROOT), f"{SHOWN_HOME}/mcp-hub")
         (PICTURES / f"{name}.svg").write_text(draw(scene, said.rstrip()))
         print(f"docs/pictures/{name}.svg")
     return 0

@@ -96,6 +96,19 @@ def _tools(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     return _cached_tools(parsed_args)
 
 
+def _clients(**_: object) -> Iterable[str]:
+    from mcp_hub.clients.table import BY_ID
+
+    return BY_ID
+
+
+def _known_servers(**_: object) -> Iterable[str]:
+    """Returns the names of the bundled list."""
+    from mcp_hub.registry.sources import Seed
+
+    return Seed().names
+
+
 def _arguments(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     """Returns `key=` for what the schema of the tool has."""
     schema = _cached_tools(parsed_args).get(parsed_args.name, {}).get("inputSchema", {})
@@ -133,6 +146,10 @@ async def _read_cached(config: Any) -> dict[str, dict[str, Any]]:
 COMPLETERS: Final[dict[tuple[str | None, str], Completer]] = {
     ("call", "name"): _tools,
     ("call", "words"): _arguments,
+    ("add", "what"): _known_servers,
+    (None, "client"): _clients,
+    ("import", "sources"): _clients,
+    ("setup", "sources"): _clients,
     (None, "server"): _servers,
     (None, "servers"): _servers,
     (None, "profile"): _named("profiles"),

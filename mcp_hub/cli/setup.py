@@ -41,7 +41,8 @@ EXAMPLES: Final = """examples:
   mcp-hub setup --switch-off        clients start the hub, and their own servers no more
   mcp-hub undo                      takes all of it back"""
 LAUNCHERS: Final = {"npx": "Node", "uvx": "uv", "docker": "Docker", "dnx": ".NET"}
-NAME_WIDTH: Final = 24
+NAME_WIDTH: Final = 40
+"""Characters of a name that are shown beside what is said of it; a longer one has its line longer."""
 SHOWN_PROBLEM: Final = 600
 
 
@@ -176,15 +177,16 @@ class Setup:
         """Yields what was found, as a table that fits any width."""
         seen = [file.name for file in self._files]
         yield f"Looked at: {_listed(seen)}." if seen else "No client that the hub knows was found on this machine."
+        width = _width(row.id for row in self._found.servers)
         for row in self._found.servers:
             if row.action == "hub":
-                yield f"\n{printable(row.id, 60):{NAME_WIDTH}}starts a hub, from {', '.join(row.sources)}"
+                yield f"\n{printable(row.id, 60):{width}}starts a hub, from {', '.join(row.sources)}"
                 continue
             state = {"add": "new", "same": f"same as {row.same_as}", "broken": "not usable"}[row.action]
             state += "" if row.found.on else ", off"
             sources = ", ".join(row.sources)
             yield ""
-            yield f"{printable(row.id, 60):{NAME_WIDTH}}{printable(state, 80)}, from {printable(sources, 300)}"
+            yield f"{printable(row.id, 60):{width}}{printable(state, 80)}, from {printable(sources, 300)}"
             yield f"  runs   {Redactor().text(printable(' '.join(shown_words(row.found)), 2000))}"
             for need in self._needs(row):
                 yield f"  needs  {need}"
@@ -278,7 +280,8 @@ class Setup:
     def _closing(self, plan: Plan, trials: Sequence[Trial]) -> Iterator[str]:
         if trials:
             yield ""
-        yield from (line for trial in trials for line in _result(trial))
+        width = _width(trial.id for trial in trials)
+        yield from (line for trial in trials for line in _result(trial, width))
         changed = [one.file.name for one in self._installs if one.edit.changes]
         if plan.empty:
             yield "All of this is set up already; nothing was changed."
@@ -303,12 +306,16 @@ class Setup:
             yield "  mcp-hub undo   takes all of this back"
 
 
-def _result(trial: Trial) -> Iterator[str]:
+def _width(names: Iterable[str]) -> int:
+    return min(max((len(printable(name, 60)) for name in names), default=0), NAME_WIDTH) + 2
+
+
+def _result(trial: Trial, width: int) -> Iterator[str]:
     if trial.problem is not None:
-        yield f"{printable(trial.id, 60):{NAME_WIDTH}}failed: {printable(trial.problem, SHOWN_PROBLEM)}"
+        yield f"{printable(trial.id, 60):{width}}failed: {printable(trial.problem, SHOWN_PROBLEM)}"
         return
     count = len(trial.tools)
-    yield f"{printable(trial.id, 60):{NAME_WIDTH}}works: {count} tool{'s' * (count != 1)}"
+    yield f"{printable(trial.id, 60):{width}}works: {count} tool{'s' * (count != 1)}"
     for one in trial.findings:
         yield f"  warning: {one['kind']} {one['name']}: {one['problem']}"
 

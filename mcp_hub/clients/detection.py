@@ -111,11 +111,15 @@ def find_client_files(machine: Machine) -> list[ClientFile]:
 
 
 def project_files(directory: Path, machine: Machine) -> list[ClientFile]:
-    """Returns the files of servers that a directory has for the people who work in it."""
+    """Returns the files of servers that a directory has for the people who work in it.
+
+    In the user's home some of them are the user's own files, which are not of a project.
+    """
     found = []
     for client in CLIENTS:
+        own = machine.file_of(client)
         for name in client.project_files:
-            if (directory / name).exists():
+            if (directory / name).exists() and (own is None or (directory / name).resolve() != own.resolve()):
                 found.append(read_client_file(directory / name, machine, client))
     return found
 

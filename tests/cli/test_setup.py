@@ -143,6 +143,15 @@ def test_files_of_a_project_are_told_of_and_left_alone_unless_named(person: Pers
     assert Path(".mcp.json").read_bytes() == content
 
 
+def test_the_files_of_clients_are_not_taken_for_those_of_a_project_in_the_home_directory(
+    person: Person, before: dict[Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(person.home)
+    for command in ("setup", "import"):
+        assert person.run(command, "--json") == UNCONFIRMED
+        assert json.loads(person.out)["left_out"] == []
+
+
 def test_without_any_client_a_first_file_works_as_it_is(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_hub.cli.setup.has_program", lambda name: False)
     assert person.run("setup", "--yes") == OK
