@@ -10,8 +10,8 @@ import msgspec
 from mcp_hub.cli.report import FindingRow, connect_all, screen_findings
 from mcp_hub.config.models import Config, Server
 from mcp_hub.errors import ConfigError
+from mcp_hub.hub import Engine
 from mcp_hub.hub.composition import config_of
-from mcp_hub.hub.engine import Engine
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.pinning import PARTS, PinRecord, fingerprint, record_of
 from mcp_hub.text import printable
