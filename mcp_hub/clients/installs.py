@@ -33,12 +33,12 @@ class Installation(msgspec.Struct, frozen=True):
     edit: Edit
     switched_off: tuple[str, ...] = ()
     """The servers that are switched off or taken out there, as the hub serves them."""
-    stays_off: tuple[str, ...] = ()
-    """What stays off though the hub goes."""
+    restored: tuple[str, ...] = ()
+    """The servers that come back there, as the hub goes."""
 
 
-def hub_command(config: Path) -> tuple[str, ...]:
-    """Returns the command line that starts this hub with a configuration, by absolute paths only.
+def hub_command(configs: Sequence[Path]) -> tuple[str, ...]:
+    """Returns the command line that starts this hub with a configuration of these files, by absolute paths only.
 
     Raises:
         EditRefused: the hub runs from an environment that may be gone tomorrow.
@@ -48,11 +48,12 @@ def hub_command(config: Path) -> tuple[str, ...]:
             "this hub runs from a temporary environment, which a client would not find again; install it first, "
             "for example with: uv tool install mcp-hub-gateway"
         )
+    serve = ["serve", *(word for path in configs for word in ("--config", str(path)))]
     for name in ("mcp-hub.exe", "mcp-hub"):
         program = Path(sys.executable).with_name(name)
         if program.is_file() and os.access(program, os.X_OK):
-            return (str(program), "serve", "--config", str(config))
-    return (sys.executable, "-P", "-m", "mcp_hub", "serve", "--config", str(config))
+            return (str(program), *serve)
+    return (sys.executable, "-P", "-m", "mcp_hub", *serve)
 
 
 def open_file(client: Client, machine: Machine) -> ClientFile:
@@ -94,9 +95,7 @@ def plan_install(
                 off.append(one.id)
         if kept is None:
             root = _root(client, editor)
-            listed = editor.get(root)
-            place: str | int = (len(listed) if isinstance(listed, list) else 0) if client.listed else ENTRY
-            editor.insert((*root, place), wanted)
+            editor.insert(_place(client, editor, root, ENTRY), wanted)
     except EditRefused as error:
         raise EditRefused(_with_own_command(str(error), client, command)) from None
     return Installation(file, editor.edit(), tuple(reversed(off)))
@@ -106,7 +105,8 @@ def _is_same(found: FoundServer, wanted: Mapping[str, Any], command: Sequence[st
     """Returns whether an entry is the wanted one, or the user's own for the same configuration."""
     if found.id == ENTRY:
         return found.on and dict(found.entry.values) == wanted
-    return found.on and found.words[-2:] == tuple(command[-2:])
+    own = tuple(command[command.index("serve") :])
+    return found.on and found.words[-len(own) :] == own
 
 
 def _is_served(found: FoundServer, originals: Sequence[FoundServer]) -> bool:
@@ -127,7 +127,8 @@ def plan_uninstall(client: Client, machine: Machine, journal: Journal) -> Instal
         return Installation(file, Edit(file.path, installed.after, installed.before))
     for one in reversed(file.hubs):
         editor.remove(one.entry.at, journal.placement(file.path, one.entry.at))
-    return Installation(file, editor.edit(), stays_off=_stays_off(client, installed, editor))
+    restored = tuple(_restore(client, installed, editor)) if installed is not None else ()
+    return Installation(file, editor.edit(), restored=restored)
 
 
 def _installs(journal: Journal, client: Client, path: Path) -> Iterator[Edit]:
@@ -135,23 +136,34 @@ def _installs(journal: Journal, client: Client, path: Path) -> Iterator[Edit]:
     for run in journal.runs():
         for edit in run.edits if not run.undone else ():
             if edit.path == path and edit.placements:
-                before = FileEditor(path, edit.before, client.syntax)
+                before = _text_of(client, edit, edit.before)
                 if ENTRY not in dict(_entries(before.get(_root(client, before)))):
                     yield edit
 
 
-def _stays_off(client: Client, installed: Edit | None, editor: FileEditor) -> tuple[str, ...]:
-    """Returns the servers that were on before the hub came, and are off or gone."""
-    if installed is None:
-        return ()
-    before = FileEditor(installed.path, installed.before, client.syntax)
-    names = []
-    for name, entry in _entries(before.get(_root(client, before))):
-        now = dict(_entries(editor.get(_root(client, editor)))).get(name)
-        key = client.off[0] if client.off is not None else None
-        if now is None or (key is not None and now.get(key) != entry.get(key)):
-            names.append(name)
-    return tuple(names)
+def _restore(client: Client, installed: Edit, editor: FileEditor) -> Iterator[str]:
+    """Gives the client back what the installation switched off or took out, unless it was changed since."""
+    root = _root(client, editor)
+    before, after, now = (
+        dict(_entries(one.get(root)))
+        for one in (_text_of(client, installed, installed.before), _text_of(client, installed, installed.after), editor)
+    )
+    for name, entry in before.items():
+        if entry == after.get(name) or now.get(name) != after.get(name):
+            continue
+        if name not in now:
+            editor.insert(_place(client, editor, root, name), entry)
+        else:
+            key = next(key for key in now[name] if now[name][key] != entry.get(key))
+            if key in entry:
+                editor.put((*root, name, key), entry[key])
+            else:
+                editor.remove((*root, name, key))
+        yield name
+
+
+def _text_of(client: Client, edit: Edit, content: bytes | None) -> FileEditor:
+    return FileEditor(edit.path, content, client.syntax)
 
 
 def _entries(root: object) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -166,6 +178,12 @@ def _root(client: Client, editor: FileEditor) -> KeyPath:
     if client.form == "opencode" and editor.has(("mcp", "servers")):
         return ("mcp", "servers")
     return client.root
+
+
+def _place(client: Client, editor: FileEditor, root: KeyPath, name: str) -> KeyPath:
+    """Returns where an entry of that name goes: behind the others."""
+    listed = editor.get(root)
+    return (*root, (len(listed) if isinstance(listed, list) else 0) if client.listed else name)
 
 
 def _switch_off(client: Client, editor: FileEditor, server: FoundServer) -> None:
