@@ -33,6 +33,8 @@ from mcp_hub.text import printable
 
 MAX_VALUES: Final = 100
 RELOADS: Final = "A hub that is running takes it over by itself."
+_PLAIN: Final = Server(id="any", transport="stdio", command="any", namespace="")
+"""A server whose entry declares nothing."""
 EXAMPLES: Final = """examples:
   mcp-hub add time                                      a server of the bundled list
   mcp-hub add filesystem --set directory=~/Documents    with what it needs
@@ -188,7 +190,8 @@ def is_secret(candidate: Candidate, name: str, value: str) -> bool:
 
 
 async def _find(options: argparse.Namespace) -> Candidate:
-    finder = Finder(lambda: registry_of(os.environ, Path.home()), PackageIndex(os.environ, Path.home()), has_program)
+    seen = child_environment(_PLAIN, os.environ, Path.home())  # what npx and uvx see when the hub starts them
+    finder = Finder(lambda: registry_of(os.environ, Path.home()), PackageIndex(seen, Path.home()), has_program)
     what = options.what
     if options.command_line is not None:
         if not options.command_line:
@@ -208,9 +211,8 @@ async def _find(options: argparse.Namespace) -> Candidate:
 
 def has_program(name: str) -> bool:
     """Returns whether a program is installed where the hub would look for it."""
-    server = Server(id=name, transport="stdio", command=name, namespace="")
     try:
-        find_command(name, child_environment(server, os.environ, Path.home())["PATH"], None)
+        find_command(name, child_environment(_PLAIN, os.environ, Path.home())["PATH"], None)
     except CommandNotFound:
         return False
     return True

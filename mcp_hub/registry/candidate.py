@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from mcp_hub.config.commands import PackageSpec, find_packages, find_unpinned_packages
+from mcp_hub.config.credentials import is_private_channel
 from mcp_hub.errors import ConfigError
 from mcp_hub.registry import Input, Listing, Offer, Package, RegistryError, Remote, inputs_of
 from mcp_hub.registry.launch import check_value, check_values, entry_of, missing_inputs, needed_program
@@ -93,7 +94,10 @@ class Finder:
 
     async def of_url(self, url: str) -> Candidate:
         """Returns the server at an address."""
-        return Candidate(id_of_url(url), "", url=url)
+        unsafe = (
+            () if is_private_channel(url) else ("What is sent to this address can be read on its way: no https://.",)
+        )
+        return Candidate(id_of_url(url), "", url=url, notes=unsafe)
 
     async def of_name(self, name: str) -> Candidate:
         """Returns a server of the bundled list by its short name, or of the registry by its whole one.
