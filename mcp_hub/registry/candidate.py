@@ -43,6 +43,11 @@ class Candidate(msgspec.Struct, frozen=True):
         """The inputs that a registry says it takes."""
         return inputs_of(self.offer) if self.offer is not None else ()
 
+    @property
+    def bundle(self) -> Package | None:
+        """The bundle that has to be unpacked before its command line is known; None if there is none."""
+        return self.offer if isinstance(self.offer, Package) and self.offer.kind == "mcpb" else None
+
     def missing(self, values: Mapping[str, str]) -> tuple[Input, ...]:
         """Returns the required inputs that have no value."""
         return missing_inputs(self.offer, values) if self.offer is not None else ()

@@ -82,7 +82,7 @@ def command_line(package: Package, values: Mapping[str, str], environment: tuple
         case "nuget":
             return ["dnx", f"{name}@{version}", "--yes", *(["--", *arguments] if arguments else [])]
         case "mcpb":
-            raise RegistryError("a bundle is unpacked before it can be started")
+            return arguments  # those of its manifest, once it is unpacked
 
 
 _ALWAYS: Final = frozenset({"-i", "--interactive", "--rm"})
