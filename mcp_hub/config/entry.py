@@ -173,7 +173,7 @@ def _server_fields(
         "deadlines": _deadlines(fields, installs=_is_installer(command, args)),
         **read_builtin(fields, builtin, raw.at, findings, unresolved),
     }
-    optional = _optional_fields(fields, browser=browser) | {"allow": _allow(fields)}
+    optional = _optional_fields(fields, browser=browser)
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not tools_dir.is_dir():
         unresolved.setdefault(fields.values["tools_dir"].at, f"there is no directory {printable(str(tools_dir))}")
@@ -192,6 +192,8 @@ def _optional_fields(fields: Fields, *, browser: bool) -> dict[str, Any]:
         "era": fields.choice("era", _ERAS),
         "max_frame": fields.parsed("max_frame", parse_size),
         "max_sessions": fields.parsed("max_sessions", parse_count) or (BROWSERS_AT_ONCE if browser else None),
+        "allow": _allow(fields),
+        "max_questions": fields.parsed("max_questions", parse_count),
         "idle": fields.seconds("idle"),
         "validate_arguments": fields.choice("validate_arguments", _VALIDATIONS),
         "max_result_bytes": fields.parsed("max_result_bytes", parse_size),

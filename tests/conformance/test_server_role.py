@@ -39,9 +39,12 @@ class Front:
     beside: bool = False
     own: bool = False
     """Whether each client has a session of its own with the fixture."""
+    plain: bool = False
+    """Whether the entry says nothing but where the fixture is, which then has one era alone (`both`: both)."""
 
     def __str__(self) -> str:
-        return f"{self.era}-over-{self.transport}" + ("-beside-two-others" if self.beside else "")
+        how = "-with-a-plain-entry" if self.plain else "-beside-two-others" if self.beside else ""
+        return f"{self.era}-over-{self.transport}{how}"
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -52,16 +55,24 @@ class Front:
     @contextlib.asynccontextmanager
     async def running(self, tmp: Path) -> AsyncIterator[str]:
         """Its address."""
+        if self.plain:
+            eras = {} if self.era == "both" else {"ERA": self.era}
+            async with fixture(tmp, env=eras) as url, hub(tmp, plain(url), list_wait=20) as front:
+                yield front
+            return
         keys: dict[str, Any] = {"namespace": "", "era": self.era}
-        if self.own or (self.era == "handshake" and self.transport != "stdio"):
+        if self.own or (self.era, self.transport) == ("handshake", "sse"):
             keys["session"] = "client"
-        elif self.era == "handshake":
-            keys["allow"] = ["sampling", "elicitation", "roots"]  # a session each would be a process each
         async with entry(tmp, self.transport, **keys) as server, entry(tmp, "stdio") as twin:
             everything = REAL_SERVERS["everything_stdio"].entry(Place(tmp, {}))
             others = {"everything": everything, "twin": twin} if self.beside else {}
             async with hub(tmp, {"fixture": server, **others}, list_wait=20) as url:
                 yield url
+
+
+def plain(url: str) -> dict[str, Any]:
+    """The fixture by its URL alone; the suite calls its tools by the names that it gave them."""
+    return {"fixture": {"url": url, "namespace": ""}}
 
 
 LOGGING: Final = "tools-call-with-logging"
@@ -102,6 +113,31 @@ async def test_the_hub_in_front_of_the_fixture_passes_the_suite(tmp_path: Path, 
         report = found[str(front)]
         assert (str(front), report.without(*front.lost)) == (str(front), {}), report.printed
         assert len(report.passed) >= 30
+
+
+ASKING: Final = {
+    "2025-11-25": (
+        "tools-call-sampling", "tools-call-elicitation", "elicitation-sep1034-defaults", "elicitation-sep1330-enums",
+    ),
+    "2026-07-28": ("input-required-result-basic-elicitation", "input-required-result-basic-sampling"),
+}  # fmt: skip
+"""What a client of each revision is asked by a server of any era."""
+IN_ROUNDS: Final = "input-required-result-"
+NAMED_BY_THE_SERVER: Final = {"basic-elicitation", "multiple-input-requests", "tampered-state"}
+"""Scenarios that want the names and states of a modern server: before one of the handshake era they are the hub's."""
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("era", ["both", "handshake", "modern"])
+async def test_servers_ask_through_a_hub_with_a_plain_entry(tmp_path: Path, era: str, revision: str) -> None:
+    results = tmp_path / "results"
+    async with Front("http", era, plain=True).running(tmp_path) as url:
+        wanted = ["--suite", "all", "--spec-version", revision]
+        report = await run(SUITE, "server", "--url", url, *wanted, results=results)
+    lost = {f"{IN_ROUNDS}{name}" for name in NAMED_BY_THE_SERVER if (era, revision) == ACROSS}
+    asking = report.about(set(ASKING[revision]) - lost)
+    assert (asking.failed, asking.passed) == ({}, set(ASKING[revision]) - lost), report.printed
+    assert set(report.only(IN_ROUNDS)) == lost, report.printed
 
 
 @pytest.mark.parametrize(
