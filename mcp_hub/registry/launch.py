@@ -93,7 +93,7 @@ def _uvx(package: Package, values: Mapping[str, str], arguments: list[str]) -> I
     words = list(_words(package.runtime, values))
     named = "--from" in words
     for before, word in zip(["", *words], words, strict=False):
-        if before in ("--python", "-p"):
+        if before in ("--python", "-p", "--with"):
             yield from (before, word)
         elif before == "--from" and word.partition("==")[0].partition("@")[0] not in (package.identifier, ""):
             raise RegistryError(f"it would start {printable(word, 100)!r} in place of {package.identifier}")
