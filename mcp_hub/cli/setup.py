@@ -92,7 +92,8 @@ class Setup:
             self._first = run_loop(first_file(path, has_program))
         self._notes = [*self._found.notes, *self._of_project()]
         self._later: list[str] = []
-        self._command = hub_command(path)
+        self._overlays = [Path(one).absolute() for one in options.overlays]
+        self._command = hub_command([path, *self._overlays])
         self._installs = list(self._planned_installs(self._served()))
 
     def _named(self) -> Iterator[ClientFile]:
@@ -230,14 +231,13 @@ class Setup:
     def carry_out(self, plan: Plan) -> int:
         """Writes the configuration, checks its new servers, and puts the hub into the clients."""
         journal = Journal.of_user()
-        before = set(self._ids_before())
         first = msgspec.structs.replace(plan, edits=self._config_edits(), commands=())
         code = write(first, COMMAND, journal)
         if code != OK:
             return code
-        config = read_config(self._path, os.environ).config
+        config = read_config(self._path, os.environ, overlays=self._overlays).config
         hide_secrets_of(config)
-        trials = run_loop(self._check(config, before))
+        trials = run_loop(self._check(config))
         working = {trial.id for trial in trials if trial.problem is None or trial.wants_sign_in}
         if trials and not working:
             self._later.append("none of the servers works, so the clients were left as they are")
@@ -257,12 +257,16 @@ class Setup:
                 code = STALE
         return self.end(plan, trials, done=True) if code == OK else code
 
-    def _ids_before(self) -> Iterable[str]:
-        return ServerFile(self._path, self._target.content).entries
+    def _new_ids(self) -> set[str]:
+        """Returns the servers whose command lines were shown."""
+        if self._first:
+            return {*ServerFile(self._path, self._first[0].after).entries, "local"}
+        return {row.id for row in self._found.added}
 
-    async def _check(self, config: Config, before: set[str]) -> list[Trial]:
+    async def _check(self, config: Config) -> list[Trial]:
         """Starts the servers that are new, and keeps what they list, so that the hub need not ask for it again."""
-        servers = [server for server in config.servers if server.id not in before and server.enabled]
+        new = self._new_ids()
+        servers = [server for server in config.servers if server.id in new and server.enabled]
         if not servers:
             return []
         return await try_servers(servers, config, CatalogCache(config.cache_dir or default_directory()))
