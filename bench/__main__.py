@@ -17,7 +17,7 @@ from bench import rows
 from bench.cells import BY_NAME, Cell
 from bench.chart import chart
 from bench.client.messages import ERAS
-from bench.measures import MEASURES
+from bench.measures import MEASURES, USUAL
 from bench.plan import Cast, Plan
 from bench.report import report
 from bench.sheet import Scene, Sheet
@@ -59,7 +59,7 @@ def options(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=what)
     parser.add_argument("--short", action="store_true", help="small numbers, few cells: shows that it works")
     parser.add_argument("--long", action="store_true", help="twice the repetitions, each twice as long")
-    parser.add_argument("--measures", type=_several("measure", MEASURES), default=list(MEASURES))
+    parser.add_argument("--measures", type=_several("measure", MEASURES), default=USUAL)
     parser.add_argument("--cells", type=_several("cell", BY_NAME), help="client-server, for example http-stdio")
     parser.add_argument("--eras", type=_several("era", ERAS))
     parser.add_argument("--rows", help="those of direct, hub, sdk, fastmcp and the peers that are to be measured")

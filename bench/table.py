@@ -24,3 +24,5 @@ class Table:
     eras: tuple[Era, ...] = ERAS
     possible: tuple[Cell, ...] = ALL
     """Those it makes sense in."""
+    by_name: bool = False
+    """Whether it is measured only if it is named, as it needs the network."""

@@ -80,3 +80,11 @@ def _others(sheet: Sheet) -> Iterator[Target]:
         yield _at_most(what, limit, "MiB", sheet.median(scene, HUB, "idle"))
         what = f"growth from 1,000 calls to the last, {scene.cell}"
         yield _at_most(what, 1.0, "MiB", sheet.median(scene, HUB, "growth"))
+    for scene in _scenes(sheet, "first"):
+        for figure, limit, caches in (
+            ("all empty", 60.0, "nothing cached"),
+            ("all full", 5.0, "all cached"),
+            ("all uv", 5.0, "all cached, with uv"),
+        ):
+            what = f"pip install to the first tools of three servers, {caches}"
+            yield _at_most(what, limit, "s", sheet.median(scene, HUB, figure))
