@@ -66,6 +66,7 @@ class EraSessions:
             session = await self._opener.shared(None, self._notified, beside=shared)
         if session.era == "handshake":
             session.watch_for_changes(_ignore)  # on its standing stream the server's pings are answered
+            await session.ready_for_questions()
         return session
 
     @property
