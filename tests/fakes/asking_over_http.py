@@ -4,8 +4,8 @@ At `/mcp` it has both eras; at `/handshake` and `/modern` it refuses the other, 
 at `/confused` it answers the handshake in a modern revision. It prints the end of each session.
 
 `ask {method, params, count}` puts a question so often, one after the other, and answers what came back; `aside` does
-the same on the stream of no call; `declared` is what the client of the call can be asked; `at_once {count}` asks several
-questions in one modern result; `stray` asks as servers of the handshake era do, whatever the era.
+the same on the stream of no call; `declared` is what the client of the call can be asked; `at_once {count}` asks
+several questions in one modern result; `stray` asks as servers of the handshake era do, whatever the era.
 """
 
 from __future__ import annotations
