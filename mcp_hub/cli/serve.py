@@ -98,11 +98,18 @@ def _has_terminal() -> bool:
 TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
 
+EXAMPLES = """examples:
+  mcp-hub serve                                   over stdio: the command for a client
+  mcp-hub serve --http                            on http://127.0.0.1:8808/mcp
+  mcp-hub serve --config team.yaml --config my.json    two files as one configuration"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub serve [--config F] [--sse | --http] [--host H] [--port P] [--public-host H]`.
 
     Further arguments select what is served.
     """
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")

@@ -69,6 +69,29 @@ def test_show_asks_no_server(tmp_path: Path) -> None:
     assert (tmp_path / "record").read_bytes() == asked
 
 
+def test_what_is_pinned_and_what_differs_is_json_too(tmp_path: Path) -> None:
+    changing = Changing(tmp_path)
+    first = json.loads(changing.pin("--json").stdout)
+    assert first["servers"][0] | {"fingerprint": ""} == {
+        "server": "a", "problem": None, "pinned": False, "differences": [], "fingerprint": "", "tools": 3, "prompts": 1
+    }  # fmt: skip
+    shown = json.loads(changing.pin("--show", "--json").stdout)
+    assert shown["file"] == first["file"] == str(changing.pins)
+    (server,) = shown["servers"]
+    assert [(one["kind"], one["name"]) for one in server["items"]] == [
+        ("tool", "changed"), ("tool", "look"), ("tool", "mail"), ("prompt", "greet")
+    ]  # fmt: skip
+    same = changing.pin("--diff", "--json")
+    assert (same.returncode, json.loads(same.stdout)["servers"][0]["differences"]) == (0, [])
+    changing.say(changing.changed(title="Post"), instructions="Be \x1b[31mquick.")
+    done = changing.pin("--diff", "--json")
+    tool, instructions = json.loads(done.stdout)["servers"][0]["differences"]
+    assert (done.returncode, tool["kind"], tool["name"]) == (1, "tool", "mail")
+    assert {'- "title": "Mail"', '+ "title": "Post"'} <= {line.rstrip(",") for line in tool["diff"]}
+    assert (instructions["kind"], instructions["name"]) == ("its", "instructions")
+    assert "\x1b" not in done.stdout
+
+
 def test_one_server_is_pinned_and_the_others_stay_as_they_were(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     a, b = Changing(tmp_path), Changing(tmp_path / "b")
