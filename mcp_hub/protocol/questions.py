@@ -143,6 +143,8 @@ class QuestionRules(msgspec.Struct, frozen=True):
         if questions.asked >= self.most:
             setting = f"setting: servers.{self.server}.max_questions"
             return ProtocolError(INVALID_REQUEST, f"A call may ask at most {self.most} questions ({setting}).")
+        if "url" in params and not str(params["url"]).lower().startswith(("https://", "http://")):
+            return ProtocolError(INVALID_REQUEST, "A question may name URLs of http and https only.")
         if is_too_large(params):
             return ProtocolError(INVALID_REQUEST, f"A question may have at most {MAX_QUESTION:,} bytes.")
         return None

@@ -88,7 +88,6 @@ class Upstream:
         self._opener = SessionOpener(server, dialer, info, clients, starts, self.subscriptions.updated, self.messages)
         self.era_sessions = EraSessions(server, self._opener, self.list_store.notified)
         self.questions = rules_of(server)
-        """What the server may ask."""
         self._latest: UpstreamSession | None = None
         """The session its lists come from, open or not."""
         self._attempt = lifecycle.ConnectAttempt()
