@@ -53,6 +53,7 @@ class Relay:
         if call.method in (SUBSCRIBE, UNSUBSCRIBE):
             return await _watch(upstream, call)
         rules, questions, given = upstream.questions, call.questions, call.params
+        era = call.era if call.asker is not None or call.era == "modern" else None  # who cannot be asked: any
         envelope = self._offered(call.envelope) if call.era == "handshake" and call.asker else _envelope(call)
         if rules.allow != ALLOWED:
             envelope = replace(envelope, capabilities=rules.narrowed(envelope.capabilities))
@@ -74,7 +75,7 @@ class Relay:
                     call.method,
                     resource_uris.in_request(params, original) if "inputResponses" in params else params,
                     caller=call.caller,
-                    era=call.era,
+                    era=era,
                     envelope=envelope,
                     on_progress=call.on_progress,
                     asker=call.asker,
