@@ -179,7 +179,12 @@ class _ConfigFiles(argparse.Action):
 
 
 def path_to_edit(options: argparse.Namespace) -> Path:
-    """Returns the configuration file that a command changes: the one that is used, else the user's own, yet to make."""
+    """Returns the configuration file that a command changes: the one that is used, else the user's own, yet to make.
+
+    Raises ConfigError for several files.
+    """
+    if options.overlays:
+        raise ConfigError("this command changes one file: name it by a single --config")
     if options.config is not None:
         return Path.cwd() / Path(options.config)
     try:
