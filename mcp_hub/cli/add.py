@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         RegistryError: the registry cannot be used.
     """
     set_up_logging(options.verbose, quiet=True)
-    file = ServerFile.open(path_to_edit(options))
+    file = ServerFile.open(path_to_edit(options, alone=True))
     candidate = run_loop(_find(options))
     values = _complete(candidate, _values(options.values, candidate), asking=can_ask() and not options.json)
     if missing := candidate.missing(values):
