@@ -63,6 +63,14 @@ class FrameTooLarge(LinkError):
     """A message exceeded `max_frame`."""
 
 
+class RedirectedElsewhere(LinkError):
+    """The answer is at another origin, which is not followed. `target` is its URL."""
+
+    def __init__(self, message: str, target: str, status: int) -> None:
+        super().__init__(message, executed=False, status=status)
+        self.target = target
+
+
 class Receiver(Protocol):
     """Gets what a link receives. All methods are synchronous and cheap, and never raise."""
 

@@ -22,6 +22,7 @@ from mcp_hub.transport import (
     Challenge,
     FrameTooLarge,
     LinkError,
+    RedirectedElsewhere,
     SessionLost,
 )
 from mcp_hub.transport.http1 import client_response
@@ -257,7 +258,7 @@ class HttpClient:
         text = (
             f"HTTP {status}: it redirects to {where(target)}, which is not followed; set the url to that if it is right"
         )
-        raise LinkError(text, executed=False, status=status)
+        raise RedirectedElsewhere(text, str(target), status)
 
     def whole(self, response: HttpResponse) -> bytes | None:
         """Returns the whole body if it is complete and at most `max_frame` bytes; else None: then use `read`."""
