@@ -27,7 +27,10 @@ ROOMS = [
     "catalog",
     "oauth",
     "observability",
+    "registry",
     "transport",
+    "clients",
+    "editing",
     "config",
     "security",
     "protocol",
@@ -58,7 +61,7 @@ PURE_INITS = ("mcp_hub.transport.http1",)
 """Packages of which only the module `__init__` does none."""
 ALLOWED = {
     "mcp_hub.protocol.frames": {"asyncio", "time"},
-    "mcp_hub.protocol.server_requests": {"asyncio"},
+    "mcp_hub.protocol.questions": {"asyncio"},
     "mcp_hub.security.private_files": {"asyncio", "os", "pathlib"},
 }
 """What these use all the same: files, a task for each answer of a server, the time and memory of large frames."""

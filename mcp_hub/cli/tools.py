@@ -31,6 +31,11 @@ from mcp_hub.policy.selection import Selection
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.text import json_escaped, printable
 
+EXAMPLES = """examples:
+  mcp-hub tools                  a line for each tool
+  mcp-hub tools --json           whole definitions
+  mcp-hub tools --profile guest  what the profile `guest` sees"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub tools`.
@@ -38,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     `mcp-hub tools [--config F] [--json | --by-server | --format FORMAT] [--profile P] [--tool-set S] [--tag T]
     [--group G]`, or `mcp-hub tools --duplicates [--json]`.
     """
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(

@@ -86,6 +86,8 @@ TRY_AGAIN: Final = 1.0
 """Seconds since the last attempt after which such a call triggers another attempt for later calls."""
 SHORT_LIFE: Final = 10.0
 """Seconds; a connection that lived shorter counts as one more failure, not as a recovery."""
+PARTING: Final = 1.0
+"""Seconds in which the other requests of a lost session may each be refused by the server."""
 STARTS_AT_ONCE: Final = 4
 SLOT_HELD: Final = 3.0
 """Seconds a starting upstream holds its slot; a hanging one must not hold up the others."""

@@ -71,18 +71,27 @@ class SessionOpener:
         self._updated = updated
         self._messages = messages
 
-    async def shared(self, known: Agreement | None, notified: OnNotification) -> UpstreamSession:
+    async def shared(
+        self, known: Agreement | None, notified: OnNotification, beside: UpstreamSession | None = None
+    ) -> UpstreamSession:
         """Opens the session of all callers.
 
         Args:
             known: what was negotiated on an earlier session.
+            beside: an open session of all callers, to open that of the other era.
 
         Raises:
             LinkError, UpstreamAnswered, NoAgreement, CommandNotFound, LeftOut: as for `open_session`.
         """
         attribution = CallAttribution(self._server, None, self._clients, shared=not self._clients.expected)
         capabilities = partial(self._clients.shared_capabilities, self._server)
-        return await self._open(self._server, None, attribution, capabilities, self._clients.sole_era, notified, known)
+        entry = self._server
+        if beside is not None:
+            other: EraPin = "modern" if beside.era == "handshake" else "handshake"
+            entry = entry.model_copy(update={"era": other, "transport": beside.transport})
+        session = await self._open(entry, None, attribution, capabilities, self._clients.sole_era, notified, known)
+        session.has_sole_era = entry.era != "auto" or entry.origin != "mcp"  # the hub's own servers never ask
+        return session
 
     async def own(
         self, known: Agreement | None, caller: Hashable | None, told: Json | None, notified: OnNotification
