@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         RegistryError: the registry cannot be used.
     """
     set_up_logging(options.verbose, quiet=True)
-    file = ServerFile.open(path_to_edit(options))
+    file = ServerFile.open(path_to_edit(options, alone=True))
     candidate = run_loop(_find(options))
     if (bundle := candidate.bundle) is not None:
         code = _download(bundle, candidate, options)

@@ -48,6 +48,13 @@ _HINTS: Final = {
 }
 
 
+_OF_INDEX: Final = ("time", "fetch", "git", "sqlite")
+_OF_NPM: Final = ("filesystem", "memory", "everything", "sequential-thinking")
+_WELL_KNOWN: Final = {f"mcp-server-{name}": f"command: uvx, args: [mcp-server-{name}]" for name in _OF_INDEX} | {
+    f"mcp-server-{name}": f'command: npx, args: [-y, "@modelcontextprotocol/server-{name}"]' for name in _OF_NPM
+}
+"""Commands of well-known packages -> what runs them without an installation."""
+
 SHOWN_DIRECTORIES: Final = 4
 
 
@@ -108,6 +115,8 @@ def find_command(command: str, path: str, cwd: Path | None) -> str:
 def _install_hint(command: str) -> str:
     if re.search(r"\s", command.strip()):
         return "it holds spaces; write the program as 'command' and the rest as 'args'"
+    if (known := _WELL_KNOWN.get(command.lower())) is not None:
+        return f"install it, or try {known}"
     return _HINTS.get(command.lower(), "install it, or write its whole path as 'command'")
 
 
