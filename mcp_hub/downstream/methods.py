@@ -24,7 +24,7 @@ from mcp_hub.protocol import era as eras
 from mcp_hub.protocol import server_requests
 from mcp_hub.protocol.era import LOG_LEVELS, LOG_MESSAGE, SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE, level_passes
 from mcp_hub.protocol.frames import Raw
-from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, TOOLS, Kind
+from mcp_hub.protocol.kinds import KINDS, PROMPTS, RESOURCES, SKILLS, TOOLS, Kind
 from mcp_hub.protocol.server_requests import requestable_capabilities
 
 Handler = Callable[[Exchange], Awaitable[Any]]
@@ -61,8 +61,10 @@ class Methods:
             self.handlers[method] = self._task
         for kind in KINDS:
             self.handlers[kind.list_method] = partial(self._list, kind)
-        for kind in (TOOLS, RESOURCES, PROMPTS):
+        for kind in (TOOLS, RESOURCES, PROMPTS, SKILLS):
             self.handlers[kind.act_method] = partial(self._act, kind)
+        for method in (SKILLS.list_method, SKILLS.act_method):
+            self.handlers[method] = partial(_modern_only, self.handlers[method])
 
     def close(self) -> None:
         """Ends every subscription gracefully and gives up every parked call."""
@@ -225,6 +227,12 @@ class Methods:
             )
         except UnknownName:
             raise exposed_ids.unknown_task(sealed) from None
+
+
+async def _modern_only(handler: Handler, exchange: Exchange) -> Any:
+    if exchange.era == "handshake":
+        raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {exchange.method}")
+    return await handler(exchange)
 
 
 def _log_relay(exchange: Exchange) -> Callable[[dict[str, Any]], None] | None:

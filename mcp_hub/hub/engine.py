@@ -349,18 +349,23 @@ class Engine:
             await self.catalogs.settled(self.upstreams[route.upstream].server.deadlines.list)
             unread = route.upstream in self.catalogs.unread
             route = None if unread else self.catalogs.of(caller).resolve(kind, exposed)
-        if route is None and kind is RESOURCES:
+        if route is None and kind.by_uri:
             route = self.uris.given(caller, exposed)
-            route = route if route is not None and route.upstream in self.upstreams else None
-        if route is None and kind is not RESOURCES:
+            route = Route(route.upstream, kind, route.name) if route and route.upstream in self.upstreams else None
+        elif route is None:
             await self._wait_for(self._who_may_have(exposed), self._longest_connect())
             route = self.catalogs.of(caller).resolve(kind, exposed)
         if route is None:
             route = (await self.settled_catalog(caller)).resolve(kind, exposed)
         self.catalogs.seen = True
-        if route is None:
+        if route is None or (kind.extension is not None and not self._has_declared(route)):
             raise unknown_name(kind, exposed, era)
         return route
+
+    def _has_declared(self, route: Route) -> bool:
+        """Returns whether a server may be asked for an item of a kind that not all of them have."""
+        upstream = self.upstreams.get(route.upstream)
+        return upstream is not None and (upstream.agreement is None or upstream.agreement.offers(route.kind))
 
     async def reference(self, kind: Kind, exposed: str, era: Era, caller: Hashable | None = None) -> Route:
         """Returns the route of a completion's reference, which may also name a resource template.
