@@ -168,9 +168,9 @@ def _envelope(call: Call) -> Envelope:
     It contains no capabilities if the caller cannot be asked during the call.
     """
     if call.era == "modern":
-        told = forwarded_capabilities(call.envelope.capabilities, "modern")
-        if (extension := call.route.kind.extension) is not None:
-            told = with_extension(told, extension)  # whoever asks for a skill knows what one is
+        told, kind = forwarded_capabilities(call.envelope.capabilities, "modern"), call.route.kind
+        if kind.extension is not None:
+            told = with_extension(told, kind.extension)  # whoever asks for a skill knows what one is
         return replace(call.envelope, capabilities=told)
     return Envelope(capabilities={}, log_level=call.envelope.log_level)
 

@@ -97,9 +97,10 @@ class UrlGuard:
         return bool(self._rules) and route.kind.by_uri and bool(self._rules.refuses_uri(_literal(route)))
 
     def _shown(self, item: Item) -> Item | None:
-        if item.route.kind.by_uri:
+        kind = item.route.kind
+        if kind.by_uri:
             return None if self.hides(item.route) else item
-        if item.route.kind is not TOOLS or not self._guards(item.route) or not isinstance(item.wire, dict):
+        if kind is not TOOLS or not self._guards(item.route) or not isinstance(item.wire, dict):
             return item
         description, meta = item.wire.get("description"), item.wire.get("_meta")
         said = f"{description}\n\n" if isinstance(description, str) and description else ""
