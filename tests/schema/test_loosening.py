@@ -107,7 +107,7 @@ REFUSED = [
     ({"anyOf": [{"type": "string"}, {"type": "null"}]}, [1]),
     ({"type": "array", "items": {"type": "integer"}}, ["x"]),
     ({"$defs": {"n": {"type": "integer"}}, "properties": {"a": {"$ref": "#/$defs/n"}}}, {"a": "x"}),
-    ({"type": "object", "properties": {"required": {"type": "array"}}}, {"required": 1}),
+    ({"type": "object", "properties": {"required": {"type": "array"}}}, {"required": {}}),
     ({"components": {"n": {"type": "integer"}}, "properties": {"a": {"$ref": "#/components/n"}}}, {"a": "x"}),
     ({"properties": {"pattern": {"type": "integer"}, "enum": {"enum": ["a"]}}}, {"pattern": []}),
     ({"properties": {"pattern": {"type": "integer"}, "enum": {"enum": ["a"]}}}, {"enum": "b"}),
