@@ -144,7 +144,9 @@ def catalog_text(hub: Engine) -> str:
 def _count_items(hub: Engine) -> str:
     numbers = {kind: len(hub.catalog.names(kind)) for kind in KINDS}
     words = {kind: "resource template" if kind is TEMPLATES else kind.unknown for kind in KINDS}
-    return ", ".join(f"{n} {words[kind]}{'' if n == 1 else 's'}" for kind, n in numbers.items())
+    return ", ".join(
+        f"{n} {words[kind]}{'' if n == 1 else 's'}" for kind, n in numbers.items() if n or not kind.extension
+    )
 
 
 def _server_line(upstream: Upstream, names: list[str]) -> str:

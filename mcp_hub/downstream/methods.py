@@ -63,8 +63,8 @@ class Methods:
             self.handlers[kind.list_method] = partial(self._list, kind)
         for kind in (TOOLS, RESOURCES, PROMPTS, SKILLS):
             self.handlers[kind.act_method] = partial(self._act, kind)
-        for method in (SKILLS.list_method, SKILLS.act_method):
-            self.handlers[method] = partial(_modern_only, self.handlers[method])
+        self.handlers[SKILLS.list_method] = partial(_modern_only, self._list_skills)
+        self.handlers[SKILLS.act_method] = partial(_modern_only, self.handlers[SKILLS.act_method])
 
     def close(self) -> None:
         """Ends every subscription gracefully and gives up every parked call."""
@@ -125,6 +125,11 @@ class Methods:
         catalog = await self._hub.settled_catalog(exchange.key)
         place = self._hub.place.meta(exchange.key) if exchange.envelope.from_hub else None
         return catalog.page(kind, modern=exchange.era == "modern", cursor=cursor, meta=place)
+
+    async def _list_skills(self, exchange: Exchange) -> Raw:
+        listed = await self._list(SKILLS, exchange)
+        self._hub.refresh(SKILLS)
+        return listed
 
     async def _act(self, kind: Kind, exchange: Exchange) -> dict[str, Any]:
         name = exchange.params.get(kind.name_key)

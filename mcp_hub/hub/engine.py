@@ -253,6 +253,12 @@ class Engine:
         self.catalogs.seen = True
         return catalog
 
+    def refresh(self, kind: Kind) -> None:
+        """Fetches a list again in the background, where no notification says that it has changed."""
+        for upstream in self.upstreams.values():
+            if upstream.agreement is not None and upstream.agreement.offers(kind):
+                upstream.list_store.refresh(kind)
+
     async def _wait_for_list(self, upstreams: Mapping[str, Upstream]) -> None:
         if self._list_deadline is None:
             self._list_deadline = time.monotonic() + self.config.list_wait

@@ -382,6 +382,11 @@ class ListStore:
         """Takes a notification of the shared session."""
         self._refresher.notified(method)
 
+    def refresh(self, kind: Kind) -> None:
+        """Fetches one list again soon, if a session is open."""
+        if self._session() is not None:
+            self._refresher.soon({kind})
+
     def refresh_all(self) -> None:
         """Fetches all lists again soon: anything may have changed."""
         self._refresher.soon(set(KINDS))

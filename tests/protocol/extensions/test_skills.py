@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -193,6 +194,30 @@ async def test_an_unlisted_skill_is_got_where_its_file_can_be_read(tmp_path: Pat
         skill(tmp_path / "s/pdf/nested", "nested", notes="inside")
         found = await opened.get_skill("skill://pdf/nested/SKILL.md")
         await verified(opened, found)
+
+
+async def test_a_skill_that_changes_without_a_word_is_listed_anew_after_it_was_listed(tmp_path: Path) -> None:
+    skill(tmp_path / "s/pdf", "pdf", notes="old")
+    async with hub(tmp_path, {"a": serving(tmp_path / "s")}, modern=True, list_wait=PATIENCE) as opened:
+        before = (await opened.request("skills/list"))["skills"]
+        opened.start("subscriptions/listen", {"notifications": {"resourcesListChanged": True}})
+        await opened.notified("notifications/subscriptions/acknowledged")
+        (tmp_path / "s/pdf/notes").write_text("newer")
+        assert (await opened.request("skills/list"))["skills"] == before
+        await opened.notified("notifications/resources/list_changed")
+        (after,) = (await opened.request("skills/list"))["skills"]
+        assert [file["size"] for file in after["resources"]] == [before[0]["resources"][0]["size"], 5]
+
+
+async def test_skills_are_listed_from_the_kept_catalog_without_starting_their_server(tmp_path: Path) -> None:
+    skill(tmp_path / "s/pdf", "pdf")
+    servers = {"a": serving(tmp_path / "s", lazy=True)}
+    async with hub(tmp_path, servers, modern=True, list_wait=PATIENCE) as opened:
+        before = await opened.request("skills/list")
+        assert len(before["skills"]) == 1
+    shutil.rmtree(tmp_path / "s/pdf")
+    async with hub(tmp_path, servers, modern=True, list_wait=PATIENCE) as opened:
+        assert await opened.request("skills/list") == before
 
 
 async def test_a_client_of_the_handshake_era_has_no_skills(tmp_path: Path) -> None:
