@@ -341,7 +341,7 @@ def handle(message: dict, paused: bool = False) -> None:
         prompts = [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]
         answer = {"prompts": listed("prompts", prompts)}
     elif method == "skills/list" and options.skills:
-        answer = {"skills": [skill(uri) for uri in json.loads(options.skills)]}
+        answer = {"skills": listed("skills", [skill(uri) for uri in json.loads(options.skills)])}
     elif method == "skills/get" and options.skills:
         answer = {"skill": skill(params["uri"])}
     elif method == "resources/read":
