@@ -16,7 +16,7 @@ from typing import Any
 from mcp_hub.config.findings import nearest
 from mcp_hub.errors import ConfigError, HubError
 from mcp_hub.protocol.frames import encode
-from mcp_hub.text import json_escaped
+from mcp_hub.text import json_escaped, printable
 from mcp_hub.version import VERSION
 
 COMMANDS = {
@@ -25,9 +25,19 @@ COMMANDS = {
     "tools": "list the tools the hub exposes",
     "call": "call one tool",
     "status": "say how the hubs that are running are, and each of their servers",
+    "add": "add a server: by name, address or command line",
+    "remove": "take a server out of the configuration",
+    "enable": "switch a server on",
+    "disable": "switch a server off and keep its entry",
+    "update": "find newer versions of the servers that are pinned, and show what changes",
+    "search": "find servers to add: in the bundled list and in the registry",
     "pin": "record what servers list now, to notice when it changes",
     "login": "sign in to a server",
     "logout": "forget a sign-in",
+    "import": "take the servers of clients into the configuration",
+    "install": "put the hub into the file of a client",
+    "uninstall": "take the hub out of the file of a client",
+    "undo": "restore the files that the last command changed",
     "browser": "say which browser the built-in server uses, or install one",
 }
 
@@ -96,6 +106,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
             import_module(f"mcp_hub.cli.{name}").add_arguments(added)
             added.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr; twice: all")
             command = added
+    if chosen is not None and chosen not in COMMANDS:
+        near = nearest(chosen, COMMANDS)
+        meant = f"did you mean {near}?" if near is not None else "`mcp-hub help` lists them all"
+        parser.error(f"there is no command {printable(chosen, 100)!r}; {meant}")
     options, unknown = parser.parse_known_args(arguments)
     if hasattr(options, "words"):  # argparse takes positional arguments from one place only, options may stand between
         options.words += [word for word in unknown if word == "-" or not word.startswith("-")]

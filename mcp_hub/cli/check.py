@@ -16,7 +16,7 @@ from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.config.commands import CommandNotFound
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.protocol.kinds import KINDS, TOOLS
 from mcp_hub.security.redaction import MASK, Redactor, is_secret_key
 from mcp_hub.text import printable
@@ -28,8 +28,15 @@ MAX_WORD = 4000
 """Characters of one word of a command line."""
 
 
+EXAMPLES = """examples:
+  mcp-hub check                            every server of ./servers.yaml
+  mcp-hub check --strict --json            for a script: exit 1 if any server fails
+  mcp-hub check --config ~/.cursor/mcp.json    the file of another client"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub check [--config F] [--strict] [--json]`."""
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     parser.add_argument("--strict", action="store_true", help="exit with 1 if any server fails, not only if all do")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from mcp_hub.config.models import Config
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.policy.screen import what_is
 from mcp_hub.protocol.kinds import KINDS, TEMPLATES, TOOLS
 from mcp_hub.text import printable
@@ -106,7 +106,7 @@ def addresses_text(bases: Iterable[str], public_hosts: Sequence[str], *, sse: bo
 
 def terminal_text(config: Config) -> str:
     """Returns what to say to a person who starts the hub over stdio at a terminal."""
-    words = ["serve", *(["--config", str(config.path)] if config.path is not None else [])]
+    words = ["serve", *(word for path in config.files for word in ("--config", str(path)))]
     entry = {"hub": {"command": "mcp-hub", "args": words}}
     return "\n".join(
         [

@@ -31,7 +31,7 @@ from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.models import Config, Listen
 from mcp_hub.downstream.dispatcher import Dispatcher
 from mcp_hub.errors import ConfigError
-from mcp_hub.hub.engine import Engine
+from mcp_hub.hub import Engine
 from mcp_hub.hub.hub_status import Status
 from mcp_hub.observability.records import RecordWriter, log_line
 from mcp_hub.observability.stalls import StallMonitor
@@ -52,6 +52,8 @@ class Signals:
     def __init__(self, say: Callable[[str], None] = lambda text: None) -> None:
         """Catches the signals; `say` takes a line for the person who interrupts the hub at a terminal."""
         self._say = say
+        self.calls: Callable[[], int] = lambda: 0
+        """Returns how many calls run."""
         self.stop = asyncio.Event()
         self.again = asyncio.Event()
         self._in_terminal = _has_terminal()
@@ -76,7 +78,9 @@ class Signals:
 
     def _interrupt(self) -> None:
         if not self.stop.is_set() and self._in_terminal:
-            self._say("stopping: calls and servers have some seconds to end; Ctrl-C again ends all at once")
+            number = self.calls()
+            calls = f"{number} call{'s' * (number != 1)}, then for the servers" if number else "the servers"
+            self._say(f"stopping: waits some seconds for {calls} to end; Ctrl-C again ends all at once")
         self._end()
 
     def _hang_up(self) -> None:
@@ -98,11 +102,18 @@ def _has_terminal() -> bool:
 TOKEN_VARIABLE = "MCP_HUB_TOKEN"
 
 
+EXAMPLES = """examples:
+  mcp-hub serve                                   over stdio: the command for a client
+  mcp-hub serve --http                            on http://127.0.0.1:8808/mcp
+  mcp-hub serve --config team.yaml --config my.json    two files as one configuration"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub serve [--config F] [--sse | --http] [--host H] [--port P] [--public-host H]`.
 
     Further arguments select what is served.
     """
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     add_selection_arguments(parser)
     add_group_argument(parser, "switch this group of tools on at the start (may be repeated)")
@@ -243,6 +254,7 @@ async def _supervised(
     from mcp_hub.hub.hub_status import status_server
 
     status, stalls = Status(hub), StallMonitor()
+    signals.calls = lambda: int(status.facts()["calls"])
     reloader = Reloader(hub, loaded, lambda config: read_selection(options, config), records.line, hide_secrets_of)
 
     def facts() -> dict[str, Any]:

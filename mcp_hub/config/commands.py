@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PureWindowsPath
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -47,6 +47,13 @@ _HINTS: Final = {
     "python": "write python3, or the whole path of a Python",
 }
 
+
+_OF_INDEX: Final = ("time", "fetch", "git", "sqlite")
+_OF_NPM: Final = ("filesystem", "memory", "everything", "sequential-thinking")
+_WELL_KNOWN: Final = {f"mcp-server-{name}": f"command: uvx, args: [mcp-server-{name}]" for name in _OF_INDEX} | {
+    f"mcp-server-{name}": f'command: npx, args: [-y, "@modelcontextprotocol/server-{name}"]' for name in _OF_NPM
+}
+"""Commands of well-known packages -> what runs them without an installation."""
 
 SHOWN_DIRECTORIES: Final = 4
 
@@ -108,6 +115,8 @@ def find_command(command: str, path: str, cwd: Path | None) -> str:
 def _install_hint(command: str) -> str:
     if re.search(r"\s", command.strip()):
         return "it holds spaces; write the program as 'command' and the rest as 'args'"
+    if (known := _WELL_KNOWN.get(command.lower())) is not None:
+        return f"install it, or try {known}"
     return _HINTS.get(command.lower(), "install it, or write its whole path as 'command'")
 
 
@@ -196,6 +205,12 @@ _MAX_WRAPPERS: Final = 3
 
 _NPM_EXACT: Final = re.compile(r"v?=?\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]*)?")
 _PYTHON_EXACT: Final = re.compile(r"={2,3}\s*[0-9A-Za-z][0-9A-Za-z.!+_-]*")
+_NPM_SPEC: Final = re.compile(
+    r"(?P<name>(?:@[\w.~-]+/)?[\w.~-]+)(?:@latest|@v?=?(?P<version>\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]*)?))?"
+)
+_PYTHON_SPEC: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?(?:@latest|\s*(?:={2,3}|@)\s*(?P<version>v?\d[0-9A-Za-z.!+_-]*))?"
+)
 _VERSION: Final = re.compile(r"v?\d[0-9A-Za-z.!+_-]*")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _LOCAL: Final = re.compile(r"\.{1,2}([/\\]|$)|[/\\~]|[A-Za-z]:[/\\]|file:")
@@ -268,30 +283,67 @@ def unwrap_command(command: str, args: tuple[str, ...]) -> tuple[str, tuple[str,
     return program_name(command), args
 
 
+class PackageSpec(msgspec.Struct, frozen=True):
+    """A package that a command downloads."""
+
+    written: str
+    """The word of the command line."""
+    kind: Literal["npm", "pypi"]
+    name: str
+    version: str | None
+    """None: whatever version is the newest at the time."""
+
+    def at(self, version: str) -> str:
+        """Returns the word that pins the package to a version, written as it is pinned now."""
+        if self.version is None:
+            return f"{self.written.removesuffix('@latest')}@{version}"
+        before, _, after = self.written.rpartition(self.version)
+        return f"{before}{version}{after}"
+
+
+def find_packages(command: str, args: tuple[str, ...]) -> tuple[PackageSpec, ...]:
+    """Returns the packages of an index that a command starts. Files, addresses and ranges are left out."""
+    found = (_spec(word, launcher) for word, launcher, is_main in _downloaded(command, args) if is_main)
+    return tuple(one for one in found if one is not None)
+
+
 def find_unpinned_packages(command: str, args: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the packages, as written, that a command downloads in whatever version is the newest at the time."""
+    found = _downloaded(command, args)
+    return tuple(word for word, launcher, _ in found if not (_python_pinned if launcher.python else _npm_pinned)(word))
+
+
+def _downloaded(command: str, args: tuple[str, ...]) -> list[tuple[str, _Launcher, bool]]:
+    """Returns the packages as written, and of each whether it is what is started, not one that is added to it."""
     name, words = unwrap_command(command, args)
     for head, launcher in _LAUNCHERS.items():
         if (name, *words[: len(head) - 1]) == head:
-            found = _packages(launcher, words[len(head) - 1 :])
-            return tuple(one for one in found if not (_python_pinned(one) if launcher.python else _npm_pinned(one)))
-    return ()
+            return [(word, launcher, is_main) for word, is_main in _packages(launcher, words[len(head) - 1 :])]
+    return []
 
 
-def _packages(launcher: _Launcher, words: tuple[str, ...]) -> Iterator[str]:
+def _spec(word: str, launcher: _Launcher) -> PackageSpec | None:
+    form = _PYTHON_SPEC if launcher.python else _NPM_SPEC
+    found = None if _LOCAL.match(word) else form.fullmatch(word)
+    if found is None:
+        return None
+    return PackageSpec(word, "pypi" if launcher.python else "npm", found["name"], found["version"])
+
+
+def _packages(launcher: _Launcher, words: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
     named = False
     rest = iter(words)
     for word in rest:
         option, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if option in launcher.packages:
             named = named or option in launcher.instead
-            yield value if equals else next(rest, "")
+            yield value if equals else next(rest, ""), option in launcher.instead
         elif option in launcher.values:
             if not equals:
                 next(rest, None)
         elif not word.startswith("-"):
             if not named:
-                yield word
+                yield word, True
             return
 
 

@@ -20,7 +20,6 @@ from mcp_hub.config.dialect import (
     TRANSPORT_NAMES,
     TRANSPORTS,
     Dialect,
-    RawEntry,
     schemes_of,
 )
 from mcp_hub.config.entry_rules import Filter, Validation, read_policy_keys, read_rules
@@ -38,6 +37,7 @@ from mcp_hub.config.models import (
     SessionMode,
     Transport,
 )
+from mcp_hub.config.raw_entries import RawEntry
 from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, find_plain_secrets
 from mcp_hub.config.settings import EntryKey
 from mcp_hub.config.variables import VariableScope, expand_tree, explain_unresolved
@@ -112,7 +112,10 @@ def _expanded_values(
         findings.advise(at, PLAIN_SECRET_ADVICE)
     unresolved: dict[KeyPath, str] = {}
     for name, item in given.items():
-        value, missing = expand_tree(item.value, reading.scope, item.at)
+        scope = (
+            _scope_of_goose(given, reading.scope) if reading.dialect.is_goose and name == "headers" else reading.scope
+        )
+        value, missing = expand_tree(item.value, scope, item.at)
         given[name] = msgspec.structs.replace(item, value=value)
         unresolved.update(missing)
     command = given.get("command")
@@ -123,6 +126,13 @@ def _expanded_values(
             if key in command.value:
                 given[name] = FieldValue(command.value[key], (*command.at, key))
     return given, unresolved
+
+
+def _scope_of_goose(given: Mapping[str, FieldValue], scope: VariableScope) -> VariableScope:
+    """Returns the scope of headers in Goose, which have variables of the entry's own environment."""
+    env = given["env"].value if "env" in given else None
+    own = {name: str(value) for name, value in env.items()} if isinstance(env, dict) else {}
+    return msgspec.structs.replace(scope, bare_names=True, environ={**scope.environ, **own})
 
 
 def _foreign_kind(raw: RawEntry, given: Mapping[str, FieldValue]) -> str | None:
@@ -163,7 +173,7 @@ def _server_fields(
         "deadlines": _deadlines(fields, installs=_is_installer(command, args)),
         **read_builtin(fields, builtin, raw.at, findings, unresolved),
     }
-    optional = _optional_fields(fields, browser=browser) | {"allow": _allow(fields)}
+    optional = _optional_fields(fields, browser=browser)
     _check_target(raw.at, fields, url, values["transport"])
     if tools_dir is not None and not tools_dir.is_dir():
         unresolved.setdefault(fields.values["tools_dir"].at, f"there is no directory {printable(str(tools_dir))}")
@@ -182,6 +192,8 @@ def _optional_fields(fields: Fields, *, browser: bool) -> dict[str, Any]:
         "era": fields.choice("era", _ERAS),
         "max_frame": fields.parsed("max_frame", parse_size),
         "max_sessions": fields.parsed("max_sessions", parse_count) or (BROWSERS_AT_ONCE if browser else None),
+        "allow": _allow(fields),
+        "max_questions": fields.parsed("max_questions", parse_count),
         "idle": fields.seconds("idle"),
         "validate_arguments": fields.choice("validate_arguments", _VALIDATIONS),
         "max_result_bytes": fields.parsed("max_result_bytes", parse_size),
@@ -345,9 +357,8 @@ def _allow(fields: Fields) -> tuple[str, ...] | None:
     if "allow" not in fields:
         return None
     words = fields.texts("allow")
-    for word in words:
-        if word not in CAPABILITY.values():
-            fields.error(fields.values["allow"].at, f"must be a list of {', '.join(CAPABILITY.values())}")
+    if not set(words) <= set(CAPABILITY.values()):
+        fields.error(fields.values["allow"].at, f"must be a list of {', '.join(CAPABILITY.values())}")
     return words
 
 

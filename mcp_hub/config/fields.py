@@ -16,7 +16,6 @@ from mcp_hub.config.dialect import (
     DEFAULTS,
     ENTRY_KEYS,
     FILTERS,
-    KEYS_OF_WEB,
     RESTRICTIONS,
     TIMEOUTS,
     TRANSPORT_NAMES,
@@ -221,6 +220,8 @@ def canonical_values(
             _add_value(found, owned[key], FieldValue(value, place), findings)
         elif key in TIMEOUTS:
             _add_value(found, *_timeout(key, value, place, dialect, findings), findings)
+        elif key == "available_tools" and dialect.is_goose and not value:
+            continue
         elif key in FILTERS:
             _add_value(found, f"filters.{FILTERS[key]}", FieldValue(value, place), findings)
         elif key == "tools":
@@ -234,7 +235,7 @@ def canonical_values(
                 findings.warning(place, f"has no effect: {WITHOUT_EFFECT[key]}")
         elif key not in ENTRY_KEYS and not is_remark(key):
             known = {"deadlines", "timeout", "tools", *ALIASES, *FILTERS, *owned}
-            findings.unknown(place, known, KEYS_OF_WEB)
+            findings.unknown(place, known)
     return found
 
 

@@ -15,6 +15,10 @@ from mcp_hub.text import printable
 KeyPath = tuple[str | int, ...]
 """The keys and list positions that lead from the top of a document to a value."""
 
+_ELSEWHERE: Final = {
+    name: f"web.{name} at the top of the file" for name in ("allow_addresses", "docintel_endpoint", "max_memory")
+}
+"""Keys of `web` that people write into an entry, beside `web`, or into another mapping."""
 _PLAIN_KEY: Final = re.compile(r"[^\s.:\[\]'\"]+")
 _MIN_SIMILARITY: Final = 0.7
 
@@ -38,22 +42,26 @@ def nearest(key: str, known: Iterable[str]) -> str | None:
     return folded[found[0]] if found else None
 
 
+Place = Callable[[KeyPath], tuple[str, int | None]]
+"""Returns the file that a key is in, and its line, if known."""
+
+
 class FileFinding(msgspec.Struct, frozen=True):
     """One message about a configuration file, and the line that it is about, if known."""
 
+    file: str
     line: int | None
     text: str
 
 
 class Findings:
-    """Collects the errors, warnings and advice about one file, and returns them in the order of its lines.
+    """Collects the errors, warnings and advice about files, and returns them in the order of their lines.
 
     No text that is added may contain a value that could be a secret.
     """
 
-    def __init__(self, file: str, line_of: Callable[[KeyPath], int | None]) -> None:
-        self._file = file
-        self._line_of = line_of
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self.errors: list[FileFinding] = []
         self.warnings: list[FileFinding] = []
         self.advice: list[FileFinding] = []
@@ -72,12 +80,9 @@ class Findings:
         """Adds advice about the key at `at`."""
         self.advice.append(self._finding(at, f"{dotted(at)}: {text}" if at else text))
 
-    def unknown(self, at: KeyPath, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> None:
-        """Warns that the key at `at` is unknown, and names the known one that it resembles.
-
-        `elsewhere` has the whole names of keys that belong to another place of the file.
-        """
-        if elsewhere is not None and (place := elsewhere.get(str(at[-1]))) is not None:
+    def unknown(self, at: KeyPath, known: Iterable[str]) -> None:
+        """Warns that the key at `at` is unknown, and names its right place, or the known one that it resembles."""
+        if (place := _ELSEWHERE.get(str(at[-1]))) is not None:
             self.warnings.append(self._finding(at, f"{dotted(at)} has no effect here; write it as {place}"))
             return
         near = nearest(str(at[-1]), known)
@@ -88,8 +93,8 @@ class Findings:
             self._misspelt.append(finding)
 
     def part(self) -> Findings:
-        """Returns empty findings of the same file. `add` adds them later, as errors or as warnings."""
-        return Findings(self._file, self._line_of)
+        """Returns empty findings of the same files. `add` adds them later, as errors or as warnings."""
+        return Findings(self.place)
 
     def add(self, part: Findings, *, errors_as_warnings: bool = False) -> None:
         """Adds the findings of a `part`, on request with its errors as warnings."""
@@ -116,14 +121,17 @@ class Findings:
             raise ConfigError("\n".join([*self.error_lines(), *also]))
 
     def _finding(self, at: KeyPath, text: str) -> FileFinding:
-        return FileFinding(self._line_of(at), text)
+        return FileFinding(*self.place(at), text)
 
-    def _lines(self, findings: list[FileFinding]) -> tuple[str, ...]:
-        ordered = sorted(findings, key=lambda finding: finding.line or 0)
-        return tuple(dict.fromkeys(f"{self._where(finding.line)}: {finding.text}" for finding in ordered))
+    @staticmethod
+    def _lines(findings: list[FileFinding]) -> tuple[str, ...]:
+        files = list(dict.fromkeys(finding.file for finding in findings))
+        ordered = sorted(findings, key=lambda finding: (files.index(finding.file), finding.line or 0))
+        return tuple(dict.fromkeys(f"{_where(finding)}: {finding.text}" for finding in ordered))
 
-    def _where(self, line: int | None) -> str:
-        return self._file if line is None else f"{self._file}:{line}"
+
+def _where(finding: FileFinding) -> str:
+    return finding.file if finding.line is None else f"{finding.file}:{finding.line}"
 
 
 def only_known(values: Mapping[str, Any], known: Iterable[str], at: KeyPath, findings: Findings) -> dict[str, Any]:

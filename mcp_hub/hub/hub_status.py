@@ -24,7 +24,7 @@ from mcp_hub.upstream.lifecycle import CONNECTED_STATES
 from mcp_hub.version import VERSION
 
 if TYPE_CHECKING:
-    from mcp_hub.hub.engine import Engine
+    from mcp_hub.hub import Engine
     from mcp_hub.upstream import Upstream
 
 SHOWN_LINES: Final = 5
@@ -54,6 +54,7 @@ class Status:
             "pid": os.getpid(),
             "seconds": round(time.monotonic() - self._began, 1),
             "config": str(config.path) if config.path is not None else None,
+            "overlays": [str(path) for path in config.overlays],
             "generation": hub.generation.number,
             "serving": self.serving,
             **self.more,
@@ -79,7 +80,7 @@ class Status:
             "revision": agreement.version if agreement is not None and there else None,
             "transport": upstream.transport,
             "session": upstream.server.session,
-            "sessions": len(upstream.own_sessions),
+            "sessions": len(upstream.own_sessions) + len(upstream.era_sessions),
             "pid": session.pid if session is not None else None,
             "tools": len(upstream.lists.items.get(TOOLS, ())),
             "calls": upstream.calls.count,

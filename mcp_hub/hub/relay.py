@@ -17,12 +17,15 @@ from mcp_hub.policy.shape_result import content_of_error, text_in
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, Envelope, Era
 from mcp_hub.protocol.kinds import RESOURCES, SKILLS, TOOLS
-from mcp_hub.protocol.server_requests import (
-    forwarded_capabilities,
+from mcp_hub.protocol.questions import (
+    ALLOWED,
+    pass_on,
+    pass_on_in_task,
     resolve_input_requests,
     wants_input,
-    with_extension,
+    without_count,
 )
+from mcp_hub.protocol.server_requests import forwarded_capabilities, with_extension
 from mcp_hub.protocol.skill_entries import files_of, with_uris
 from mcp_hub.upstream import Upstream
 
@@ -57,7 +60,13 @@ class Relay:
         call.attempts += 1
         if call.method in (SUBSCRIBE, UNSUBSCRIBE):
             return await _watch(upstream, call)
+        rules, questions, given = upstream.questions, call.questions, call.params
+        era = call.era if call.asker is not None or call.era == "modern" else None  # who cannot be asked: any
         envelope = self._offered(call.envelope) if call.era == "handshake" and call.asker else _envelope(call)
+        if rules.allow != ALLOWED:
+            envelope = replace(envelope, capabilities=rules.narrowed(envelope.capabilities))
+        if "requestState" in given:
+            given, questions.asked = without_count(given)
 
         def exposed(uri: str) -> str:
             known = uri == call.route.name and call.kind is RESOURCES
@@ -68,16 +77,18 @@ class Relay:
         async def ask(more: Json) -> Json:
             if call.asker is not None:
                 await call.asker.turn()
-            params = {**call.params, **more}
+            params = {**given, **more}
             try:
                 answered = await upstream.request(
                     call.method,
                     resource_uris.in_request(params, original) if "inputResponses" in params else params,
                     caller=call.caller,
+                    era=era,
                     envelope=envelope,
                     on_progress=call.on_progress,
                     asker=call.asker,
                     on_log=call.on_message,
+                    questions=questions,
                 )
             except UpstreamAnswered as error:
                 raise UpstreamAnswered(resource_uris.in_error(call.method, error.error, exposed)) from None
@@ -88,13 +99,19 @@ class Relay:
 
         spoken: list[Era] = []
         result = await ask({})
-        if "resultType" in result and call.era == "handshake" and wants_input(result):
-            result = await resolve_input_requests(result, call.asker, ask)
+        if "resultType" in result and wants_input(result):
+            if call.era == "handshake":
+                result = await resolve_input_requests(result, rules, call.asker, questions, ask)
+            else:
+                result = pass_on(result, rules, call.envelope.capabilities, questions)
         if spoken[-1] != call.era:
             result = eras.result_for(call.era, spoken[-1], call.method, result)
         if call.route.kind is SKILLS:
             return await in_slices(self._skill(call, result))
-        return await self._task_of(call, result) if TASK_ID in result and call.kind is TOOLS else result
+        if TASK_ID not in result or call.kind is not TOOLS:
+            return result
+        result = pass_on_in_task(result, rules, call.envelope.capabilities, questions)
+        return await self._task_of(call, result)
 
     def _skill(self, call: Call, result: Json) -> Generator[None, None, Json]:
         """Returns a skill's entry with the URIs for its caller: prefixed if it asked for a prefixed one."""

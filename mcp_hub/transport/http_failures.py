@@ -25,6 +25,7 @@ SHOWN: Final = 200
 _CHALLENGE: Final = re.compile(r'(?:error|error_description)="[^"]{0,200}"')
 _TITLE: Final = re.compile(rb"<title[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
 _PAGE: Final = re.compile(rb"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
+_NO_SERVER: Final = "no MCP server answers at this address: check the path of the url (often /mcp or /sse)"
 _ELSEWHERE: Final = frozenset({404, 405, 410, 501})
 """Statuses with which a web server without MCP at this path answers a POST."""
 
@@ -69,8 +70,15 @@ def error_text(status: int, body: bytes, mask: Callable[[str], str]) -> str:
     if b"https port" in body[:2000].lower():
         return f"{text}; the port speaks TLS: begin the url with https://"
     if status in _ELSEWHERE:
-        text += "; no MCP server answers at this address: check the path of the url (often /mcp or /sse)"
+        text += f"; {_NO_SERVER}"
     return text
+
+
+def wrong_type_text(status: int, kind: str) -> str:
+    """Returns the sentence for an answer that is neither JSON nor events. `kind` is its content type, `""` for none."""
+    said = f"the content type {kind[:60]!r}" if kind else "no content type"
+    page = f"; {_NO_SERVER}" if kind == "text/html" else ""
+    return f"HTTP {status} with {said} instead of JSON or events{page}"
 
 
 def _status_line(status: int) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,8 @@ from mcp_hub.upstream.catalog_cache import CachedCatalog
 log = logging.getLogger("mcp_hub.upstream")
 
 VERSION_HEADER: Final = "MCP-Protocol-Version"
+STANDING_WAIT: Final = 1.0
+"""Seconds that the first call of a session waits for the standing stream: what a server asks before is lost."""
 LISTEN_AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 """Seconds before each new attempt to listen for changes; the last one repeats."""
 LISTEN_FILTERS: Final = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
@@ -70,6 +72,13 @@ class Agreement(msgspec.Struct, frozen=True):
         return CachedCatalog(self.era, version, capabilities, self.instructions, info, lists, self.only)
 
 
+class Answered(NamedTuple):
+    """A result object, and the era of the session it came on."""
+
+    result: dict[str, Any]
+    era: Era
+
+
 class UpstreamSession:
     """A link, the peer on it, and what was negotiated. `lost` is set when the link has died by itself."""
 
@@ -89,6 +98,8 @@ class UpstreamSession:
         """The name of the transport, to be shown."""
         self.needs_schemas = agreement.era == "modern" and peer.link.repeats_params
         """Whether a call needs its tool's schema, to repeat arguments in headers."""
+        self.has_sole_era = False
+        """Whether the other era is out of the question while this session lasts."""
         self.behind = agreement.behind
         """The hubs behind the server, as it said last."""
         self.left_out: LeftOut | None = None
@@ -110,6 +121,11 @@ class UpstreamSession:
     def last_words(self) -> tuple[str, ...]:
         """The last stderr lines of the server's process, escaped; empty if it has none."""
         return self.peer.link.last_words
+
+    @property
+    def may_have_other_era(self) -> bool:
+        """Whether the server may speak the era that this session is not of, as far as is known."""
+        return not (self.has_sole_era or self.agreement.only or self.peer.link.sole_era)
 
     @property
     def is_local(self) -> bool:
@@ -227,6 +243,13 @@ class UpstreamSession:
             self._renew_listening()
             return
         self.peer.link.open_standing_stream({VERSION_HEADER: self.agreement.version})
+
+    async def ready_for_questions(self) -> None:
+        """Waits until the server can ask outside of the streams of calls, for a bounded time."""
+        if self.era == "handshake":
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STANDING_WAIT):
+                    await self.peer.link.standing_stream()
 
     async def announce(self, method: str) -> None:
         """Sends a notification of the client's to a server of the handshake era; a failed link is ignored."""
