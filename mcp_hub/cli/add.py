@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         RegistryError: the registry cannot be used.
     """
     set_up_logging(options.verbose, quiet=True)
-    file = ServerFile.open(path_to_edit(options))
+    file = ServerFile.open(path_to_edit(options, alone=True))
     candidate = run_loop(_find(options))
     if (bundle := candidate.bundle) is not None:
         code = _download(bundle, candidate, options)
@@ -190,7 +190,7 @@ class Addition(msgspec.Struct, frozen=True):
         redaction = Redactor(secret_texts(entry))
         notes = [*([candidate.origin] if candidate.origin else []), *candidate.notes]
         if words is None:
-            notes.append(f"It connects to {printable(str(entry['url']), 500)}")
+            notes.append(f"It connects to {printable(redaction.text(str(entry['url'])), 500)}")
         return Plan(
             edits=(file.edit(), *(one.edit for one in kept if one.edit is not None)),
             commands=(tuple(map(redaction.text, words)),) if words is not None and on else (),

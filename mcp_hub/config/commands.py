@@ -43,10 +43,18 @@ _HINTS: Final = {
     "deno": "install Deno (https://deno.com)",
     "pipx": "install pipx (https://pipx.pypa.io)",
     "docker": "install Docker (https://docs.docker.com/get-docker)",
+    "dnx": "install the .NET SDK 10 or newer (https://dotnet.microsoft.com); dnx comes with it",
     "podman": "install Podman (https://podman.io)",
     "python": "write python3, or the whole path of a Python",
 }
 
+
+_OF_INDEX: Final = ("time", "fetch", "git", "sqlite")
+_OF_NPM: Final = ("filesystem", "memory", "everything", "sequential-thinking")
+_WELL_KNOWN: Final = {f"mcp-server-{name}": f"command: uvx, args: [mcp-server-{name}]" for name in _OF_INDEX} | {
+    f"mcp-server-{name}": f'command: npx, args: [-y, "@modelcontextprotocol/server-{name}"]' for name in _OF_NPM
+}
+"""Commands of well-known packages -> what runs them without an installation."""
 
 SHOWN_DIRECTORIES: Final = 4
 
@@ -108,6 +116,8 @@ def find_command(command: str, path: str, cwd: Path | None) -> str:
 def _install_hint(command: str) -> str:
     if re.search(r"\s", command.strip()):
         return "it holds spaces; write the program as 'command' and the rest as 'args'"
+    if (known := _WELL_KNOWN.get(command.lower())) is not None:
+        return f"install it, or try {known}"
     return _HINTS.get(command.lower(), "install it, or write its whole path as 'command'")
 
 

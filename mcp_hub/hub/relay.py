@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from mcp_hub.catalog import resource_uris
+from mcp_hub.catalog import names, resource_uris
 from mcp_hub.catalog.exposed_ids import TASK_GET, TASK_ID, TASK_RESULT_TYPE, TaskIds, UriMap
 from mcp_hub.errors import INTERNAL_ERROR, UpstreamAnswered
 from mcp_hub.observability.stalls import in_slices
@@ -16,9 +16,17 @@ from mcp_hub.policy import Call, Json
 from mcp_hub.policy.shape_result import content_of_error, text_in
 from mcp_hub.protocol import era as eras
 from mcp_hub.protocol.era import SUBSCRIBE, UNSUBSCRIBE, Envelope, Era
-from mcp_hub.protocol.kinds import RESOURCES, TOOLS
-from mcp_hub.protocol.questions import ALLOWED, pass_on, resolve_input_requests, wants_input, without_count
-from mcp_hub.protocol.server_requests import forwarded_capabilities
+from mcp_hub.protocol.kinds import RESOURCES, SKILLS, TOOLS
+from mcp_hub.protocol.questions import (
+    ALLOWED,
+    pass_on,
+    pass_on_in_task,
+    resolve_input_requests,
+    wants_input,
+    without_count,
+)
+from mcp_hub.protocol.server_requests import forwarded_capabilities, with_extension
+from mcp_hub.protocol.skill_entries import files_of, with_uris
 from mcp_hub.upstream import Upstream
 
 MAX_TOLD: Final = 1024
@@ -53,6 +61,7 @@ class Relay:
         if call.method in (SUBSCRIBE, UNSUBSCRIBE):
             return await _watch(upstream, call)
         rules, questions, given = upstream.questions, call.questions, call.params
+        era = call.era if call.asker is not None or call.era == "modern" else None  # who cannot be asked: any
         envelope = self._offered(call.envelope) if call.era == "handshake" and call.asker else _envelope(call)
         if rules.allow != ALLOWED:
             envelope = replace(envelope, capabilities=rules.narrowed(envelope.capabilities))
@@ -74,7 +83,7 @@ class Relay:
                     call.method,
                     resource_uris.in_request(params, original) if "inputResponses" in params else params,
                     caller=call.caller,
-                    era=call.era,
+                    era=era,
                     envelope=envelope,
                     on_progress=call.on_progress,
                     asker=call.asker,
@@ -97,7 +106,24 @@ class Relay:
                 result = pass_on(result, rules, call.envelope.capabilities, questions)
         if spoken[-1] != call.era:
             result = eras.result_for(call.era, spoken[-1], call.method, result)
-        return await self._task_of(call, result) if TASK_ID in result and call.kind is TOOLS else result
+        if call.route.kind is SKILLS:
+            return await in_slices(self._skill(call, result))
+        if TASK_ID not in result or call.kind is not TOOLS:
+            return result
+        result = pass_on_in_task(result, rules, call.envelope.capabilities, questions)
+        return await self._task_of(call, result)
+
+    def _skill(self, call: Call, result: Json) -> Generator[None, None, Json]:
+        """Returns a skill's entry with the URIs for its caller: prefixed if it asked for a prefixed one."""
+        entry: Json = result.get("skill") or {}
+        files, upstream = files_of(entry), call.route.upstream
+        own = call.exposed == call.route.name
+        for uri in files:
+            yield
+            self._uris.give(call.caller, upstream, uri, uri if own else names.expose_uri(upstream, uri))
+        if own or not files:
+            return result
+        return {**result, "skill": with_uris(entry, partial(names.expose_uri, upstream))}
 
     def _offered(self, envelope: Envelope) -> Envelope:
         """Returns what servers are told of a client of the handshake era; made once for all its calls."""
@@ -159,7 +185,10 @@ def _envelope(call: Call) -> Envelope:
     It contains no capabilities if the caller cannot be asked during the call.
     """
     if call.era == "modern":
-        return replace(call.envelope, capabilities=forwarded_capabilities(call.envelope.capabilities, "modern"))
+        told, kind = forwarded_capabilities(call.envelope.capabilities, "modern"), call.route.kind
+        if kind.extension is not None:
+            told = with_extension(told, kind.extension)  # whoever asks for a skill knows what one is
+        return replace(call.envelope, capabilities=told)
     return Envelope(capabilities={}, log_level=call.envelope.log_level)
 
 

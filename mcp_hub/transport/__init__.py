@@ -114,6 +114,10 @@ class Link(Protocol):
         """Keeps a stream open for what belongs to no request, where the transport has one. `headers` go with it."""
         return
 
+    async def standing_stream(self) -> None:
+        """Waits until the stream that was asked for is open, or could not be opened. Not bounded in time."""
+        return
+
     async def open(self, receiver: Receiver) -> None:
         """Starts the process or opens the stream. Not bounded in time; the caller does that. Raises LinkError."""
 

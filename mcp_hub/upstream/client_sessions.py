@@ -111,6 +111,7 @@ class ClientSessionPool:
         self._subscriptions.restore(session, caller)
         if self._server.session == "client":
             self._lists.follow(caller, session)
+            await session.ready_for_questions()
         elif session.era == "handshake":
             session.watch_for_changes(_ignore)  # on its standing stream the server's pings are answered
         return session
@@ -234,7 +235,7 @@ class CallerLists:
     async def _fetch(self, caller: Hashable | None, session: UpstreamSession, kinds: set[Kind]) -> None:
         lists = self._lists.get(caller) or RawLists(self._server)
         ordered = [kind for kind in KINDS if kind in kinds]
-        if await lists.fetch(session.list_page, session.agreement.capabilities, ordered, session.unusable):
+        if await lists.fetch(session.list_page, session.agreement.offers, ordered, session.unusable):
             self._lists[caller] = lists
             self._changed()
 
