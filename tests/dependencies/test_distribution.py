@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from mcp_hub.registry.launch import entry_of, missing_inputs
+from mcp_hub.registry.server_json import read_answer
 from mcp_hub.version import VERSION
 from tests.dependencies.environments import PLAIN, ROOT, UV, WHEELS
 from tests.dependencies.index import indexing
@@ -39,6 +41,15 @@ def test_every_description_of_the_program_has_its_version() -> None:
     (package,) = server["packages"]
     assert {server["version"], package["version"], manifest["version"]} == {VERSION}
     assert package["identifier"] in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_entry_of_the_registry_starts_the_hub_with_a_configuration() -> None:
+    listing = read_answer(read(ROOT / "server.json"), "here")
+    (offer,) = listing.offers
+    assert [one.name for one in missing_inputs(offer, {})] == ["config"]
+    words = ["serve", "--config", "/a/servers.yaml"]
+    expected = {"command": "uvx", "args": [f"mcp-hub-gateway@{VERSION}", *words]}
+    assert entry_of(offer, {"config": "/a/servers.yaml"}) == expected
 
 
 def test_the_readme_names_the_entry_of_the_registry_so_that_the_registry_can_verify_it() -> None:
