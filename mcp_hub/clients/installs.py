@@ -37,7 +37,7 @@ class Installation(msgspec.Struct, frozen=True):
     """The servers that come back there, as the hub goes."""
 
 
-def hub_command(configs: Sequence[Path]) -> tuple[str, ...]:
+def hub_command(*configs: Path) -> tuple[str, ...]:
     """Returns the command line that starts this hub with a configuration of these files, by absolute paths only.
 
     Raises:
