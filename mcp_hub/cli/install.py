@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         if own.problem is not None:
             raise EditRefused(own.problem)
         originals += own.servers
-    done = plan_install(client, machine, hub_command(configs), originals if options.switch_off else None)
+    done = plan_install(client, machine, hub_command(*configs), originals if options.switch_off else None)
     facts = {"client": client.id, "file": str(done.file.path), "entry": ENTRY, "switched_off": list(done.switched_off)}
     notes = []
     if done.switched_off:

@@ -20,7 +20,6 @@ from mcp_hub.config.models import INSTALLERS, Server
 from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.settings import KeyTable
 from mcp_hub.config.variables import VariableScope
-from mcp_hub.editing import EditRefused
 from mcp_hub.editing.edit import read_bytes
 from mcp_hub.errors import ConfigError
 from mcp_hub.text import printable
@@ -139,10 +138,7 @@ def read_client_file(
             return ClientFile(path, client)
         document = read_document(path)
     except ConfigError as error:
-        problem = str(error)
-        if isinstance(error, EditRefused) and client is not None and client.instead is not None:
-            problem += f". Its own command works all the same: {client.instead}"
-        return ClientFile(path, client, problem=problem)
+        return ClientFile(path, client, problem=str(error))
     findings = document.findings()
     if findings.errors:
         return ClientFile(path, client, problem="\n".join(findings.error_lines()))

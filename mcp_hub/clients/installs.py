@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +36,7 @@ class Installation(msgspec.Struct, frozen=True):
     """The servers that come back there, as the hub goes."""
 
 
-def hub_command(configs: Sequence[Path]) -> tuple[str, ...]:
+def hub_command(*configs: Path) -> tuple[str, ...]:
     """Returns the command line that starts this hub with a configuration of these files, by absolute paths only.
 
     Raises:
@@ -78,8 +77,8 @@ def plan_install(
     Raises:
         EditRefused: the client or its file is not as it must be.
     """
-    file = open_file(client, machine)
     try:
+        file = open_file(client, machine)
         editor = FileEditor.open(file.path, client.syntax)
         wanted = entry_of(client, ENTRY, command[0], tuple(command[1:]))
         kept = next((one for one in file.hubs if _is_same(one, wanted, command)), None)
@@ -97,7 +96,7 @@ def plan_install(
             root = _root(client, editor)
             editor.insert(_place(client, editor, root, ENTRY), wanted)
     except EditRefused as error:
-        raise EditRefused(_with_own_command(str(error), client, command)) from None
+        raise EditRefused(_with_own_command(str(error), client, machine, command)) from None
     return Installation(file, editor.edit(), tuple(reversed(off)))
 
 
@@ -196,7 +195,8 @@ def _switch_off(client: Client, editor: FileEditor, server: FoundServer) -> None
         editor.put((*server.entry.at, off[0]), off[1])
 
 
-def _with_own_command(text: str, client: Client, command: Sequence[str]) -> str:
-    if client.instead is None or shutil.which(client.instead.partition(" ")[0]) is None:
+def _with_own_command(text: str, client: Client, machine: Machine, command: Sequence[str]) -> str:
+    """Returns a refusal, with the client's own command to add a server if the client is there and has one."""
+    if client.instead is None or not machine.has(client):
         return text
     return f"{text}. Its own command works all the same: {client.instead} {ENTRY} -- {shlex.join(command)}"

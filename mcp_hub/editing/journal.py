@@ -121,17 +121,19 @@ class Journal:
         Raises:
             EditRefused: a file was edited after the run. The text has the difference.
         """
-        edits, later = [], []
+        edits: dict[Path, Edit] = {}
+        later = []
+        # A run may have edited a file twice; what is restored is what was there before the first edit.
         for edit in reversed(run.edits):
-            now = read_bytes(edit.path)
-            if now == edit.after:
-                edits.append(Edit(edit.path, edit.after, edit.before, edit.secret))
-            elif now != edit.before:
-                later += Edit(edit.path, edit.after, now, edit.secret).diff()
+            done = edits.get(edit.path) or Edit(edit.path, now := read_bytes(edit.path), now, edit.secret)
+            if done.after == edit.after:
+                edits[edit.path] = msgspec.structs.replace(done, after=edit.before)
+            elif done.after != edit.before:
+                later += Edit(edit.path, edit.after, done.after, edit.secret).diff()
         if later:
             text = "files were edited after that; nothing is undone. Take these changes back first, or edit by hand:"
             raise EditRefused("\n".join([text, *later]))
-        return edits
+        return [edit for edit in edits.values() if edit.changes]
 
     def take_back(self, run: Run, edits: Sequence[Edit]) -> None:
         """Writes the edits of `undo`, and marks the run as undone."""

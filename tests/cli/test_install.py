@@ -146,6 +146,17 @@ def test_a_file_that_cannot_be_edited_stays_as_it_is(
     assert (path.read_bytes() if path.is_file() else None) == before
 
 
+def test_where_a_file_cannot_be_edited_the_clients_own_command_is_named(
+    configured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (configured / ".claude.json").write_text(json.dumps({"history": "x" * 2**20}))
+    assert main(["install", "claude-code", "--yes"]) == BAD_INPUT
+    err = capsys.readouterr().err
+    assert "larger than 1,048,576 bytes" in err
+    assert "claude mcp add --scope user hub -- /" in err
+    assert str(own(configured)) in err
+
+
 def test_a_file_of_another_user_is_left_alone(
     configured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

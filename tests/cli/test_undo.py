@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mcp_hub.cli import OK, STALE, UNCONFIRMED, main
@@ -112,6 +113,15 @@ def test_undo_goes_on_where_it_was_interrupted(tmp_path: Path, file: Path) -> No
     carry_out(Plan((*changed(file).edits, *changed(other).edits)), given("--yes"), ["mcp-hub", "test"])
     file.write_bytes(b"{\r\n}")
     assert (main(["undo", "--yes"]), other.read_bytes()) == (OK, b"before")
+
+
+def test_a_file_that_a_run_edited_twice_is_restored_as_it_was(file: Path) -> None:
+    twice = (Edit(file, b"{\r\n}", b"1"), Edit(file, b"1", b"2"))
+    Journal.of_user().perform("mcp-hub test", twice[:1])
+    (run,) = Journal.of_user().runs()
+    twice[1].apply()
+    (restored,) = Journal.of_user().undo(msgspec.structs.replace(run, edits=twice))
+    assert (restored.before, restored.after) == (b"2", b"{\r\n}")
 
 
 def test_a_secret_file_is_not_shown(tmp_path: Path) -> None:

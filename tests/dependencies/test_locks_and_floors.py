@@ -33,7 +33,9 @@ FLOORS = {
     "urllib3": ("2.7.0", "CVE-2026-21441, CVE-2026-44432: decompression without a bound"),
 }
 """Package -> (the first version that may be used, why)."""
-OTHER_LINES = {(f"tests/peers/python/{name}.lock", "mcp"): "1.28.1" for name in ("mcp1", "agentscope1", "agentscope2")}
+OTHER_LINES = {
+    (f"tests/peers/python/{name}.lock", "mcp"): "1.28.1" for name in ("mcp1", "servers1", "agentscope1", "agentscope2")
+}
 """A peer of an older line has the floor of that line."""
 NPM_FLOORS = {
     "@modelcontextprotocol/sdk": ("1.26.0", "CVE-2026-25536: answers of other clients"),

@@ -23,6 +23,8 @@ ENTRY = {"command": "x"}
         ("yaml", "servers: {a: 1, # one\n  b: 2}\nz: [*nothing]\n", "an alias without its anchor"),
         ("yaml", "servers: {a: {b: 1},}\n", "a last comma"),
         ("yaml", "servers: null\n", "holds a value and no entries"),
+        # A line end behind the last line would become part of this text.
+        ("yaml", "z: |\n  x", "cannot be edited safely"),
         ("yaml", "servers:\n\ta: 1\n", "a tab; YAML wants spaces"),
         ("yaml", "a: 1\n---\nb: 2\n", "one file holds one document"),
         ("yaml", "a: !!python/object:os.system x\n", "a tag that is not supported"),

@@ -63,6 +63,13 @@ def json_texts(draw: st.DrawFn, root: str, least: int = 0) -> str:
             return line
         return draw(st.sampled_from([line, line, " /* c */" + line, " // c\n" + line, line + " ", "\n" + line]))
 
+    five = loose and draw(st.booleans())
+
+    def spelt(key: str) -> str:
+        if five and key.isalpha() and key.isascii():
+            return draw(st.sampled_from([key, f"'{key}'"]))
+        return json.dumps(key, ensure_ascii=False)
+
     def written(value: Any, depth: int) -> str:
         if not isinstance(value, dict | list):
             return json.dumps(value, ensure_ascii=draw(st.booleans()))
@@ -72,8 +79,7 @@ def json_texts(draw: st.DrawFn, root: str, least: int = 0) -> str:
             return opening + blank("") + closing
         named = value.items() if isinstance(value, dict) else [(None, one) for one in value]
         members = [
-            (f"{json.dumps(key, ensure_ascii=False)}{blank('')}:{blank(' ')}" if key is not None else "")
-            + written(one, depth + 1)
+            (f"{spelt(key)}{blank('')}:{blank(' ')}" if key is not None else "") + written(one, depth + 1)
             for key, one in named
         ]
         last = "," if loose and draw(st.booleans()) else ""
@@ -103,6 +109,17 @@ def yaml_texts(draw: st.DrawFn, root: str, least: int = 0) -> str:
                 found += [f"{' ' * indent}{name}:{draw(st.sampled_from(['', ' # c']))}", *lines(one, indent + width)]
             elif isinstance(one, dict) and not one and draw(st.booleans()):
                 found.append(f"{' ' * indent}{name}:")
+            elif isinstance(one, list) and one and draw(st.booleans()):
+                dash = " " * (indent + draw(st.sampled_from([0, width])))
+                found += [
+                    f"{' ' * indent}{name}: # c",
+                    *(f"{dash}- {json.dumps(item, ensure_ascii=False)}" for item in one),
+                ]
+            elif isinstance(one, str) and one.isalnum() and draw(st.booleans()):
+                style = draw(st.sampled_from(["|-", ">-", "&anchor", "!!str"]))
+                block = style[0] in "|>"
+                found.append(f"{' ' * indent}{name}: {style}" + ("" if block else f" '{one}'"))
+                found += [f"{' ' * (indent + width)}{one}"] * block + [""] * (block and draw(st.booleans()))
             else:
                 text = json.dumps(one, ensure_ascii=False)
                 found.append(f"{' ' * indent}{name}: {text}{draw(st.sampled_from(['', ' # c', ' ']))}")

@@ -59,7 +59,6 @@ ARGUMENT_SERVERS: tuple[ArgumentServer, ...] = (
     _of_catalogue("fetch", lambda place: {"url": place.page}),
     _of_catalogue("git", lambda place: {"repo_path": str(place.repository), "target": "HEAD", "revision": "HEAD"}),
     _npm("sequential_thinking", "mcp-server-sequential-thinking"),
-    _npm("obsidian", "mcp-obsidian", "TMP/files", values={"paths": ["greeting.txt"], "query": "greeting"}),
     _npm("taskmanager", "mcp-taskmanager", TASK_MANAGER_FILE_PATH="TMP/tasks.json"),
     _run("sqlite", SERVERS1 / "mcp-server-sqlite", "--db-path", "TMP/a.db", values={"query": "SELECT 1"}),
     _run("calculator", SERVERS1 / "mcp-server-calculator", values={"expression": "1 + 1"}),
