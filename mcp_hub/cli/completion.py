@@ -43,26 +43,23 @@ def run(options: argparse.Namespace) -> int:
 def answer_shell(make_parser: Callable[[str | None], argparse.ArgumentParser]) -> None:
     """Writes what a shell may complete the line in `$COMP_LINE` with, and ends the process."""
     from argcomplete import autocomplete
+    from argcomplete.completers import FilesCompleter
     from argcomplete.finders import safe_actions
+
+    from mcp_hub.cli.startup import ConfigFiles
 
     logging.disable()
     words = os.environ.get("COMP_LINE", "").split()[1:]
     chosen = next((word for word in words if not word.startswith("-")), None)
-    parser = make_parser(chosen)
-    for command in _chosen_commands(parser, chosen):
-        for action in command._actions:
-            if action.dest == "config":
-                safe_actions.add(type(action))  # so that it is read while a line is completed
-            if (completer := COMPLETERS.get((chosen, action.dest)) or COMPLETERS.get((None, action.dest))) is not None:
-                action.completer = completer  # type: ignore[attr-defined]
-    autocomplete(parser, always_complete_options="long")
+
+    def offered(*, prefix: str, action: argparse.Action, **given: Any) -> Iterable[str]:
+        known = COMPLETERS.get((chosen, action.dest)) or COMPLETERS.get((None, action.dest))
+        return known(**given) if known is not None else FilesCompleter()(prefix)
+
+    safe_actions.add(ConfigFiles)  # it is read while a line is completed
+    completer: Any = offered  # any callable will do, though the signature names a class
+    autocomplete(make_parser(chosen), always_complete_options="long", default_completer=completer)
     sys.exit(OK)
-
-
-def _chosen_commands(parser: argparse.ArgumentParser, chosen: str | None) -> Iterable[argparse.ArgumentParser]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction) and chosen in action.choices:
-            yield action.choices[chosen]
 
 
 def _load(options: argparse.Namespace) -> Any:

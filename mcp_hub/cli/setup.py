@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -93,7 +93,7 @@ class Setup:
         self._notes = [*self._found.notes, *self._of_project()]
         self._later: list[str] = []
         self._overlays = [Path(one).absolute() for one in options.overlays]
-        self._command = hub_command([path, *self._overlays])
+        self._command = hub_command(path, *self._overlays)
         self._installs = list(self._planned_installs(self._served()))
 
     def _named(self) -> Iterator[ClientFile]:
@@ -142,20 +142,19 @@ class Setup:
         facts = {
             "file": str(self._path),
             "servers": [row.as_json() | {"needs": self._needs(row)} for row in self._found.servers],
-            "clients": [
-                {
-                    "client": one.file.client.id,
-                    "file": str(one.file.path),
-                    "changes": one.edit.changes,
-                    "switched_off": list(one.switched_off),
-                }
-                for one in self._installs
-                if one.file.client is not None
-            ],
+            "clients": list(self._client_facts()),
             "left_out": [printable(note, 1000) for note in self._notes],
         }
         edits = (*self._config_edits(), *(one.edit for one in self._installs))
         return Plan(edits, self._commands(), self._found.keyring, facts=facts)
+
+    def _client_facts(self) -> Iterator[dict[str, Any]]:
+        for one in self._installs:
+            file, edit = one.file, one.edit
+            client = file.client
+            if client is not None:
+                facts = {"client": client.id, "file": str(file.path), "changes": edit.changes}
+                yield facts | {"switched_off": list(one.switched_off)}
 
     def _commands(self) -> tuple[tuple[str, ...], ...]:
         """The command lines that the check starts: those of new servers that are on."""

@@ -164,10 +164,10 @@ _CONFIG_HELP: Final = (
 def add_config_arguments(parser: argparse.ArgumentParser, text: str = _CONFIG_HELP) -> None:
     """Adds `--config`, which gives `options.config`, the first file, and `options.overlays`, those laid over it."""
     parser.set_defaults(overlays=[])
-    parser.add_argument("--config", metavar="FILE", type=Path, action=_ConfigFiles, help=text)
+    parser.add_argument("--config", metavar="FILE", type=Path, action=ConfigFiles, help=text)
 
 
-class _ConfigFiles(argparse.Action):
+class ConfigFiles(argparse.Action):
     """Keeps the first file in `config`, and the others in `overlays`."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:

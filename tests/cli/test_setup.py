@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from mcp_hub.cli import FAILED, OK, STALE, UNCONFIRMED
 from tests.cli.person import Person
-from tests.fakes.client import FAKE
+from tests.fakes.client import FAKE, PATIENCE
 
 SECRET = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 
@@ -71,9 +72,17 @@ def test_a_confirmed_setup_works_in_every_client_and_one_undo_takes_it_back(
     assert re.search(r"^time +works: 15 tools$", person.out, re.MULTILINE)
     assert stat.S_IMODE(person.config.stat().st_mode) == 0o600
     assert SECRET not in person.config.read_text()
-    for path, content in before.items():
-        assert path.read_bytes() != content
-        assert "serve" in path.read_text()
+    assert all(path.read_bytes() != content for path, content in before.items())
+    hub = json.loads((person.home / ".cursor/mcp.json").read_text())["mcpServers"]["hub"]
+    assert hub["args"] == ["serve", "--config", str(person.config)]
+    served = subprocess.run(
+        [hub["command"], "check", "--strict", *hub["args"][1:]],
+        cwd="/",
+        capture_output=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert b"2 of 2 servers work" in served.stdout
     assert person.run("tools") == OK
     assert {"time__echo", "keyed__echo"} <= {line.split()[0] for line in person.out.splitlines()}
     assert person.run("undo", "--yes") == OK
