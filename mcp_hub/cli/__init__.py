@@ -61,10 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a closed pipe is still handled
         return code
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        print(error.for_user(), file=sys.stderr)
         return BAD_INPUT
     except HubError as error:
-        print(f"mcp-hub: {error}", file=sys.stderr)
+        print(f"mcp-hub: {error.for_user()}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return 130

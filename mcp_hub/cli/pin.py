@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mcp_hub import codes
 from mcp_hub.cli import FAILED, OK
-from mcp_hub.cli.report import connect_all, screen_findings
+from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import add_config_arguments, load, run_loop
 from mcp_hub.config.models import Config
+from mcp_hub.diagnosis.servers import screen_findings
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.engine import Engine
 from mcp_hub.policy.pins import PINS_OF_SERVER, PinsByServer, pin_mode, pins_file, read_pins, write_pins
@@ -43,7 +45,9 @@ def run(options: argparse.Namespace) -> int:
     known = [server.id for server in config.servers]
     for name in options.servers:
         if name not in known:
-            raise ConfigError(f"there is no server {printable(name)!r}; there are: {', '.join(known) or 'none'}")
+            raise ConfigError(
+                f"there is no server {printable(name)!r}; there are: {', '.join(known) or 'none'}", codes.NAME_UNKNOWN
+            )
     path = pins_file(config)
     if path is None:
         raise ConfigError("pins need a file: set pins.file")

@@ -21,6 +21,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.commands import program_name
 from mcp_hub.config.models import Server
 from mcp_hub.errors import INVALID_REQUEST, ConfigError, LeftOut, ProtocolError, UpstreamAnswered
@@ -31,7 +33,7 @@ VARIABLE: Final = "MCP_HUB_ABOVE"
 """`SALT:DIGEST,DIGEST`, outermost hub first, in the environment of every child of a hub."""
 HUB_KEY: Final = "mcp-hub/hub"
 """Member of `_meta` in answers of a hub to another hub, and of the data of the error by which it refuses one."""
-ITSELF: Final = "is this hub itself; it is left out"
+ITSELF: Final = CodedText("is this hub itself; it is left out", codes.SERVES_ITSELF)
 MAX_HUBS: Final = 256
 """Hubs behind one hub. A hub with more is left out, as its list of ids is cut and may lack this one's."""
 MAX_NOTES: Final = 8
@@ -139,13 +141,14 @@ class Ancestry(msgspec.Struct, frozen=True):
         if not behind.hubs:
             return
         if behind.hubs[0] == self.identity():
-            raise LeftOut(ITSELF)
+            raise LeftOut(ITSELF, codes.SERVES_ITSELF)
         if self.identity() in behind.hubs:
-            raise LeftOut("is this hub itself, by way of another hub; it is left out")
+            raise LeftOut("is this hub itself, by way of another hub; it is left out", codes.SERVES_ITSELF)
         if len(behind.hubs) > MAX_HUBS:
-            raise LeftOut(f"has more than {MAX_HUBS} hubs behind it; it is left out")
+            raise LeftOut(f"has more than {MAX_HUBS} hubs behind it; it is left out", codes.TOO_MANY_HUBS)
         if (hubs := len(self.above) + 1 + behind.depth) > self.limit:
-            raise LeftOut(f"would make {hubs} hubs in a row, more than max_hub_depth: {self.limit}; it is left out")
+            text = f"would make {hubs} hubs in a row, more than max_hub_depth: {self.limit}; it is left out"
+            raise LeftOut(text, codes.TOO_MANY_HUBS)
 
     def describe(self, behind: Iterable[HubPath], notes: Iterable[str]) -> dict[str, Any]:
         """Returns what the hub announces to others. `behind` are the paths of the servers that its lists come from."""
@@ -167,8 +170,9 @@ def refusal_in(error: UpstreamAnswered) -> LeftOut | None:
         return None
     if said.get("code") == "itself":
         between = said.get("between")
-        return LeftOut("leads back to a hub that this one runs behind; it is left out" if between else ITSELF)
-    return LeftOut(f"{_too_deep(said)}; it is left out")
+        text = "leads back to a hub that this one runs behind; it is left out" if between else ITSELF
+        return LeftOut(text, codes.SERVES_ITSELF)
+    return LeftOut(f"{_too_deep(said)}; it is left out", codes.TOO_MANY_HUBS)
 
 
 def _too_deep(place: Mapping[str, Any]) -> str:

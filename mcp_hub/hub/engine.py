@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from mcp_hub import codes
 from mcp_hub.catalog import OWN, Catalog, Route
 from mcp_hub.catalog.exposed_ids import unknown_task
 from mcp_hub.config.ancestry import VARIABLE
@@ -188,7 +189,8 @@ class Engine:
 
     def _begin(self) -> None:
         if (ancestry := self.place.ancestry).too_deep:
-            raise ConfigError(f"{ancestry.refusal(None)} Set max_hub_depth in it, or unset ${VARIABLE}.")
+            text = f"{ancestry.refusal(None)} Set max_hub_depth in it, or unset ${VARIABLE}."
+            raise ConfigError(text, codes.TOO_MANY_HUBS)
         self._generations.start()
         self._refresh = asyncio.get_running_loop().call_later(REFRESH_AFTER, self._wake_all)
 

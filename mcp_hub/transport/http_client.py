@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.security.redaction import KnownSecrets
 from mcp_hub.text import printable
@@ -115,7 +116,7 @@ class HttpClient:
         for name, value in self._headers.items():
             if not is_header(name, value):
                 text = f"the configured header {printable(name, 60)!r} is not valid (a line end in its value?)"
-                raise LinkError(text, executed=False)
+                raise LinkError(text, executed=False, code=codes.ENTRY_UNSENDABLE)
         return {name: value.strip() for name, value in self._headers.items() if name.lower() not in _NOT_OURS}
 
     def _checked_url(self, headers: dict[str, str]) -> URL:
@@ -126,7 +127,8 @@ class HttpClient:
             if url.scheme not in ("http", "https") or not url.host or ":" in (url.user or ""):
                 raise ValueError
         except ValueError:
-            raise LinkError("its url is not an http:// or https:// address", executed=False) from None
+            text = "its url is not an http:// or https:// address"
+            raise LinkError(text, executed=False, code=codes.ENTRY_UNSENDABLE) from None
         if url.user is not None:
             if "authorization" not in {name.lower() for name in headers}:
                 said = base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
@@ -225,7 +227,8 @@ class HttpClient:
             finally:
                 response.close()
             response = None
-        raise LinkError(f"{where(self.url)} redirects more than {MAX_REDIRECTS} times", executed=False)
+        text = f"{where(self.url)} redirects more than {MAX_REDIRECTS} times"
+        raise LinkError(text, executed=False, code=codes.REDIRECTED)
 
     async def _exchanged(self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         if self._pool is None or self._heads is None:
@@ -233,7 +236,8 @@ class HttpClient:
         try:
             head = self._heads.head(method, url.raw_path_qs, headers, None if body is None else len(body))
         except ValueError:
-            raise LinkError(f"{where(url)} or a header for it is not valid", executed=False) from None
+            text = f"{where(url)} or a header for it is not valid"
+            raise LinkError(text, executed=False, code=codes.ENTRY_UNSENDABLE) from None
         try:
             return await self._pool.exchange(method, head, body)
         except Exception as error:
@@ -250,13 +254,14 @@ class HttpClient:
             target = url.join(URL(location)).with_user(None)
             same = target.origin() == self.url.origin()
         except ValueError:
-            raise LinkError(f"HTTP {status} without a usable Location", executed=False, status=status) from None
+            text = f"HTTP {status} without a usable Location"
+            raise LinkError(text, executed=False, status=status, code=codes.REDIRECTED) from None
         if same and (method == "GET" or status in _SAME_METHOD):
             return target
         text = (
             f"HTTP {status}: it redirects to {where(target)}, which is not followed; set the url to that if it is right"
         )
-        raise LinkError(text, executed=False, status=status)
+        raise LinkError(text, executed=False, status=status, code=codes.REDIRECTED)
 
     def whole(self, response: HttpResponse) -> bytes | None:
         """Returns the whole body if it is complete and at most `max_frame` bytes; else None: then use `read`."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from mcp_hub import codes
 from mcp_hub.config.models import Server
 from mcp_hub.protocol.frames import FrameError, Message, encode
 from mcp_hub.transport import (
@@ -83,7 +84,7 @@ class HttpLink(Link):
         if self._closing is not None or self._receiver is None:
             raise LinkLost("the connection is closed", executed=False)
         if self._lost is not None:
-            raise LinkLost(str(self._lost), executed=False)
+            raise LinkLost(str(self._lost), executed=False, code=self._lost.hub_code)
         try:
             body = encode(message)
         except FrameError as error:
@@ -217,7 +218,8 @@ class HttpLink(Link):
             return
         if kind != JSON:
             said = f"the content type {kind[:60]!r}" if kind else "no content type"
-            raise LinkError(f"HTTP {response.status} with {said} instead of JSON or events", status=response.status)
+            text = f"HTTP {response.status} with {said} instead of JSON or events"
+            raise LinkError(text, status=response.status, code=codes.NO_MCP_HERE)
         self._take(await self._http.read(response), stream)
         if not stream.answered:
             raise LinkError("its answer does not belong to the request", status=response.status)
@@ -318,7 +320,7 @@ class HttpLink(Link):
         return status >= 500 or status in (408, 425, 429)
 
     def _unreachable(self, error: HostUnreachable) -> None:
-        self._gone = LinkLost(str(error), executed=False)
+        self._gone = LinkLost(str(error), executed=False, code=error.hub_code)
         self._tell_if_lost()
 
     def _tell_if_lost(self) -> None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from typing import Any, Final, NamedTuple
 
+from mcp_hub import codes
+from mcp_hub.codes import CodedText
 from mcp_hub.config.ancestry import HubPath
 from mcp_hub.config.models import Server
 from mcp_hub.errors import InternalError, LeftOut, UpstreamAnswered
@@ -237,7 +239,8 @@ class Upstream:
 
     def _well(self, well: bool) -> None:
         self._move(UpstreamEvent.WELL if well else UpstreamEvent.SICK)
-        self.error = None if well else "it is connected, but did not answer the last ping"
+        text = "it is connected, but did not answer the last ping"
+        self.error = None if well else CodedText(text, codes.PING_UNANSWERED)
 
     async def _connect(self) -> UpstreamSession | None:
         self._attempt.begin()

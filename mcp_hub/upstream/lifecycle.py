@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from typing import Final
 
+from mcp_hub import codes
 from mcp_hub.config.entry_rules import HealthSettings
 from mcp_hub.errors import CallError, ProtocolError
 from mcp_hub.protocol import era as eras
@@ -291,7 +292,8 @@ class HealthMonitor:
             missed += 1
             self._well(False)
             if missed >= MISSED_PINGS:
-                session.end(LinkLost(f"it did not answer {MISSED_PINGS} pings in a row, {every:g} s each"))
+                text = f"it did not answer {MISSED_PINGS} pings in a row, {every:g} s each"
+                session.end(LinkLost(text, code=codes.PING_UNANSWERED))
 
     async def _relist(self, session: UpstreamSession, every: float) -> None:
         while not session.lost.is_set():

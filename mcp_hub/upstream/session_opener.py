@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_hub import codes
 from mcp_hub.config.ancestry import HubPath, refusal_in
 from mcp_hub.config.models import EraPin, Server
 from mcp_hub.errors import UNSUPPORTED_PROTOCOL_VERSION, HubError, UpstreamAnswered
@@ -44,6 +45,8 @@ ClientEra = Callable[[], Awaitable[Era | None]]
 
 class NoAgreement(Exception):
     """The server speaks no revision the hub knows, or answered the handshake with something else. For the user."""
+
+    hub_code: Final = codes.NO_COMMON_REVISION
 
 
 CONNECT_ERRORS: Final = (HubError, LinkError, NoAgreement, TimeoutError)
@@ -142,7 +145,8 @@ class SessionOpener:
                     return await open_session(entry, self._dialer, side, known)
             except TimeoutError:
                 setting = f"servers.{self._server.id}.deadlines.connect"
-                raise LinkError(f"it did not answer the handshake within {limit:g} s (setting: {setting})") from None
+                text = f"it did not answer the handshake within {limit:g} s (setting: {setting})"
+                raise LinkError(text, code=codes.HANDSHAKE_LATE) from None
 
     def _notification_handler(
         self, caller: Hashable | None, attribution: CallAttribution, notified: OnNotification
