@@ -22,6 +22,8 @@ from mcp_hub.version import VERSION
 COMMANDS = {
     "serve": "run the hub: over stdio, or over a network with --sse or --http",
     "check": "connect to every server and say what works and what does not",
+    "doctor": "look at the configuration, its servers and the machine around them, and say what to do",
+    "explain": "say what a code such as HUB-201 means and what to do about it",
     "tools": "list the tools the hub exposes",
     "call": "call one tool",
     "status": "say how the hubs that are running are, and each of their servers",

@@ -112,9 +112,9 @@ def test_check_reports_every_difference(tmp_path: Path) -> None:
     for mode, end in (("enforce", "; it is hidden until `mcp-hub pin`"), ("warn", "")):
         done = run("check", "--config", str(changing.config(mode)))
         assert done.returncode == 0
-        assert f"warning: a: tool mail: pins: it has changed since it was pinned (title){end}\n" in done.stdout
-        assert f"warning: a: tool new: pins: it is new since the server was pinned{end}\n" in done.stdout
-        assert "warning: a: tool look: pins: it is pinned and no longer listed\n" in done.stdout
+        assert f"warning: a: tool mail: pins: it has changed since it was pinned (title){end} [HUB-901]\n" in done.stdout
+        assert f"warning: a: tool new: pins: it is new since the server was pinned{end} [HUB-901]\n" in done.stdout
+        assert "warning: a: tool look: pins: it is pinned and no longer listed [HUB-901]\n" in done.stdout
     assert "pins" not in run("check", "--config", str(changing.config("off"))).stdout
 
 
