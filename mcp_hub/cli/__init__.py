@@ -33,16 +33,19 @@ COMMANDS = {
     "browser": "say which browser the built-in server uses, or install one",
 }
 
-OK, FAILED, BAD_INPUT = 0, 1, 2
+OK, FAILED, BAD_INPUT, UNCONFIRMED, STALE = 0, 1, 2, 3, 4
 
 EXIT_CODES = """exit codes:
   0  done
   1  something failed: a server, a call, the hub
   2  the input cannot be used: arguments, the configuration
+  3  a confirmation is needed: nothing was changed
+  4  a preview went stale: nothing was changed
   130  interrupted (Ctrl-C)"""
 
 FIRST_STEPS = """
 Start here:
+  mcp-hub          says what is configured, what is running, and what to do next
   mcp-hub check    connects to the servers of ./servers.yaml and says what works
   mcp-hub tools    lists their tools
   mcp-hub serve    is the command to give to a client
@@ -83,6 +86,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     about = f"One MCP server in front of all of yours.\n{FIRST_STEPS}"
     parser = argparse.ArgumentParser(prog="mcp-hub", description=about, **described)
     parser.add_argument("--version", action="version", version=f"mcp-hub {VERSION}")
+    parser.add_argument(
+        "--json", action="store_true", dest="overview_json", help="without a command: the facts as JSON"
+    )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     command = parser
@@ -99,8 +105,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     if unknown:
         command.error(_unknown_arguments(command, unknown))
     if options.command is None:
-        parser.print_help(sys.stderr)
-        parser.exit(BAD_INPUT)
+        options.command, options.json = "overview", options.overview_json
+    elif options.overview_json:
+        parser.error(f"write --json behind the command: mcp-hub {options.command} --json")
     return options
 
 

@@ -70,9 +70,35 @@ def test_every_module_that_a_document_of_the_code_names_in_short_exists(document
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=ids)
-def test_every_link_to_a_file_leads_to_one(document: Path) -> None:
-    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", FENCE.sub("", text_of(document)))
-    assert not [link for link in links if not (document.parent / link).exists()]
+def test_every_link_leads_to_a_file_and_to_a_heading_in_it(document: Path) -> None:
+    wrong = []
+    for link in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)", FENCE.sub("", text_of(document))):
+        path, _, anchor = link.partition("#")
+        target = document.parent / path if path else document
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            wrong.append(link)
+    assert not wrong
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors of a page's headings, as web sites that show Markdown make them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+
+
+def test_every_page_of_the_documentation_is_in_its_index() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#\s]+)", index.read_text())}
+    assert not {path for path in (ROOT / "docs").rglob("*.md") if path != index} - linked
+
+
+def test_the_first_page_is_short_and_names_the_two_commands_that_do_everything() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 200
+    (block,) = (block for block in FENCE.findall(text) if "scripts/test" in block)
+    commands = [line.partition("#")[0].strip() for line in block.splitlines()[1:-1]]
+    assert commands == ["scripts/serve", "scripts/test"]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=ids)

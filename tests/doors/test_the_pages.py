@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -75,21 +74,6 @@ def test_the_configuration_in_a_page_is_valid_without_warnings(tmp_path: Path, p
         loaded = read_config(file)
         assert loaded.config.servers
         assert loaded.warnings == ()
-
-
-def anchors(file: Path) -> set[str]:
-    """Of the headings of a page, as they are made on the web."""
-    headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", PAGE_NAMES)
-def test_links_of_a_page_lead_to_existing_targets(page: str) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", (PAGES / page).read_text(encoding="utf-8")):
-        path, _, anchor = target.partition("#")
-        file = PAGES / path
-        assert file.exists(), target
-        assert not anchor or anchor in anchors(file), target
 
 
 def test_every_page_is_tested_and_linked() -> None:

@@ -1,0 +1,96 @@
+"""`mcp-hub` alone: say what is configured, what is running, and what to do next."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mcp_hub.cli import OK, json_text
+from mcp_hub.text import printable
+from mcp_hub.version import VERSION
+
+Json = dict[str, Any]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints where the user stands. Returns 0: a missing or wrong configuration is an answer here, not a failure."""
+    facts: Json = {"version": VERSION, "configuration": _configuration(), "running": _running()}
+    facts["next"] = [{"command": command, "does": does} for command, does in _next_steps(facts)]
+    print(json_text(facts) if options.json else _text(facts))
+    return OK
+
+
+def _configuration() -> Json:
+    """Returns the path of the file that commands use, how many servers it has, and its first problem."""
+    from mcp_hub.config import default_path
+    from mcp_hub.errors import ConfigError
+    from mcp_hub.hub.composition import read_config
+
+    found: Json = {"path": None, "servers": 0, "off": 0, "problem": None}
+    try:
+        path = default_path(Path.cwd(), os.environ)
+        found["path"] = str(path)
+        servers = read_config(path, os.environ).config.servers
+    except ConfigError as error:
+        found["problem"] = str(error).splitlines()[0] if found["path"] is not None else None
+        return found
+    return {**found, "servers": len(servers), "off": sum(not server.enabled for server in servers)}
+
+
+def _running() -> list[Json]:
+    from mcp_hub.hub.hub_status import running_hubs
+
+    return [
+        {
+            "pid": hub.get("pid"),
+            "configuration": hub.get("config"),
+            "serving": hub.get("serving", []),
+            "tools": hub.get("exposed", {}).get("tools"),
+            "problem": hub.get("problem"),
+        }
+        for hub in running_hubs()
+    ]
+
+
+def _next_steps(facts: Json) -> Iterator[tuple[str, str]]:
+    """Yields commands and what they do, the most useful first."""
+    configuration = facts["configuration"]
+    if configuration["path"] is None:
+        yield "mcp-hub check --config FILE", "reads the file in which another client has its servers"
+    else:
+        yield "mcp-hub check", "connects to every server and says what works"
+        if configuration["problem"] is None:
+            yield "mcp-hub tools", "lists what a client would see"
+            yield "mcp-hub serve", "is the command that a client starts"
+    yield "mcp-hub help", "lists all commands"
+
+
+def _text(facts: Json) -> str:
+    rows = [("configuration", _configuration_text(facts["configuration"]))]
+    rows += [("running", _hub_text(hub)) for hub in facts["running"]] or [("running", "no hub")]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"mcp-hub {facts['version']}: one MCP server in front of all of yours", ""]
+    lines += [f"{name:{width}}  {text}" for name, text in rows]
+    commands = max(len(step["command"]) for step in facts["next"])
+    lines += ["", "Next:", *(f"  {step['command']:{commands}}  {step['does']}" for step in facts["next"])]
+    return "\n".join(lines)
+
+
+def _configuration_text(configuration: Json) -> str:
+    if configuration["path"] is None:
+        return "none yet"
+    path = printable(configuration["path"], 500)
+    if configuration["problem"] is not None:
+        return f"{path} cannot be used: {printable(configuration['problem'], 500)}"
+    count, off = configuration["servers"], configuration["off"]
+    return f"{path}: {count} server{'s' * (count != 1)}" + (f", {off} of them switched off" if off else "")
+
+
+def _hub_text(hub: Json) -> str:
+    if hub["problem"] is not None:
+        return f"hub {hub['pid']}: {printable(str(hub['problem']), 500)}"
+    serving = printable(", ".join(hub["serving"]), 500)
+    return f"hub {hub['pid']} with {hub['tools']} tools, {serving}; {printable(str(hub['configuration']), 500)}"

@@ -1,0 +1,69 @@
+"""`mcp-hub` without a command says where the user stands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_hub.cli import main
+from tests.fakes.client import fake, hub, write_config
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user who has nothing yet, in an empty directory."""
+    directory = tmp_path / "home"
+    directory.mkdir()
+    for name in ("MCP_HUB_CONFIG", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "APPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(directory))
+    monkeypatch.setenv("MCP_HUB_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.chdir(directory)
+    return directory
+
+
+def facts(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_without_a_configuration_it_says_so_and_how_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert "configuration  none yet\n" in said
+    assert "running        no hub\n" in said
+    assert facts(capsys)["configuration"]["path"] is None
+
+
+def test_it_counts_the_servers_of_the_file_that_commands_use(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_config(home, {"a": fake(), "b": fake(enabled=False)})
+    file.rename(home / "servers.json")
+    found = facts(capsys)["configuration"]
+    assert (found["servers"], found["off"], found["problem"]) == (2, 1, None)
+    assert main([]) == 0
+    assert "servers.json: 2 servers, 1 of them switched off\n" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_used_is_named_with_its_first_problem(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = home / "servers.yaml"
+    file.write_text("servers: {a: {comand: x}}\n")
+    file.chmod(0o600)
+    found = facts(capsys)
+    assert "needs exactly one of" in found["configuration"]["problem"]
+    assert found["next"][0]["command"] == "mcp-hub check"
+    assert main([]) == 0
+    assert "servers.yaml cannot be used: " in capsys.readouterr().out
+
+
+@pytest.mark.anyio
+async def test_a_running_hub_is_named_with_its_file_and_tools(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with hub(home, {"a": fake()}) as client:
+        await client.tool_names()
+        (running,) = facts(capsys)["running"]
+    assert running["configuration"] == str(home / "servers.json")
+    assert running["tools"] == 15
