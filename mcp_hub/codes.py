@@ -73,8 +73,7 @@ SERVER_FAILED: Final = "HUB-308"
 RATE_LIMITED: Final = "HUB-309"
 REDIRECTED: Final = "HUB-310"
 NOT_HTTP: Final = "HUB-311"
-ENTRY_UNSENDABLE: Final = "HUB-312"
-PROXY_UNUSED: Final = "HUB-313"
+PROXY_UNUSED: Final = "HUB-312"
 
 # Sign-ins and credentials
 SIGN_IN_NEEDED: Final = "HUB-401"

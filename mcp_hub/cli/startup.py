@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from mcp_hub.codes import DUPLICATE, FILE_LEFT_OUT, CodedText, code_of, with_code
+from mcp_hub.codes import DUPLICATE, FILE_LEFT_OUT, CodedText, with_code
 from mcp_hub.config import LoadedConfig, default_path
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
@@ -197,7 +197,7 @@ def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice:
         if not str(warning).endswith(tuple(told)):
             print(f"warning: {with_code(warning)}", file=sys.stderr)
     for line in loaded.left_out:
-        text = with_code(f"{line}; the file is left out", code_of(line) or FILE_LEFT_OUT)
+        text = with_code(f"{line}; the file is left out", FILE_LEFT_OUT)
         print(f"{'error' if advice else 'warning'}: {text}", file=sys.stderr)
     return loaded
 

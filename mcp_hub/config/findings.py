@@ -117,8 +117,9 @@ class Findings:
     def raise_errors(self, also: Iterable[str] = ()) -> None:
         """Raises ConfigError with all errors if there are any, and with the lines `also`, which may be their cause."""
         if self.errors:
-            lines = [*self.error_lines(), *also]
-            raise ConfigError("\n".join(lines), *(codes.code_of(line) or codes.FILE_LEFT_OUT for line in lines))
+            own, others = self.error_lines(), tuple(also)
+            found = [*(line.code for line in own), *(codes.FILE_LEFT_OUT for _ in others)]
+            raise ConfigError("\n".join([*own, *others]), *found)
 
     def _finding(self, at: KeyPath, text: str, code: str) -> FileFinding:
         return FileFinding(self._line_of(at), text, code)

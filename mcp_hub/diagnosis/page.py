@@ -21,9 +21,9 @@ _GROUPS: Final = {
 """First digit of a code -> what these codes are about."""
 _BEGINNING: Final = """# Codes
 
-`mcp-hub check`, `mcp-hub doctor` and a hub that refuses to start name a code with what they report. There is one for each
-distinct cure, and it never changes its meaning. `mcp-hub explain CODE` prints what stands here. Answers to clients have
-[other codes](commands.md).
+`mcp-hub check`, `mcp-hub doctor` and a hub that refuses to start name a code with what they report. There is one
+for each distinct cure, and it never changes its meaning. `mcp-hub explain CODE` prints what stands here. Answers to
+clients have [other codes](failures.md).
 
 This page is made by `scripts/codes` of `mcp_hub/diagnosis/codes.toml`.
 """

@@ -116,7 +116,7 @@ class HttpClient:
         for name, value in self._headers.items():
             if not is_header(name, value):
                 text = f"the configured header {printable(name, 60)!r} is not valid (a line end in its value?)"
-                raise LinkError(text, executed=False, code=codes.ENTRY_UNSENDABLE)
+                raise LinkError(text, executed=False, code=codes.VALUE_WRONG)
         return {name: value.strip() for name, value in self._headers.items() if name.lower() not in _NOT_OURS}
 
     def _checked_url(self, headers: dict[str, str]) -> URL:
@@ -128,7 +128,7 @@ class HttpClient:
                 raise ValueError
         except ValueError:
             text = "its url is not an http:// or https:// address"
-            raise LinkError(text, executed=False, code=codes.ENTRY_UNSENDABLE) from None
+            raise LinkError(text, executed=False, code=codes.VALUE_WRONG) from None
         if url.user is not None:
             if "authorization" not in {name.lower() for name in headers}:
                 said = base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
@@ -237,7 +237,7 @@ class HttpClient:
             head = self._heads.head(method, url.raw_path_qs, headers, None if body is None else len(body))
         except ValueError:
             text = f"{where(url)} or a header for it is not valid"
-            raise LinkError(text, executed=False, code=codes.ENTRY_UNSENDABLE) from None
+            raise LinkError(text, executed=False, code=codes.VALUE_WRONG) from None
         try:
             return await self._pool.exchange(method, head, body)
         except Exception as error:

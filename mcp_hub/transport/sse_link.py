@@ -159,7 +159,7 @@ class SseLink(Link):
             value = decode(data)
         except FrameError as error:
             about = salvage_id(data[:4096], data[-4096:])
-            self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}"))
+            self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}", code=codes.NO_MCP_HERE))
             return
         for message in value if isinstance(value, list) else (value,):
             if isinstance(message, dict):

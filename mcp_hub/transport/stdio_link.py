@@ -287,7 +287,7 @@ class _Process(asyncio.SubprocessProtocol):
             self._noisy(line)
             return
         about = salvage_id(bytes(line[:4096]), bytes(line[-4096:]))
-        self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}"))
+        self._receiver.failed(about, LinkError(f"the answer is not valid JSON: {error}", code=codes.STDOUT_NOISY))
         if about is None:
             now = asyncio.get_running_loop().time()
             self._invalid.append(now)
