@@ -27,9 +27,16 @@ COMMANDS = {
     "tools": "list the tools the hub exposes",
     "call": "call one tool",
     "status": "say how the hubs that are running are, and each of their servers",
+    "add": "add a server: by name, address or command line",
+    "remove": "take a server out of the configuration",
+    "enable": "switch a server on",
+    "disable": "switch a server off and keep its entry",
+    "update": "find newer versions of the servers that are pinned, and show what changes",
+    "search": "find servers to add: in the bundled list and in the registry",
     "pin": "record what servers list now, to notice when it changes",
     "login": "sign in to a server",
     "logout": "forget a sign-in",
+    "undo": "restore the files that the last command changed",
     "browser": "say which browser the built-in server uses, or install one",
 }
 

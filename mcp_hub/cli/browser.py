@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from mcp_hub.cli import FAILED, OK
-from mcp_hub.cli.startup import load
+from mcp_hub.cli.startup import add_config_arguments, load
 from mcp_hub.config import default_path
 from mcp_hub.config.extras import missing
 from mcp_hub.errors import ConfigError
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = parser.add_argument("what", nargs="?", choices=("status", "install"), default="status")
     words.help = "status (default): say which browser would be used; install: download a Chromium of Playwright's"
     text = "configuration file whose browser.executable counts (default: the one `serve` would use, if there is one)"
-    parser.add_argument("--config", metavar="FILE", type=Path, help=text)
+    add_config_arguments(parser, text)
 
 
 def run(options: argparse.Namespace) -> int:

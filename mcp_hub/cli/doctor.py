@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mcp_hub.cli import BAD_INPUT, FAILED, OK, UNCONFIRMED, json_text
+from mcp_hub.cli import BAD_INPUT, FAILED, OK, json_text
+from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, confirm
 from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import add_config_arguments, hide_secrets_of, run_loop, set_up_logging
 from mcp_hub.codes import with_code
@@ -36,29 +38,29 @@ _WORDS: Final = {"ok": "ok", "warn": "warn", "fail": "FAIL"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `mcp-hub doctor [--config F] [--fix [--yes]] [--json]`."""
+    """Adds the arguments of `mcp-hub doctor [--config F] [--fix [--yes | --confirm T]] [--json]`."""
     parser.epilog = f"{EXAMPLES}\n\n{parser.epilog}"
     add_config_arguments(parser)
     parser.add_argument("--fix", action="store_true", help="repair what can be undone: rights of files, leftovers")
-    parser.add_argument("--yes", action="store_true", help="with --fix: do not ask")
+    add_confirmation_arguments(parser)
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Looks at everything. Returns 1 if anything fails, 3 if a repair was not confirmed."""
     set_up_logging(options.verbose, quiet=True)
-    if options.yes and not options.fix:
-        print("--yes is for --fix, which repairs something; without it doctor only looks", file=sys.stderr)
+    if (options.yes or options.confirm) and not options.fix:
+        print("--yes and --confirm are for --fix; without it doctor only looks", file=sys.stderr)
         return BAD_INPUT
     report = _Report(as_json=options.json)
     for section in _sections(options, Machine.this()):
         report.take(section)
-    return report.end(fix=options.fix, confirmed=options.yes)
+    return report.end(options)
 
 
 def _sections(options: argparse.Namespace, machine: Machine) -> Iterator[Section]:
     yield installation_section(machine)
-    section, loaded = configuration_section(options.config, machine)
+    section, loaded = configuration_section(options.config, options.overlays, machine)
     yield section
     running, hubs = hubs_section()
     if loaded is not None:
@@ -90,19 +92,20 @@ class _Report:
         if not self._as_json:
             _print(section)
 
-    def end(self, *, fix: bool, confirmed: bool) -> int:
+    def end(self, options: argparse.Namespace) -> int:
         """Prints the closing line, and repairs what can be repaired if that is wanted. Returns the exit code."""
         found = [finding for section in self._sections for finding in section.findings]
         failed = sum(finding.level == "fail" for finding in found)
         warned = sum(finding.level == "warn" for finding in found)
         fixable = [finding for finding in found if finding.repair is not None]
-        if self._as_json:
-            print(json_text(self._facts(failed, warned)))
-        else:
-            print(_closing_line(found, failed, warned, 0 if fix else len(fixable)))
-        if fix and not (done := _repaired(fixable, confirmed=confirmed)):
-            return UNCONFIRMED if done is None else FAILED
-        left = failed - sum(finding.level == "fail" for finding in fixable) if fix else failed
+        if not self._as_json:
+            print(_closing_line(found, failed, warned, 0 if options.fix else len(fixable)), flush=True)
+        code = _repair(fixable, options) if options.fix else OK
+        if self._as_json and code in (OK, FAILED):
+            print(json_text({**self._facts(failed, warned), "repaired": options.fix and code == OK}))
+        if code != OK:
+            return code
+        left = failed - sum(finding.level == "fail" for finding in fixable) if options.fix else failed
         return FAILED if left else OK
 
     def _facts(self, failed: int, warned: int) -> dict[str, Any]:
@@ -114,7 +117,7 @@ class _Report:
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:
-    repair = None if finding.repair is None else finding.repair.text
+    repair = None if finding.repair is None else list(finding.repair.command)
     return {"level": finding.level, "about": finding.about, "text": finding.text, "code": finding.code, "fix": repair}
 
 
@@ -128,35 +131,24 @@ def _closing_line(found: list[Finding], failed: int, warned: int, fixable: int) 
     return problems + (f" mcp-hub doctor --fix can repair {fixable} of them." if fixable else "")
 
 
-def _repaired(fixable: list[Finding], *, confirmed: bool) -> bool | None:
-    """Shows the repairs, asks, and makes them. Returns whether all succeeded; None if they were not confirmed."""
-    repairs = {finding.repair.text: finding.repair for finding in fixable if finding.repair is not None}
+def _repair(fixable: list[Finding], options: argparse.Namespace) -> int:
+    """Shows the repairs, has them confirmed, and makes them. Returns OK, FAILED, UNCONFIRMED or STALE."""
+    repairs = {finding.repair.command: finding.repair for finding in fixable if finding.repair is not None}
     if not repairs:
         print("There is nothing that --fix can repair.", file=sys.stderr)
-        return True
-    print("\nRepairs:", file=sys.stderr)
-    for text in repairs:
-        print(f"  {text}", file=sys.stderr)
-    if not confirmed and not _is_agreed():
-        print("Nothing was changed; --yes confirms.", file=sys.stderr)
-        return None
-    well = True
-    for text, repair in repairs.items():
+        return OK
+    back = tuple(f"To go back: {one.back}" for one in repairs.values())
+    code = confirm(Plan(commands=tuple(repairs), notes=back), options, "Repair that?")
+    if code != OK:
+        return code
+    for command, repair in repairs.items():
         try:
             repair.apply()
         except OSError as error:
-            well = False
-            print(f"failed: {text}: {error.strerror}", file=sys.stderr)
-    print("Done." if well else "Some repairs failed.", file=sys.stderr)
-    return well
-
-
-def _is_agreed() -> bool:
-    """Asks at a terminal; returns False where there is nobody to ask."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    print("Do that? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+            print(f"failed: {printable(shlex.join(command))}: {error.strerror}", file=sys.stderr)
+            code = FAILED
+    print("repaired" if code == OK else "not all could be repaired", file=sys.stderr)
+    return code
 
 
 def _print(section: Section) -> None:

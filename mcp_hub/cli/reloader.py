@@ -48,7 +48,7 @@ class FileWatcher:
 
     def follow(self, config: Config, read: Iterable[Path], folders: Iterable[Path] = ()) -> None:
         """Watches the files of this configuration from now on. A file that is new to it does not count as changed."""
-        self._paths = tuple(sorted({*read, *([config.path] if config.path is not None else [])}))
+        self._paths = tuple(sorted({*read, *config.files}))
         self._tools = tuple(server.tools_dir for server in config.servers if server.tools_dir is not None)
         self._folders = tuple(folders)
         # A change during the load of the configuration still counts.
@@ -215,11 +215,11 @@ class Reloader:
         if path is None:
             return False
         try:
-            loaded = await asyncio.to_thread(_read_config, path)
+            loaded = await asyncio.to_thread(read_config, path, os.environ, overlays=self._hub.config.overlays)
             selection = self._select(loaded.config)
             listen = self.listener.resolve(loaded.config) if self.listener is not None else self._hub.config.listen
         except ConfigError as error:
-            self._refuse(path, error)
+            self._refuse(error)
             return False
         self._on_load(loaded.config)
         for warning in loaded.messages:
@@ -235,12 +235,12 @@ class Reloader:
             f"listen.{name}" for name in fixed if getattr(before.listen, name) != getattr(loaded.config.listen, name)
         ]
         for name in changed:
-            text = f"{path.name}: a change of {name} takes effect when the hub is started again"
+            text = f"{_names(loaded.config)}: a change of {name} takes effect when the hub is started again"
             self._say(log_line("warning", text))
         try:
             generation = await self._hub.renew(config, selection)
         except ConfigError as error:
-            self._refuse(path, error)
+            self._refuse(error)
             return False
         if self.listener is not None:
             self.listener.apply(listen)
@@ -252,15 +252,16 @@ class Reloader:
             ("stopped", [id for id in old if id not in new]),
         ]
         said = "; ".join(f"{what} {', '.join(ids)}" for what, ids in parts if ids) or "every server keeps its process"
-        self._say(log_line("info", f"loaded {path.name} again: {printable(said, MAX_LINE)}"))
+        self._say(log_line("info", f"loaded {_names(loaded.config)} again: {printable(said, MAX_LINE)}"))
         return True
 
-    def _refuse(self, path: Path, error: ConfigError) -> None:
+    def _refuse(self, error: ConfigError) -> None:
         self.refused = str(error)
-        self._say(log_line("error", f"{path.name} was not loaded again, what was in force stays:"))
+        name = _names(self._loaded.config)
+        self._say(log_line("error", f"{name} was not loaded again, what was in force stays:"))
         for line in self.refused.splitlines():
             self._say(f"  {printable(line, MAX_LINE)}")
 
 
-def _read_config(path: Path) -> LoadedConfig:
-    return read_config(path, os.environ)
+def _names(config: Config) -> str:
+    return ", ".join(path.name for path in config.files)

@@ -69,7 +69,7 @@ def addresses_text(bases: Iterable[str], public_hosts: Sequence[str], *, sse: bo
 
 def terminal_text(config: Config) -> str:
     """Returns what to say to a person who starts the hub over stdio at a terminal."""
-    words = ["serve", *(["--config", str(config.path)] if config.path is not None else [])]
+    words = ["serve", *(word for path in config.files for word in ("--config", str(path)))]
     entry = {"hub": {"command": "mcp-hub", "args": words}}
     return "\n".join(
         [

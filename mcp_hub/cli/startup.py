@@ -15,8 +15,11 @@ from typing import Any, Final, TypeVar
 
 from mcp_hub.codes import DUPLICATE, FILE_LEFT_OUT, CodedText, with_code
 from mcp_hub.config import LoadedConfig, default_path
+from mcp_hub.config.dialect import FILE_NAMES
+from mcp_hub.config.load import user_directory
 from mcp_hub.config.models import Config
 from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import read_config
 from mcp_hub.hub.engine import Engine
 from mcp_hub.observability.records import RecordWriter, log_line
@@ -154,10 +157,37 @@ MAX_SECRETS = 10_000
 """Secrets of all loaded configurations that are kept for the log."""
 
 
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds `--config`."""
-    text = "configuration file (default: $MCP_HUB_CONFIG, ./servers.yaml, or the user's configuration directory)"
-    parser.add_argument("--config", metavar="FILE", type=Path, help=text)
+_CONFIG_HELP: Final = (
+    "configuration file (default: $MCP_HUB_CONFIG, ./servers.yaml, or the user's configuration directory); may be "
+    "repeated: what a later file says wins"
+)
+
+
+def add_config_arguments(parser: argparse.ArgumentParser, text: str = _CONFIG_HELP) -> None:
+    """Adds `--config`, which gives `options.config`, the first file, and `options.overlays`, those laid over it."""
+    parser.set_defaults(overlays=[])
+    parser.add_argument("--config", metavar="FILE", type=Path, action=_ConfigFiles, help=text)
+
+
+class _ConfigFiles(argparse.Action):
+    """Keeps the first file in `config`, and the others in `overlays`."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        """Takes one file."""
+        if namespace.config is None:
+            namespace.config = values
+        else:
+            namespace.overlays = [*namespace.overlays, values]
+
+
+def path_to_edit(options: argparse.Namespace) -> Path:
+    """Returns the configuration file that a command changes: the one that is used, else the user's own, yet to make."""
+    if options.config is not None:
+        return Path.cwd() / Path(options.config)
+    try:
+        return default_path(Path.cwd(), os.environ)
+    except ConfigError:
+        return user_directory(os.environ) / FILE_NAMES[0]
 
 
 def set_up_logging(verbose: int, *, quiet: bool) -> None:
@@ -188,7 +218,7 @@ def load_with_files(options: argparse.Namespace, *, quiet: bool = False, advice:
     """Does the same as `load`, and returns also the files that were read."""
     set_up_logging(options.verbose, quiet=quiet)
     path = options.config or default_path(Path.cwd(), os.environ)
-    loaded = read_config(path, os.environ)
+    loaded = read_config(path, os.environ, overlays=options.overlays)
     hide_secrets_of(loaded.config)
     # `check` prints the reasons of servers that are switched off in its table.
     told = [f": {server.disabled_reason}" for server in loaded.config.servers if advice and server.disabled_reason]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_hub.cli import FAILED, OK, json_text
+from mcp_hub.cli.startup import add_config_arguments
 from mcp_hub.text import printable
 
 Json = dict[str, Any]
@@ -17,7 +18,7 @@ _STYLES = {"ready": "green", "idle": "green", "connecting": "yellow", "disabled"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `mcp-hub status [--config F] [--json]`."""
-    parser.add_argument("--config", metavar="FILE", type=Path, help="only hubs that serve this file")
+    add_config_arguments(parser, "only hubs that serve this file (may be repeated: that serve all of them)")
     parser.add_argument("--json", action="store_true", help="the same facts as JSON, a list with one object per hub")
 
 
@@ -28,12 +29,13 @@ def run(options: argparse.Namespace) -> int:
     if sys.platform == "win32":
         print("mcp-hub status needs Unix sockets, which Python does not have on Windows", file=sys.stderr)
         return FAILED
-    wanted = str(Path.cwd() / options.config) if options.config is not None else None
-    hubs = [facts for facts in running_hubs() if wanted is None or facts.get("config") == wanted]
+    named = [] if options.config is None else [options.config, *options.overlays]
+    wanted = [str(Path.cwd() / path) for path in named]
+    hubs = [facts for facts in running_hubs() if set(wanted) <= {facts.get("config"), *facts.get("overlays", ())}]
     if options.json:
         print(json_text(hubs))
     elif not hubs:
-        print("no hub is running" + (f" with {printable(wanted)}" if wanted is not None else ""))
+        print("no hub is running" + (f" with {' and '.join(map(printable, wanted))}" if wanted else ""))
     else:
         for number, facts in enumerate(hubs):
             print(*[""] * (number > 0), sep="\n", end="\n" if number else "")
@@ -46,10 +48,12 @@ def _print_hub(facts: Json) -> None:
         print(f"hub {facts.get('pid')}: {printable(str(facts.get('problem')))}")
         return
     tools = facts["exposed"]["tools"]
-    print(f"hub {facts['pid']}, version {facts['version']}, up {_span(facts['seconds'])}: {tools} tools exposed")
+    shown = f"{tools} tool{'s' * (tools != 1)} exposed"
+    print(f"hub {facts['pid']}, version {facts['version']}, up {_span(facts['seconds'])}: {shown}")
     loaded = facts["generation"] - 1
     again = f", loaded again {loaded} time{'s' * (loaded != 1)}" if loaded > 0 else ""
-    print(f"  configuration {printable(str(facts['config']))}{again}")
+    files = [facts["config"], *facts.get("overlays", ())]
+    print(f"  configuration {', '.join(printable(str(file)) for file in files)}{again}")
     print(f"  serving {', '.join(map(printable, facts['serving']))}; {facts['calls']} calls running")
     counted = facts.get("metrics", {}).get("calls", [])
     if total := sum(one["count"] for one in counted):

@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -30,7 +30,9 @@ from mcp_hub.protocol.era import is_hub
 from mcp_hub.text import printable
 
 VARIABLE: Final = "MCP_HUB_ABOVE"
-"""`SALT:DIGEST,DIGEST`, outermost hub first, in the environment of every child of a hub."""
+"""`SALT:DIGEST,DIGEST.DIGEST`, outermost hub first, in the environment of every child of a hub.
+
+A hub has a digest for each of its files."""
 HUB_KEY: Final = "mcp-hub/hub"
 """Member of `_meta` in answers of a hub to another hub, and of the data of the error by which it refuses one."""
 ITSELF: Final = CodedText("is this hub itself; it is left out", codes.SERVES_ITSELF)
@@ -40,7 +42,8 @@ MAX_NOTES: Final = 8
 MAX_NOTE: Final = 300
 """Characters."""
 
-_ABOVE: Final = re.compile(r"([0-9a-f]{32}):([0-9a-f]{16}(?:,[0-9a-f]{16}){0,63})")
+_FILES: Final = r"[0-9a-f]{16}(?:\.[0-9a-f]{16}){0,15}"
+_ABOVE: Final = re.compile(rf"([0-9a-f]{{32}}):({_FILES}(?:,{_FILES}){{0,63}})")
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -76,9 +79,9 @@ class Ancestry(msgspec.Struct, frozen=True):
     """The place of one hub in a row of hubs."""
 
     above: tuple[str, ...]
-    """Digests of the configurations of the hubs above, outermost first."""
+    """Digests of the files of the hubs above, outermost hub first; of one hub with dots between them."""
     own: str
-    """The digest of the hub's own configuration."""
+    """The digests of the hub's own files, with dots between them."""
     salt: str
     """The key of the digests, which reveal nothing to whoever does not know the paths."""
     limit: int
@@ -87,8 +90,8 @@ class Ancestry(msgspec.Struct, frozen=True):
     """Returns its id. Hubs of one user on one machine with the same configuration have the same id."""
 
     @classmethod
-    def of(cls, path: Path | None, environ: Mapping[str, str], limit: int, key: Callable[[], bytes | None]) -> Self:
-        """Returns the ancestry of a hub that is started with `environ`. `path` is its file, None if made in code.
+    def of(cls, paths: Sequence[Path], environ: Mapping[str, str], limit: int, key: Callable[[], bytes | None]) -> Self:
+        """Returns the ancestry of a hub that is started with `environ`. `paths` are its files, none if made in code.
 
         `key()` returns a secret of the user, None where none can be kept. It is called when another hub is met.
         """
@@ -99,11 +102,11 @@ class Ancestry(msgspec.Struct, frozen=True):
 
         def identity() -> str:
             if not known:
-                secret = key() if path is not None else None
-                known.append(secrets.token_hex(16) if path is None or secret is None else _digest(secret, path))
+                secret = key() if paths else None
+                known.append(secrets.token_hex(16) if secret is None else _digest(secret, *paths))
             return known[0]
 
-        own = secrets.token_hex(8) if path is None else _digest(bytes.fromhex(salt), path)[:16]
+        own = ".".join(_digest(bytes.fromhex(salt), path)[:16] for path in paths) or secrets.token_hex(8)
         return cls(above, own, salt, limit, identity)
 
     @property
@@ -118,8 +121,11 @@ class Ancestry(msgspec.Struct, frozen=True):
 
     @property
     def repeated(self) -> bool:
-        """Whether a hub above it serves the same configuration."""
-        return self.own in self.above
+        """Whether a hub above it serves one of the same files."""
+        return any(map(self._shares_files, self.above))
+
+    def _shares_files(self, other: str) -> bool:
+        return not set(self.own.split(".")).isdisjoint(other.split("."))
 
     def refusal(self, client_info: Any) -> ProtocolError | None:
         """Returns why a client over stdio is not served; None if it is.
@@ -131,7 +137,7 @@ class Ancestry(msgspec.Struct, frozen=True):
             place = {"code": "too_deep", "hubs": len(self.above) + 1, "limit": self.limit}
             return ProtocolError(INVALID_REQUEST, f"This hub {_too_deep(place)}.", {HUB_KEY: place})
         if self.repeated and is_hub(client_info):
-            between = self.above[::-1].index(self.own)
+            between = [self._shares_files(one) for one in reversed(self.above)].index(True)
             text = "This hub runs behind a hub with the same configuration."
             return ProtocolError(INVALID_REQUEST, text, {HUB_KEY: {"code": "itself", "between": between}})
         return None
@@ -180,10 +186,10 @@ def _too_deep(place: Mapping[str, Any]) -> str:
     return f"would be number {hubs} in a row of hubs, and the max_hub_depth of its configuration is {limit}"
 
 
-def _digest(key: bytes, path: Path) -> str:
+def _digest(key: bytes, *paths: Path) -> str:
     # Containers may share users, files and paths; their host names differ.
     node = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
-    said = os.fsencode(f"{node}\0{path.resolve()}")
+    said = os.fsencode("\0".join([node, *sorted(str(path.resolve()) for path in paths)]))
     return hmac.new(key, said, hashlib.sha256).hexdigest()[:32]
 
 
@@ -199,23 +205,24 @@ DefaultPath = Callable[[Path, Mapping[str, str]], Path]
 """Returns the default configuration of a hub by its working directory and its environment."""
 
 
-def is_this_hub(server: Server, path: Path, environ: Mapping[str, str], default_path: DefaultPath) -> bool:
-    """Returns whether an enabled entry of the file at `path` starts `mcp-hub serve` with the same file."""
+def is_this_hub(server: Server, paths: Sequence[Path], environ: Mapping[str, str], default_path: DefaultPath) -> bool:
+    """Returns whether an enabled entry of a hub with these files starts `mcp-hub serve` with one of them."""
     if not server.enabled or not server.command:
         return False
     options = _options_of_serve((server.command, *server.args), environ)
     if options is None:
         return False
     directory = server.cwd or Path.cwd()
-    named = _config_option(options)
-    with contextlib.suppress(ConfigError, OSError, RuntimeError, ValueError):
-        if named is None:
-            from mcp_hub.config.commands import child_environment
+    for named in _config_options(options) or [None]:
+        with contextlib.suppress(ConfigError, OSError, RuntimeError, ValueError):
+            if named is None:
+                from mcp_hub.config.commands import child_environment
 
-            other = default_path(directory, child_environment(server, environ, Path.home()))
-        else:
-            other = directory / Path(named).expanduser()
-        return other.samefile(path)
+                other = default_path(directory, child_environment(server, environ, Path.home()))
+            else:
+                other = directory / Path(named).expanduser()
+            if any(other.samefile(path) for path in paths if path.exists()):
+                return True
     return False
 
 
@@ -238,11 +245,11 @@ def _is_command(word: str, environ: Mapping[str, str], *, first: bool) -> bool:
     return found is not None and program_name(str(Path(found).resolve())) in _COMMANDS
 
 
-def _config_option(options: tuple[str, ...]) -> str | None:
-    """Returns the value of the last `--config` or an abbreviation of it; None if there is none."""
-    found = None
+def _config_options(options: tuple[str, ...]) -> list[str | None]:
+    """Returns the values of `--config` and abbreviations of it."""
+    found: list[str | None] = []
     for index, word in enumerate(options):
         name, equals, value = word.partition("=")
         if name.startswith("--c") and _CONFIG_OPTION.startswith(name):
-            found = value if equals else next(iter(options[index + 1 :]), "")
+            found.append(value if equals else next(iter(options[index + 1 :]), ""))
     return found

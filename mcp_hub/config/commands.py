@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PureWindowsPath
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -198,6 +198,12 @@ _MAX_WRAPPERS: Final = 3
 
 _NPM_EXACT: Final = re.compile(r"v?=?\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]*)?")
 _PYTHON_EXACT: Final = re.compile(r"={2,3}\s*[0-9A-Za-z][0-9A-Za-z.!+_-]*")
+_NPM_SPEC: Final = re.compile(
+    r"(?P<name>(?:@[\w.~-]+/)?[\w.~-]+)(?:@latest|@v?=?(?P<version>\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]*)?))?"
+)
+_PYTHON_SPEC: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?(?:@latest|\s*(?:={2,3}|@)\s*(?P<version>v?\d[0-9A-Za-z.!+_-]*))?"
+)
 _VERSION: Final = re.compile(r"v?\d[0-9A-Za-z.!+_-]*")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _LOCAL: Final = re.compile(r"\.{1,2}([/\\]|$)|[/\\~]|[A-Za-z]:[/\\]|file:")
@@ -270,14 +276,50 @@ def unwrap_command(command: str, args: tuple[str, ...]) -> tuple[str, tuple[str,
     return program_name(command), args
 
 
+class PackageSpec(msgspec.Struct, frozen=True):
+    """A package that a command downloads."""
+
+    written: str
+    """The word of the command line."""
+    kind: Literal["npm", "pypi"]
+    name: str
+    version: str | None
+    """None: whatever version is the newest at the time."""
+
+    def at(self, version: str) -> str:
+        """Returns the word that pins the package to a version, written as it is pinned now."""
+        if self.version is None:
+            return f"{self.written.removesuffix('@latest')}@{version}"
+        before, _, after = self.written.rpartition(self.version)
+        return f"{before}{version}{after}"
+
+
+def find_packages(command: str, args: tuple[str, ...]) -> tuple[PackageSpec, ...]:
+    """Returns the packages of an index that a command downloads. Files, addresses and ranges are left out."""
+    found = (_spec(word, launcher) for word, launcher in _downloaded(command, args))
+    return tuple(one for one in found if one is not None)
+
+
 def find_unpinned_packages(command: str, args: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the packages, as written, that a command downloads in whatever version is the newest at the time."""
+    found = _downloaded(command, args)
+    return tuple(word for word, launcher in found if not (_python_pinned if launcher.python else _npm_pinned)(word))
+
+
+def _downloaded(command: str, args: tuple[str, ...]) -> list[tuple[str, _Launcher]]:
     name, words = unwrap_command(command, args)
     for head, launcher in _LAUNCHERS.items():
         if (name, *words[: len(head) - 1]) == head:
-            found = _packages(launcher, words[len(head) - 1 :])
-            return tuple(one for one in found if not (_python_pinned(one) if launcher.python else _npm_pinned(one)))
-    return ()
+            return [(word, launcher) for word in _packages(launcher, words[len(head) - 1 :])]
+    return []
+
+
+def _spec(word: str, launcher: _Launcher) -> PackageSpec | None:
+    form = _PYTHON_SPEC if launcher.python else _NPM_SPEC
+    found = None if _LOCAL.match(word) else form.fullmatch(word)
+    if found is None:
+        return None
+    return PackageSpec(word, "pypi" if launcher.python else "npm", found["name"], found["version"])
 
 
 def _packages(launcher: _Launcher, words: tuple[str, ...]) -> Iterator[str]:

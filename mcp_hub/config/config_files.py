@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from mcp_hub import codes
-from mcp_hub.config.findings import KeyPath
+from mcp_hub.config.findings import FileFinding, Findings, KeyPath
 from mcp_hub.config.syntax import MAX_DEPTH, MAX_VALUES, ParsedText, UnreadableText, parse_json, parse_toml, parse_yaml
 from mcp_hub.errors import ConfigError
 from mcp_hub.security.private_files import refuse_foreign
@@ -45,6 +45,13 @@ class ConfigDocument(msgspec.Struct, frozen=True):
     """Warnings about the file itself."""
     faults: tuple[tuple[int | None, str], ...]
     _line_of: Callable[[KeyPath], int | None]
+
+    def findings(self, name: str | None = None) -> Findings:
+        """Returns findings with the faults of the file so far. `name` is what messages call it."""
+        shown = self.path.name if name is None else name
+        found = Findings(lambda at: (shown, self.line_of(at)))
+        found.errors.extend(FileFinding(shown, line, text) for line, text in self.faults)
+        return found
 
     def line_of(self, at: KeyPath) -> int | None:
         """Returns the line of the key at `at`, or of the nearest key around it."""

@@ -196,7 +196,7 @@ def read_headers(fields: Fields, reasons: dict[KeyPath, CodedText]) -> dict[str,
 
 
 def read_env(fields: Fields, reasons: dict[KeyPath, CodedText]) -> dict[str, SecretStr]:
-    """Reads the environment: `env` over `env_file` over Codex's `env_vars`.
+    """Reads the environment: `env` over `env_file` over Codex's `env_vars` and Goose's `env_keys`.
 
     Variables without a value are added to `reasons`: place -> reason.
     """
@@ -219,6 +219,12 @@ def read_env(fields: Fields, reasons: dict[KeyPath, CodedText]) -> dict[str, Sec
             found[name] = SecretStr(text)
         elif given.value is None:
             fields.error(given.at, 'has no value; write "" for an empty one, ${NAME} to pass the hub\'s own on')
+    if "env_keys" in fields:
+        at = fields.values["env_keys"].at
+        for name in fields.texts("env_keys"):
+            # What stands under `envs` wins, and Goose refuses to start without a secret that it cannot find.
+            if name not in found and (value := _of_variable(fields, name, at, reasons)) is not None:
+                found[name] = SecretStr(value)
     return found
 
 

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
 import msgspec
 
-from mcp_hub.config.findings import Findings, KeyPath, dotted, is_remark, nearest
+from mcp_hub.config.host_rules import AMP_ROOT, GOOSE_ROOT
 from mcp_hub.config.settings import KeyTable
-from mcp_hub.text import printable
+from mcp_hub.config.variables import VariableScope
 
 FILE_NAMES: Final = ("servers.yaml", "servers.yml", "servers.json", "servers.toml")
 """Names of configuration files that are found without `--config`."""
-ROOTS: Final = ("servers", "mcpServers", "mcp_servers", "mcp", "context_servers")
+ROOTS: Final = ("servers", "mcpServers", "mcp_servers", "mcp", "context_servers", AMP_ROOT, GOOSE_ROOT)
+"""Keys that have the entries of a file below them."""
 
 ALIASES: Final = {
     "command": "command", "cmd": "command",
     "args": "args",
-    "env": "env", "environment": "env",
+    "env": "env", "environment": "env", "envs": "env",
     "env_file": "env_file", "envFile": "env_file",
-    "env_vars": "env_vars",
+    "env_vars": "env_vars", "env_keys": "env_keys",
     "cwd": "cwd", "working_dir": "cwd", "working_directory": "cwd", "workingDirectory": "cwd",
-    "url": "url", "httpUrl": "url", "serverUrl": "url", "mcp_server_url": "url",
+    "url": "url", "httpUrl": "url", "serverUrl": "url", "mcp_server_url": "url", "uri": "url",
     "headers": "headers", "http_headers": "headers", "static_headers": "headers",
     "env_http_headers": "env_http_headers",
     "api_key": "api_key", "mcp_api_key": "api_key", "apiKey": "api_key",
@@ -116,7 +115,7 @@ SESSIONS: Final[Mapping[str, Literal["shared", "client", "call"]]] = {
 FILTERS: Final = {
     **dict.fromkeys((
         "enable_tools", "enable_funcs", "includeTools", "include_tools", "enabledTools", "enabled_tools",
-        "allowedTools", "allowed_tools",
+        "allowedTools", "allowed_tools", "available_tools",
     ), "tools.allow"),
     **dict.fromkeys((
         "disable_tools", "disable_funcs", "excludeTools", "exclude_tools", "disabledTools", "disabled_tools",
@@ -155,6 +154,7 @@ HARMLESS: Final = frozenset({
     "envFilter", "sandbox", "created", "updated", "targetAudience", "targetServiceAccount", "scopes",
     "oauth_resource", "oauth_scopes", "supports_parallel_tool_calls", "authentication", "mcp_info", "instructions",
     "start_on_launch", "remote_configuration", "chatEnabled", "isBuiltin", "discovery",
+    "bundled", "display_name", "faviconUrl", "serverName", "sourceFile", "requestOptions", "oauthScopes",
 })  # fmt: skip
 """Known keys of other hosts for their windows, their questions to the user or their bookkeeping."""
 
@@ -172,12 +172,6 @@ ROOT_KEYS: Final = frozenset({
 HARMLESS_ROOTS: Final = frozenset({"$schema", "inputs", "version", "name", "description"})
 
 
-_GEMINI_ENTRY: Final = frozenset({"httpUrl", "includeTools", "excludeTools", "trust"})
-_GEMINI_FOLDERS: Final = frozenset({".gemini", ".qwen"})
-_OPENCODE_ROOTS: Final = frozenset({"tools", "permission"})
-_GEMINI_POLICY: Final = frozenset({"allowed", "excluded", "serverCommand"})
-_ENTRY_MARKS: Final = frozenset({"command", "url", "httpUrl", "serverUrl", "type", "tools_dir"})
-
 _SECONDS_AT_MOST: Final = 3600
 """Clients that count seconds allow at most an hour; a larger plain number in such a file is milliseconds."""
 
@@ -185,14 +179,6 @@ _SECONDS_AT_MOST: Final = 3600
 def schemes_of(transport: str) -> tuple[str, ...]:
     """Returns the schemes of URLs of a transport, or of `auto`; none if it needs a command."""
     return _WEB if transport == "auto" else TRANSPORTS[transport].schemes
-
-
-class RawEntry(msgspec.Struct, frozen=True):
-    """One entry as it is written in the file."""
-
-    id: str
-    values: Mapping[str, Any]
-    at: KeyPath
 
 
 class Dialect(msgspec.Struct, frozen=True):
@@ -218,6 +204,20 @@ class Dialect(msgspec.Struct, frozen=True):
         """Whether plain timeouts are always milliseconds, as in Gemini and opencode."""
         return self.gemini or self.root == "mcp"
 
+    @property
+    def is_goose(self) -> bool:
+        """Whether the file is Goose's: headers have `$NAME`, and an empty `available_tools` means all."""
+        return self.root == GOOSE_ROOT
+
+    def scope(self, scope: VariableScope) -> VariableScope:
+        """Returns the scope with the forms of variables that files of this dialect have."""
+        return msgspec.structs.replace(
+            scope,
+            file_braces=self.root == "mcp",
+            os_environ=self.root == "mcp_servers",
+            bare_names=self.gemini,
+        )
+
     def timeout_unit(self, value: object) -> float:
         """Returns the seconds in one unit of a plain `timeout`.
 
@@ -228,158 +228,6 @@ class Dialect(msgspec.Struct, frozen=True):
             return 1.0
         if self.counts_milliseconds:
             return 0.001
-        if self.root in ("mcpServers", "context_servers") and value > _SECONDS_AT_MOST:
+        if self.root in ("mcpServers", "context_servers", AMP_ROOT) and value > _SECONDS_AT_MOST:
             return 0.001
         return 1.0
-
-
-def find_entries(tree: Any, path: Path, keys: KeyTable, findings: Findings) -> tuple[Dialect, list[RawEntry]]:
-    """Returns the dialect and the entries of a document in their order. Errors go to the findings."""
-    if isinstance(tree, list):
-        return Dialect("servers", keys), _list_entries(tree, (), findings)
-    if not isinstance(tree, dict):
-        findings.error((), "the file must hold keys and values, with 'servers' at the top")
-        return Dialect("servers", keys), []
-    roots = [root for root in ROOTS if root in tree]
-    policy: Mapping[str, Any] = {}
-    if "mcp" in roots and len(roots) > 1 and isinstance(tree["mcp"], dict) and tree["mcp"].keys() <= _GEMINI_POLICY:
-        # In Gemini's settings the servers are below mcpServers, and `mcp` says which of them may be used.
-        roots.remove("mcp")
-        policy = tree["mcp"]
-    if len(roots) > 1:
-        named = " and ".join(f"'{root}'" for root in roots)
-        findings.error((roots[1],), f"the servers of a file are below one key, but {named} are both there; keep one")
-        return Dialect(roots[0], keys), []
-    if not roots and "tools_dir" not in tree:
-        findings.error((), _missing_root_text(tree))
-        return Dialect("servers", keys), []
-    _check_root_keys(tree, roots, keys, findings)
-    _tell_projects(tree, findings)
-    if not roots:
-        return Dialect("servers", keys), []
-    root = roots[0]
-    at: KeyPath = (root,)
-    listed = tree[root]
-    if root == "mcp" and _holds_servers(listed):
-        # The settings of VS Code itself.
-        root, at, listed = "servers", ("mcp", "servers"), listed["servers"]
-    entries = _list_entries(listed, at, findings)
-    if listed is None and "tools_dir" not in tree:
-        findings.warning(at, "holds no entry")
-    gemini = root == "mcpServers" and (
-        bool(policy)
-        or bool(_GEMINI_FOLDERS & set(path.parts[-2:-1]))
-        or any(_GEMINI_ENTRY & entry.values.keys() for entry in entries)
-    )
-    names = [entry.id for entry in entries]
-    refused = _opencode_denied_tools(tree, names) if root == "mcp" else {}
-    return Dialect(root, keys, gemini, _gemini_disabled(policy, names), refused), entries
-
-
-def _holds_servers(value: Any) -> bool:
-    inner = value.get("servers") if isinstance(value, dict) else None
-    return isinstance(inner, dict) and not any(isinstance(inner.get(mark), str | list) for mark in _ENTRY_MARKS)
-
-
-def _list_entries(listed: Any, at: KeyPath, findings: Findings) -> list[RawEntry]:
-    if listed is None:
-        return []
-    if isinstance(listed, dict):
-        named: list[tuple[Any, Any, KeyPath]] = [
-            (name, values, (*at, name)) for name, values in listed.items() if not is_remark(name)
-        ]
-    elif isinstance(listed, list):
-        named = [
-            (item.get("name") or item.get("id") if isinstance(item, dict) else None, item, (*at, index))
-            for index, item in enumerate(listed)
-        ]
-    else:
-        findings.error(at, "must be a mapping of names to entries, or a list of entries with a 'name'")
-        return []
-    entries: dict[str, RawEntry] = {}
-    for name, values, place in named:
-        if not isinstance(values, dict):
-            findings.error(place, "must be an entry: keys such as 'command' or 'url' with their values")
-        elif not isinstance(name, str) or not name.strip():
-            findings.error(place, "needs a name" if isinstance(listed, dict) else "needs a 'name', a text")
-        elif name in entries:
-            findings.error(place, f"the name is already taken by {dotted(entries[name].at)}")
-        else:
-            entries[name] = RawEntry(name, _unfold_params(values), place)
-    return list(entries.values())
-
-
-def _unfold_params(values: dict[str, Any]) -> dict[str, Any]:
-    """Moves the keys below `params` up. MiroFlow writes the keys of an entry, or a URL, there."""
-    params = values.get("params")
-    if isinstance(params, str):
-        return {**{key: value for key, value in values.items() if key != "params"}, "url": params}
-    if isinstance(params, dict):
-        return {**{key: value for key, value in values.items() if key != "params"}, **params}
-    return values
-
-
-def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, findings: Findings) -> None:
-    """Warns about unknown root keys. In a file of another host only those count that resemble a key of the hub."""
-    own = ROOT_KEYS | keys.root_names
-    known = own | HARMLESS_ROOTS | set(ROOTS) | (_OPENCODE_ROOTS if "mcp" in roots else set())
-    ours = roots in ([], ["servers"])
-    for key in tree:
-        if key not in known and not is_remark(key) and (ours or nearest(key, own)):
-            findings.unknown((key,), own | set(roots or ROOTS), KEYS_OF_WEB)
-
-
-def _tell_projects(tree: Mapping[str, Any], findings: Findings) -> None:
-    """Warns of servers that Claude Code has for one folder each, where `claude mcp add` writes them."""
-    projects = tree.get("projects")
-    for folder, settings in projects.items() if isinstance(projects, dict) else ():
-        own = settings.get("mcpServers") if isinstance(settings, dict) else None
-        if isinstance(own, dict) and own:
-            named = ", ".join(printable(str(name), 60) for name in own)
-            text = f"is for this folder alone and not read ({named}); move what you want to 'mcpServers' at the top"
-            findings.warning(("projects", folder, "mcpServers"), text)
-
-
-def _missing_root_text(tree: Mapping[str, Any]) -> str:
-    wanted = "there are no servers in this file; it needs one of these keys at the top: " + ", ".join(ROOTS)
-    for key, value in tree.items():
-        if near := nearest(key, ROOTS):
-            return f"{wanted}; did you mean '{near}' where '{dotted((key,))}' is?"
-        if isinstance(value, dict) and _ENTRY_MARKS & value.keys():
-            return f"{wanted}; '{dotted((key,))}' looks like an entry: put it below 'servers:'"
-    return wanted
-
-
-def _gemini_disabled(policy: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """Returns the servers that Gemini's `mcp.excluded` and `mcp.allowed` disable: id -> reason."""
-    allowed, excluded = policy.get("allowed"), policy.get("excluded")
-    off = {name: "mcp.excluded names it" for name in names if isinstance(excluded, list) and name in excluded}
-    if isinstance(allowed, list):
-        off.update({name: "mcp.allowed does not name it" for name in names if name not in allowed})
-    return off
-
-
-def _opencode_denied_tools(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Returns the tools that opencode's `tools: {"NAME_*": false}` and `permission: {"NAME_*": deny}` deny.
-
-    What a later rule allows again stays denied, unless that is the whole server: never more tools than meant.
-    """
-    refused: dict[str, tuple[str, ...]] = {}
-    for key in ("tools", "permission"):
-        rules = tree.get(key)
-        if not isinstance(rules, dict):
-            continue
-        for name in names:
-            patterns: list[str] = []
-            for pattern, rule in rules.items():
-                own = pattern[len(name) + 1 :] if pattern.startswith(f"{name}_") else None
-                if rule is False or rule == "deny":
-                    if own is not None:
-                        patterns.append(own or "*")
-                    elif pattern == name or fnmatchcase(f"{name}_", pattern):
-                        patterns.append("*")
-                elif own == "*":
-                    patterns.clear()
-            if patterns:
-                refused[name] = (*refused.get(name, ()), *patterns)
-    return refused

@@ -22,7 +22,6 @@ from mcp_hub.config.dialect import (
     TRANSPORT_NAMES,
     TRANSPORTS,
     Dialect,
-    RawEntry,
     schemes_of,
 )
 from mcp_hub.config.entry_rules import Filter, Validation, read_policy_keys, read_rules
@@ -40,6 +39,7 @@ from mcp_hub.config.models import (
     SessionMode,
     Transport,
 )
+from mcp_hub.config.raw_entries import RawEntry
 from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, find_plain_secrets
 from mcp_hub.config.settings import EntryKey
 from mcp_hub.config.variables import VariableScope, expand_tree, explain_unresolved
@@ -118,7 +118,10 @@ def _expanded_values(
         findings.advise(at, PLAIN_SECRET_ADVICE, codes.SECRET_IN_PLAIN)
     unresolved: dict[KeyPath, CodedText] = {}
     for name, item in given.items():
-        value, missing = expand_tree(item.value, reading.scope, item.at)
+        scope = (
+            _scope_of_goose(given, reading.scope) if reading.dialect.is_goose and name == "headers" else reading.scope
+        )
+        value, missing = expand_tree(item.value, scope, item.at)
         given[name] = msgspec.structs.replace(item, value=value)
         unresolved.update(missing)
     command = given.get("command")
@@ -129,6 +132,13 @@ def _expanded_values(
             if key in command.value:
                 given[name] = FieldValue(command.value[key], (*command.at, key))
     return given, unresolved
+
+
+def _scope_of_goose(given: Mapping[str, FieldValue], scope: VariableScope) -> VariableScope:
+    """Returns the scope of headers in Goose, which have variables of the entry's own environment."""
+    env = given["env"].value if "env" in given else None
+    own = {name: str(value) for name, value in env.items()} if isinstance(env, dict) else {}
+    return msgspec.structs.replace(scope, bare_names=True, environ={**scope.environ, **own})
 
 
 def _foreign_kind(raw: RawEntry, given: Mapping[str, FieldValue]) -> CodedText | None:

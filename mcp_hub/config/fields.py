@@ -223,6 +223,8 @@ def canonical_values(
             _add_value(found, owned[key], FieldValue(value, place), findings)
         elif key in TIMEOUTS:
             _add_value(found, *_timeout(key, value, place, dialect, findings), findings)
+        elif key == "available_tools" and dialect.is_goose and not value:
+            continue
         elif key in FILTERS:
             _add_value(found, f"filters.{FILTERS[key]}", FieldValue(value, place), findings)
         elif key == "tools":

@@ -40,23 +40,27 @@ def nearest(key: str, known: Iterable[str]) -> str | None:
     return folded[found[0]] if found else None
 
 
+Place = Callable[[KeyPath], tuple[str, int | None]]
+"""Returns the file that a key is in, and its line, if known."""
+
+
 class FileFinding(msgspec.Struct, frozen=True):
     """One message about a configuration file, and the line that it is about, if known."""
 
+    file: str
     line: int | None
     text: str
     code: str = codes.VALUE_WRONG
 
 
 class Findings:
-    """Collects the errors, warnings and advice about one file, and returns them in the order of its lines.
+    """Collects the errors, warnings and advice about files, and returns them in the order of their lines.
 
     No text that is added may contain a value that could be a secret.
     """
 
-    def __init__(self, file: str, line_of: Callable[[KeyPath], int | None]) -> None:
-        self._file = file
-        self._line_of = line_of
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self.errors: list[FileFinding] = []
         self.warnings: list[FileFinding] = []
         self.advice: list[FileFinding] = []
@@ -92,8 +96,8 @@ class Findings:
             self._misspelt.append(finding)
 
     def part(self) -> Findings:
-        """Returns empty findings of the same file. `add` adds them later, as errors or as warnings."""
-        return Findings(self._file, self._line_of)
+        """Returns empty findings of the same files. `add` adds them later, as errors or as warnings."""
+        return Findings(self.place)
 
     def add(self, part: Findings, *, errors_as_warnings: bool = False) -> None:
         """Adds the findings of a `part`, on request with its errors as warnings."""
@@ -122,14 +126,17 @@ class Findings:
             raise ConfigError("\n".join([*own, *others]), *found)
 
     def _finding(self, at: KeyPath, text: str, code: str) -> FileFinding:
-        return FileFinding(self._line_of(at), text, code)
+        return FileFinding(*self.place(at), text, code)
 
-    def _lines(self, findings: list[FileFinding]) -> tuple[CodedText, ...]:
-        ordered = sorted(findings, key=lambda finding: finding.line or 0)
-        return tuple(dict.fromkeys(CodedText(f"{self._where(one.line)}: {one.text}", one.code) for one in ordered))
+    @staticmethod
+    def _lines(findings: list[FileFinding]) -> tuple[CodedText, ...]:
+        files = list(dict.fromkeys(finding.file for finding in findings))
+        ordered = sorted(findings, key=lambda finding: (files.index(finding.file), finding.line or 0))
+        return tuple(dict.fromkeys(CodedText(f"{_where(one)}: {one.text}", one.code) for one in ordered))
 
-    def _where(self, line: int | None) -> str:
-        return self._file if line is None else f"{self._file}:{line}"
+
+def _where(finding: FileFinding) -> str:
+    return finding.file if finding.line is None else f"{finding.file}:{finding.line}"
 
 
 def only_known(values: Mapping[str, Any], known: Iterable[str], at: KeyPath, findings: Findings) -> dict[str, Any]:

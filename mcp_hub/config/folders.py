@@ -14,14 +14,15 @@ import msgspec
 
 from mcp_hub.config.builtin_servers import SKILL_FILE, Skill, read_skill
 from mcp_hub.config.config_files import ConfigDocument, folder_files, read_document
-from mcp_hub.config.dialect import FILE_NAMES, HARMLESS_ROOTS, ROOT_KEYS, ROOTS, Dialect, RawEntry, find_entries
+from mcp_hub.config.dialect import FILE_NAMES, HARMLESS_ROOTS, ROOT_KEYS, ROOTS, Dialect
 from mcp_hub.config.entry import EntryContext, check_tools_dir, local_tools_server, read_entry, with_defaults
 from mcp_hub.config.entry_rules import ToolRules
 from mcp_hub.config.extras import OF_BUILTINS, missing
 from mcp_hub.config.field_types import SecretStr
 from mcp_hub.config.fields import Fields, read_defaults
-from mcp_hub.config.findings import FileFinding, Findings, KeyPath
+from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.models import Deadlines, Server
+from mcp_hub.config.raw_entries import RawEntry, find_entries
 from mcp_hub.config.root_rules import ToolSetSettings
 from mcp_hub.config.settings import KeyTable, read_model
 from mcp_hub.config.variables import VariableScope
@@ -241,9 +242,7 @@ class FolderReader:
     def _mcp(self, folder: Path, taken: dict[str, str]) -> None:
         for document, findings, scope in self._documents(folder):
             dialect, entries = _find_file_entries(document, self._keys, findings)
-            scope = msgspec.structs.replace(
-                scope, file_braces=dialect.root == "mcp", os_environ=dialect.root == "mcp_servers"
-            )
+            scope = dialect.scope(scope)
             root = document.tree if isinstance(document.tree, dict) else {}
             defaults = read_defaults(root, dialect, findings)
             reading = EntryContext(dialect, scope, document.written, findings, defaults)
@@ -265,8 +264,7 @@ class FolderReader:
                     f"{name}:{line.removeprefix(own)}" if line.startswith(own) else line for line in lines
                 ]
                 continue
-            findings = Findings(name, document.line_of)
-            findings.errors.extend(FileFinding(line, text) for line, text in document.faults)
+            findings = document.findings(name)
             self.found.warnings += document.warnings
             yield document, findings, msgspec.structs.replace(self._scope, directory=path.parent, literal=False)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -15,15 +16,18 @@ from mcp_hub.codes import CodedText
 from mcp_hub.config.ancestry import ITSELF, is_this_hub
 from mcp_hub.config.config_files import HOW_TO_CREATE, ConfigDocument, read_document
 from mcp_hub.config.credentials import TokenStore
-from mcp_hub.config.dialect import FILE_NAMES, ROOT_KEYS, ROOTS, find_entries
+from mcp_hub.config.dialect import FILE_NAMES, ROOT_KEYS, ROOTS
 from mcp_hub.config.entry import EntryContext, default_fields, parse_count, read_entry
 from mcp_hub.config.extras import missing
 from mcp_hub.config.field_types import ValidationError
 from mcp_hub.config.fields import Fields, FieldValue, read_defaults
-from mcp_hub.config.findings import FileFinding, Findings, KeyPath
+from mcp_hub.config.findings import Findings, KeyPath
 from mcp_hub.config.folders import Duplicate, FolderReader
+from mcp_hub.config.host_rules import PROJECT_VARIABLE
+from mcp_hub.config.layers import MAX_FILES, Layer, merge_root_keys, merged_entries
 from mcp_hub.config.listen import check_profiles, read_listen
 from mcp_hub.config.models import Config, GroupScope, OnConflict, Server
+from mcp_hub.config.raw_entries import find_entries
 from mcp_hub.config.root_rules import read_policy_keys, read_root_rules
 from mcp_hub.config.secret_values import PLAIN_SECRET_ADVICE, is_plain_secret
 from mcp_hub.config.settings import KeyReading, KeyTable
@@ -82,15 +86,24 @@ class ConfigReader:
         return loaded.config
 
     def read_config(
-        self, path: Path | str, environ: Mapping[str, str] = os.environ, home: Path | None = None
+        self,
+        path: Path | str,
+        environ: Mapping[str, str] = os.environ,
+        home: Path | None = None,
+        overlays: Sequence[Path | str] = (),
     ) -> LoadedConfig:
-        """Reads the file at `path`. No message quotes a value that may be a secret.
+        """Reads the file at `path`, and lays `overlays` over it. No message quotes a value that may be a secret.
 
         Raises:
-            ConfigError: the file has errors. It has a line for each: `servers.yaml:12: servers.github.args: must be
+            ConfigError: a file has errors. It has a line for each: `servers.yaml:12: servers.github.args: must be
                 ...`.
         """
-        return _read(read_document(Path.cwd() / path), self._keys, environ, home)
+        paths = list(dict.fromkeys(Path.cwd() / one for one in (path, *overlays)))
+        if len(paths) > MAX_FILES:
+            raise ConfigError(
+                f"a configuration has at most {MAX_FILES} files, but {len(paths)} are given", codes.VALUE_WRONG
+            )
+        return _read([read_document(one) for one in paths], self._keys, environ, home)
 
     def config_of(
         self, tree: Mapping[str, Any], *, environ: Mapping[str, str] = os.environ, literal: bool = False
@@ -101,60 +114,102 @@ class ConfigReader:
         """
         given = dict(tree) if any(root in tree for root in ROOTS) else {"servers": {}, **tree}
         document = ConfigDocument(Path.cwd() / "configuration", given, {}, (), (), lambda at: None)
-        loaded = _read(document, self._keys, environ, None, literal=literal)
+        loaded = _read([document], self._keys, environ, None, literal=literal)
         for warning in loaded.warnings:
             log.warning("%s", warning)
         return loaded.config.model_copy(update={"path": None})
 
 
 def _read(
-    document: ConfigDocument,
+    documents: Sequence[ConfigDocument],
     keys: KeyTable,
     environ: Mapping[str, str],
     home: Path | None,
     *,
     literal: bool = False,
 ) -> LoadedConfig:
-    findings = Findings(document.path.name, document.line_of)
-    findings.errors.extend(FileFinding(line, text) for line, text in document.faults)
-    dialect, entries = find_entries(document.tree, document.path, keys, findings)
-    scope = VariableScope(
+    shared = VariableScope(
         environ=environ,
         home=Path.home() if home is None else home,
-        directory=document.path.parent,
-        file_braces=dialect.root == "mcp",
-        os_environ=dialect.root == "mcp_servers",
-        bare_names=dialect.gemini,
+        directory=documents[0].path.parent,
         literal=literal,
     )
-    root = document.tree if isinstance(document.tree, dict) else {}
-    given = read_defaults(root, dialect, findings)
-    reading = EntryContext(dialect, scope, document.written, findings, given)
-    defaults = {}
-    if given:
-        defaults = default_fields(_expanded_defaults(given, scope, document, findings), findings, keys.entry)
+    names = Counter(document.path.name for document in documents)
+    layers = [
+        _layer(one, keys, shared, one.path.name if names[one.path.name] == 1 else str(one.path), len(documents) == 1)
+        for one in documents
+    ]
+    findings = Findings(merge_root_keys(layers, keys))
+    given, defaults = _defaults(layers, keys)
+    paths = [document.path for document in documents]
+    merged = merged_entries(layers)
     servers = []
-    for entry in entries:
+    for layer, entry in merged:
+        usable = {name: item for of, items in given.items() if of in ("", id(layer)) for name, item in items.items()}
+        reading = EntryContext(layer.dialect, layer.scope, layer.document.written, layer.findings, usable)
         server = read_entry(entry, reading)
-        if server is not None and is_this_hub(server, document.path, environ, default_path):
-            findings.warning(entry.at, ITSELF, ITSELF.code)
+        if server is not None and is_this_hub(server, paths, environ, default_path):
+            layer.findings.warning(entry.at, ITSELF, ITSELF.code)
             server = server.model_copy(update={"enabled": False, "disabled_reason": ITSELF})
         if server is not None:
             servers.append(server)
-    folders = FolderReader(document.path, scope, keys, defaults)
-    config = _config(root, document, keys, scope, findings, servers, {entry.id for entry in entries}, folders)
+    folders = FolderReader(paths[0], layers[0].scope, keys, defaults)
+    config = _config(layers, keys, findings, servers, {entry.id for _, entry in merged}, folders)
     found = folders.found
-    findings.raise_errors(found.left_out)
+    told = Findings(findings.place)
+    for part in (*(layer.findings for layer in layers), findings):
+        told.add(part)
+    told.raise_errors(found.left_out)
     assert config is not None
     return LoadedConfig(
         config.model_copy(update={"defaults": defaults}),
-        (*document.warnings, *findings.warning_lines(), *found.warnings),
-        frozenset(scope.read),
-        (*findings.advice_lines(), *found.advice),
+        (*(line for one in documents for line in one.warnings), *told.warning_lines(), *found.warnings),
+        frozenset(shared.read),
+        (*told.advice_lines(), *found.advice),
         tuple(found.left_out),
         tuple(found.duplicates),
         tuple(found.folders),
     )
+
+
+def _layer(document: ConfigDocument, keys: KeyTable, shared: VariableScope, name: str, alone: bool) -> Layer:
+    """Reads one file of a configuration, whose relative paths are relative to itself."""
+    findings = document.findings(name)
+    project = Path(os.path.abspath(shared.environ.get(PROJECT_VARIABLE) or Path.cwd()))  # noqa: PTH100  # keeps links
+    dialect, entries = find_entries(document.tree, document.path, keys, findings, project, alone=alone)
+    scope = dialect.scope(msgspec.structs.replace(shared, directory=document.path.parent))
+    known = ROOT_KEYS | keys.root_names
+    root = document.tree if isinstance(document.tree, dict) else {}
+    root = {key: value for key, value in root.items() if key in known}
+    return Layer(document, findings, dialect, entries, scope, root)
+
+
+def _defaults(layers: Sequence[Layer], keys: KeyTable) -> tuple[dict[int | str, dict[str, FieldValue]], dict[str, Any]]:
+    """Returns the values of `defaults`, and the fields of a Server that they set.
+
+    The values are those for every entry, under `""`; and those with errors, under the identity of their file, as only
+    its own entries have a place for them.
+    """
+    given: dict[int | str, dict[str, FieldValue]] = {"": {}}
+    places: dict[str, tuple[Layer, FieldValue]] = {}
+    fields: dict[str, Any] = {}
+    for layer in layers:
+        own = read_defaults(layer.root, layer.dialect, layer.findings)
+        if not own:
+            continue
+        for name, item in own.items():
+            if name in places:
+                before, former = places[name]
+                layer.tell_replaced(item.at, item.value, before, former.at, former.value)
+            places[name] = layer, item
+        part = layer.findings.part()
+        values = default_fields(_expanded_defaults(own, layer.scope, layer.document, part), part, keys.entry)
+        given["" if not part.errors else id(layer)] = {**given[""], **own}
+        for name in ("deadlines", "settings"):
+            values[name] = {**fields.get(name, {}), **values.get(name, {})}
+        fields |= {name: value for name, value in values.items() if value != {}}
+        layer.findings.add(part)
+    return given, fields
 
 
 def _expanded_defaults(
@@ -182,7 +237,7 @@ def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.enviro
     cwd = Path.cwd() if cwd is None else cwd
     if named := environ.get(PATH_VARIABLE):
         return cwd / named
-    directories = (cwd, _user_directory(environ))
+    directories = (cwd, user_directory(environ))
     for directory in directories:
         for name in FILE_NAMES:
             if (directory / name).is_file():
@@ -193,7 +248,8 @@ def default_path(cwd: Path | None = None, environ: Mapping[str, str] = os.enviro
     raise ConfigError(text, codes.NO_CONFIGURATION)
 
 
-def _user_directory(environ: Mapping[str, str]) -> Path:
+def user_directory(environ: Mapping[str, str]) -> Path:
+    """Returns the directory of the user's own configuration."""
     if base := environ.get("XDG_CONFIG_HOME"):
         return Path(base) / "mcp-hub"
     import platformdirs
@@ -202,32 +258,62 @@ def _user_directory(environ: Mapping[str, str]) -> Path:
 
 
 def _config(
-    root: Mapping[str, Any],
-    document: ConfigDocument,
+    layers: Sequence[Layer],
     keys: KeyTable,
-    scope: VariableScope,
     findings: Findings,
     servers: list[Server],
     ids: set[str],
     folders: FolderReader,
 ) -> Config | None:
-    given: dict[str, FieldValue] = {}
-    for key in (ROOT_KEYS | keys.root_names) - {"defaults", "serverDefaults"}:
-        if key in root:
-            given[key] = FieldValue(_expand(root[key], scope, (key,), findings), (key,))
-    fields = Fields(given, findings, scope, document.written)
+    given = [_expanded_root(layer, findings) for layer in layers]
+    together: dict[str, FieldValue] = {key: item for one in given for key, item in one.items()}
+    fields = Fields(together, findings, layers[0].scope, {})
     servers = [*servers, *folders.servers(fields, ids, findings)]
     all_ids = ids | {server.id for server in servers}
-    rules = read_root_rules(given, all_ids, findings, folders.tool_sets)
-    rules["settings"] = read_policy_keys(keys.root, given, KeyReading(findings, scope, all_ids))
-    listen = read_listen(fields, findings)
+    values: dict[str, Any] = {}
+    rules = read_root_rules(together, all_ids, findings, folders.tool_sets)
+    rules["settings"] = {}
+    for layer, one in zip(layers, given, strict=True):
+        own = Fields(one, findings, layer.scope, layer.document.written)
+        values |= {name: value for name, value in _root_fields(own, findings).items() if value is not None}
+        rules["settings"] |= read_policy_keys(keys.root, one, KeyReading(findings, layer.scope, all_ids))
+        _advise_of_tokens(layer.root, layer.scope, findings)
+    if (listen := values.get("listen")) is not None:
+        check_profiles(listen, {profile.name: profile for profile in rules.get("profiles", ())}, findings)
+    paths = [layer.document.path for layer in layers]
+    try:
+        return Config(path=paths[0], overlays=tuple(paths[1:]), servers=tuple(servers), **values, **rules)
+    except ValidationError as error:
+        for at, text in error.errors:
+            findings.error(at, text)
+        return None
+
+
+def _expanded_root(layer: Layer, findings: Findings) -> dict[str, FieldValue]:
+    """Returns the root keys of one file that count, but `defaults`. Paths of tools and skills are absolute."""
+    given = {}
+    for key, value in layer.root.items():
+        if key in ("defaults", "serverDefaults"):
+            continue
+        expanded = _expand(value, layer.scope, (key,), findings)
+        if key in ("tools_dir", "skills"):
+            listed = [str(layer.scope.path(one)) if isinstance(one, str) and one else one for one in _as_list(expanded)]
+            expanded = listed if isinstance(expanded, list) else listed[0] if listed else expanded
+        given[key] = FieldValue(expanded, (key,))
+    return given
+
+
+def _as_list(value: Any) -> list[Any]:
+    """Returns a list itself, anything else as a list of one."""
+    return value if isinstance(value, list) else [value]
+
+
+def _root_fields(fields: Fields, findings: Findings) -> dict[str, Any]:
+    """Reads the root keys that no other part reads. What is absent is None."""
     token_store = fields.choice("token_store", {word: word for word in get_args(TokenStore)})
     if token_store == "keyring" and (lacking := missing("keyring")) is not None:
         findings.warning(("token_store",), f"no sign-in can be read or kept: {lacking}", lacking.code)
-    _advise_of_tokens(root, scope, findings)
-    if listen is not None:
-        check_profiles(listen, {profile.name: profile for profile in rules.get("profiles", ())}, findings)
-    values: dict[str, Any] = {
+    return {
         "on_conflict": fields.choice("on_conflict", _ON_CONFLICT),
         "list_wait": fields.seconds("list_wait"),
         "cache_dir": fields.path("cache_dir"),
@@ -238,19 +324,8 @@ def _config(
         "group_scope": fields.choice("group_scope", {word: word for word in get_args(GroupScope)}),
         "meta_tools": fields.flag("meta_tools"),
         "state_file": fields.path("state_file"),
-        "listen": listen,
-        **rules,
+        "listen": read_listen(fields, findings),
     }
-    try:
-        return Config(
-            path=document.path,
-            servers=tuple(servers),
-            **{name: value for name, value in values.items() if value is not None},
-        )
-    except ValidationError as error:
-        for at, text in error.errors:
-            findings.error(at, text)
-        return None
 
 
 def _expand(value: Any, scope: VariableScope, at: KeyPath, findings: Findings) -> Any:

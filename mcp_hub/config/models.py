@@ -242,6 +242,8 @@ class Config(Frozen):
 
     path: Path | None = None
     """Absolute path of the file, None for a configuration built in code."""
+    overlays: tuple[Path, ...] = ()
+    """Absolute paths of further files that are laid over it."""
     servers: tuple[Server, ...] = ()
     """In the order of the file, which decides where names are equal."""
     defaults: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -275,3 +277,8 @@ class Config(Frozen):
     """The file that stores which groups are on for everybody; None: they are not stored."""
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     """The settings of policies by the name of their key: `RootKey.of` reads them."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The absolute paths of all its files; none for a configuration built in code."""
+        return () if self.path is None else (self.path, *self.overlays)

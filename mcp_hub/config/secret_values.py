@@ -12,6 +12,7 @@ from mcp_hub.config.fields import FieldValue
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.models import Config, Listen, Server
 from mcp_hub.config.settings import Frozen
+from mcp_hub.config.syntax import MAX_DEPTH
 from mcp_hub.config.variables import VariableScope, has_variable
 from mcp_hub.security.redaction import MIN_SECRET, is_secret_key, preset_texts
 from mcp_hub.security.redaction.heuristics import hide_likely_secrets, is_secret_value
@@ -103,6 +104,32 @@ def secrets_of(config: Config) -> Iterator[str]:
     for name, secret in config.tracing.headers.items():
         yield from _of_header(name, secret.get_secret_value())
     yield from _in_settings(config.settings)
+
+
+_ENVIRONMENTS: Final = frozenset({"env", "environment", "envs"})
+_HEADERS: Final = frozenset({"headers", "http_headers", "static_headers", "requestInit"})
+
+
+def secret_texts(tree: Any, depth: int = 0) -> Iterator[str]:
+    """Yields every value of a file of any client that must not be shown, by the keys around it."""
+    if depth > MAX_DEPTH or not isinstance(tree, dict | list):
+        return
+    if isinstance(tree, list):
+        yield from _in_command_line([one for one in tree if isinstance(one, str)])
+        for one in tree:
+            yield from secret_texts(one, depth + 1)
+        return
+    for key, value in tree.items():
+        if isinstance(value, str):
+            if is_secret_key(key) and not value.startswith("$"):
+                yield value
+            yield from _in_url(value)
+        elif isinstance(value, dict) and key in _ENVIRONMENTS | _HEADERS:
+            of_one = _of_variable if key in _ENVIRONMENTS else _of_header
+            for name, one in value.items():
+                if isinstance(one, str) and not one.startswith(("$", "{env:")) and _PATH.fullmatch(one) is None:
+                    yield from of_one(name, one)
+        yield from secret_texts(value, depth + 1)
 
 
 def _in_settings(value: Any) -> Iterator[str]:

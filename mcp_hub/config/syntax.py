@@ -5,6 +5,7 @@ Each parser returns a plain tree and the line of each key.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import json
 import re
@@ -16,6 +17,7 @@ import msgspec
 
 from mcp_hub import codes
 from mcp_hub.config.findings import KeyPath, dotted
+from mcp_hub.config.spans import JSON_COMMENTS, LOOSE_COMMA, json_spans, toml_lines
 
 if TYPE_CHECKING:
     import yaml
@@ -47,14 +49,6 @@ class UnreadableText(Exception):
         self.code = code
 
 
-_JSON_STRING: Final = r'"(?:[^"\\]|\\.)*"'
-_JSON_COMMENT: Final = r"//[^\n]*|/\*.*?\*/"
-_JSON_COMMENTS: Final = re.compile(f"{_JSON_STRING}|({_JSON_COMMENT})", re.DOTALL)
-_LOOSE_COMMA: Final = re.compile(rf"{_JSON_STRING}|(,)(?=\s*[\]}}])", re.DOTALL)
-_JSON_TOKEN: Final = re.compile(
-    rf"{_JSON_COMMENT}|(?P<text>{_JSON_STRING}|'(?:[^'\\]|\\.)*')|(?P<mark>[\[\]{{}}:,])|(?P<word>[^\s\[\]{{}}:,\"'/]+)",
-    re.DOTALL,
-)
 _JSON5_ERROR: Final = re.compile(r"<string>:(\d+) (Unexpected .{1,40} at column \d+)", re.DOTALL)
 
 
@@ -90,9 +84,9 @@ def _load_json(text: str, pairs: Any) -> Any:
     except (ValueError, RecursionError):
         pass
     # The json5 parser is slow, and nearly always there are only comments and trailing commas.
-    plain = _JSON_COMMENTS.sub(lambda match: re.sub(r"[^\n]", " ", match[1]) if match[1] else match[0], text)
+    plain = JSON_COMMENTS.sub(lambda match: re.sub(r"[^\n]", " ", match[1]) if match[1] else match[0], text)
     try:
-        return json.loads(_LOOSE_COMMA.sub(lambda match: " " if match[1] else match[0], plain), object_pairs_hook=pairs)
+        return json.loads(LOOSE_COMMA.sub(lambda match: " " if match[1] else match[0], plain), object_pairs_hook=pairs)
     except RecursionError:
         raise UnreadableText("is nested too deeply", code=codes.FILE_TOO_LARGE) from None
     except ValueError:
@@ -115,56 +109,18 @@ def _load_json5(text: str, pairs: Any) -> Any:
 
 def _lines_of_json(text: str) -> tuple[dict[KeyPath, int], list[tuple[KeyPath, int, int]]]:
     """Returns the lines of all keys and list items, and duplicate keys as (key, its line, line of the first)."""
-    lines: dict[KeyPath, int] = {}
-    repeated: list[tuple[KeyPath, int, int]] = []
-    at: list[str | int] = []
-    line, counted = 1, 0
-    awaits_key = False
-    for token in _JSON_TOKEN.finditer(text):
-        mark = token["mark"]
-        if mark is None and token["text"] is None and token["word"] is None:
-            continue
-        line, counted = line + text.count("\n", counted, token.start()), token.start()
-        if mark not in ("]", "}", ",", ":") and at and isinstance(at[-1], int):
-            lines.setdefault(tuple(at), line)
-        if mark == "{":
-            at.append("")
-            awaits_key = True
-        elif mark == "[":
-            at.append(0)
-            awaits_key = False
-        elif mark in ("]", "}"):
-            if at:
-                at.pop()
-            awaits_key = False
-        elif mark == "," and at:
-            last = at[-1]
-            awaits_key = isinstance(last, str)
-            at[-1] = last + 1 if isinstance(last, int) else ""
-        elif mark is None and awaits_key and at:
-            at[-1] = _json_key(token["text"] or token["word"])
-            key = tuple(at)
-            if key in lines and not any(key[: len(outer)] == outer for outer, _, _ in repeated):
-                repeated.append((key, line, lines[key]))
-            lines.setdefault(key, line)
-            awaits_key = False
-    return lines, repeated
+    spans = json_spans(text)
+    line_at = _line_counter(text)
+    lines = {at: line_at(span.name) for at, span in spans.of.items() if at}
+    return lines, [(at, line_at(here), line_at(first)) for at, here, first in spans.repeated]
 
 
-def _json_key(token: str) -> str:
-    if token.startswith('"'):
-        try:
-            return str(json.loads(token, strict=False))
-        except ValueError:
-            return token[1:-1]
-    return token[1:-1] if token.startswith("'") else token
+def _line_counter(text: str) -> Callable[[int], int]:
+    """Returns a function that gives the line of an offset, counted from 1."""
+    ends = [found.start() for found in re.finditer("\n", text)]
+    return lambda offset: bisect.bisect_left(ends, offset) + 1
 
 
-_TOML_PART: Final = r"(?:[A-Za-z0-9_-]+|\"[^\"\n]*\"|'[^'\n]*')"
-_TOML_NAME: Final = rf"{_TOML_PART}(?:\s*\.\s*{_TOML_PART})*"
-_TOML_LINE: Final = re.compile(
-    rf"\s*(?:\[\[\s*(?P<item>{_TOML_NAME})\s*\]\]|\[\s*(?P<table>{_TOML_NAME})\s*\]|(?P<key>{_TOML_NAME})\s*=)"
-)
 _TOML_PLACE: Final = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 _TOML_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 
@@ -195,28 +151,11 @@ def parse_toml(text: str) -> ParsedText:
 
 
 def _lines_of_toml(text: str) -> dict[KeyPath, int]:
+    line_at = _line_counter(text)
     lines: dict[KeyPath, int] = {}
-    counts: dict[KeyPath, int] = {}
-    table: KeyPath = ()
-    for number, line in enumerate(text.split("\n"), 1):
-        found = _TOML_LINE.match(line)
-        if found is None:
-            continue
-        if found["item"] is not None:
-            table = _toml_parts(found["item"])
-            counts[table] = counts.get(table, -1) + 1
-            table = (*table, counts[table])
-            lines.setdefault(table, number)
-        elif found["table"] is not None:
-            table = _toml_parts(found["table"])
-            lines.setdefault(table, number)
-        else:
-            lines.setdefault(table + _toml_parts(found["key"]), number)
+    for one in toml_lines(text):
+        lines.setdefault(one.path, line_at(one.span.name))
     return lines
-
-
-def _toml_parts(name: str) -> KeyPath:
-    return tuple(part if part[0] not in "\"'" else part[1:-1] for part in re.findall(_TOML_PART, name))
 
 
 _TAG: Final = "tag:yaml.org,2002:"

@@ -2,7 +2,8 @@
 
     ${VAR}  ${VAR:-default}  ${env:VAR}  ${env:VAR:-default}  {env:VAR}  ${file:PATH}
     ${keyring:SERVICE/USERNAME}
-    $VAR (in files of Gemini)
+    ${{ secrets.VAR }} (Continue's)
+    $VAR (in files of Gemini, and in headers of Goose)
     ${userHome}  ${workspaceFolder}  ${workspaceFolderBasename}  ${pathSeparator}  ${/}
 
 `$${` stands for a literal `${`. A value is never expanded a second time, and nothing is ever executed.
@@ -29,8 +30,10 @@ from mcp_hub.text import printable
 MAX_SECRET_FILE = 64 * 1024
 
 _TOKEN: Final = re.compile(
-    r"(?P<escape>\$\$\{)|\$\{(?P<inner>[^{}]*)\}|(?P<open>\$\{)|\{(?P<plain>env|file):(?P<of>[^{}]*)\}"
+    r"(?P<escape>\$\$\{)|\$\{\{(?P<template>[^{}]*)\}\}|\$\{(?P<inner>[^{}]*)\}|(?P<open>\$\{)"
+    r"|\{(?P<plain>env|file):(?P<of>[^{}]*)\}"
 )
+_SECRET: Final = re.compile(r"secrets\.([A-Za-z_][A-Za-z0-9_]*)")
 _BARE_TOKEN: Final = re.compile(rf"{_TOKEN.pattern}|\$(?P<bare>[A-Za-z_][A-Za-z0-9_]*)")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.()-]*")
@@ -64,7 +67,7 @@ class VariableScope(msgspec.Struct, frozen=True):
     os_environ: bool = False
     """Whether LiteLLM's `os.environ/NAME` is expanded."""
     bare_names: bool = False
-    """Whether Gemini's `$NAME` is expanded."""
+    """Whether `$NAME` is expanded."""
     literal: bool = False
     """Whether nothing is expanded, as for texts of a program."""
     read: set[Path] = msgspec.field(default_factory=set)
@@ -130,6 +133,8 @@ def expand_tree(value: Any, scope: VariableScope, at: KeyPath) -> tuple[Any, dic
 def _expand_token(token: re.Match[str], scope: VariableScope) -> str:
     if token["escape"]:
         return "${"
+    if token["template"] is not None:
+        return _secret_of_continue(token["template"].strip(), scope)
     if token["open"]:
         raise UnresolvedVariable("a '${' without its '}', or braces inside of it; write '$${' for a literal '${'")
     if (bare := token.groupdict().get("bare")) is not None:
@@ -138,7 +143,7 @@ def _expand_token(token: re.Match[str], scope: VariableScope) -> str:
         if token["plain"] == "file":
             return _file(token["of"], scope) if scope.file_braces else token[0]
         return _variable(token["of"], None, scope)
-    return _expand_expression(token["inner"], scope)
+    return _expand_expression(token["inner"].strip(), scope)
 
 
 def _expand_expression(inner: str, scope: VariableScope) -> str:
@@ -179,6 +184,21 @@ def _variable(name: str, default: str | None, scope: VariableScope) -> str:
     if value is None:
         raise UnresolvedVariable(f"the environment variable {name} is not set", codes.VARIABLE_UNSET)
     return value
+
+
+def _secret_of_continue(template: str, scope: VariableScope) -> str:
+    """Returns the value of `${{ secrets.NAME }}`: a variable, or a line of the file `.env` beside the configuration."""
+    found = _SECRET.fullmatch(template)
+    if found is None:
+        raise UnresolvedVariable("'${{ ... }}' is not supported but for '${{ secrets.NAME }}'; write ${NAME}")
+    name, path = found[1], scope.path(".env")
+    if name in scope.environ:
+        return scope.environ[name]
+    scope.read.add(path)
+    values = read_dotenv(_file(".env", scope), scope) if path.is_file() else {}
+    if name not in values:
+        raise UnresolvedVariable(f"the secret {name} is neither a variable nor in {printable(str(path))}")
+    return values[name]
 
 
 def _file(text: str, scope: VariableScope) -> str:

@@ -27,8 +27,10 @@ class Remedy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Repair(msgspec.Struct, frozen=True):
     """A change that `doctor --fix` offers, and that can be undone."""
 
-    text: str
-    """What it does, with the value that was there before."""
+    command: tuple[str, ...]
+    """The command line that would do the same, for the user."""
+    back: str
+    """What undoes it."""
     apply: Callable[[], None]
     """Makes the change. Raises OSError."""
 

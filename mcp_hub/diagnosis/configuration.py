@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from mcp_hub import codes
-from mcp_hub.codes import CodedText, code_of
+from mcp_hub.codes import code_of
 from mcp_hub.config import LoadedConfig, default_path
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.diagnosis import Finding, Repair, Section, fail, ok, warn
@@ -22,18 +22,21 @@ MAX_LINE: Final = 2000
 _ABOUT: Final = "file"
 
 
-def configuration_section(named: Path | None, machine: Machine) -> tuple[Section, LoadedConfig | None]:
+def configuration_section(
+    named: Path | None, overlays: Sequence[Path], machine: Machine
+) -> tuple[Section, LoadedConfig | None]:
     """Reads the configuration; returns what `doctor` says of it, and the configuration if it can be used.
 
     Args:
         named: the file of `--config`; None: the one that would be found without.
+        overlays: further files of `--config`, which are laid over it.
         machine: where it is read.
     """
     found: list[Finding] = []
     path = named
     try:
         path = named or default_path(machine.directory, machine.environ)
-        loaded = read_config(path, machine.environ)
+        loaded = read_config(path, machine.environ, overlays=overlays)
     except ConfigError as error:
         lines = str(error).splitlines() if len(error.codes) > 1 else [str(error)]
         for line, code in zip(lines, error.codes, strict=False):
@@ -82,6 +85,5 @@ def closed(path: Path, rights: int) -> Repair:
     """Returns the change that takes `rights` away from a file or directory."""
     before = stat.S_IMODE(path.stat().st_mode)
     after = before & ~rights
-    shown = shlex.quote(str(path))
-    text = f"chmod {after:04o} {shown}   (back: chmod {before:04o} {shown})"
-    return Repair(CodedText(printable(text), codes.OPEN_TO_OTHERS), lambda: path.chmod(after))
+    back = f"chmod {before:04o} {shlex.quote(str(path))}"
+    return Repair(("chmod", f"{after:04o}", str(path)), back, lambda: path.chmod(after))

@@ -99,7 +99,7 @@ def hubs_section() -> tuple[Section, list[Json]]:
     for path in left:
         shown = printable(str(path), 500)
         text = f"{shown} was left over by a hub that was killed"
-        repair = Repair(f"remove {shown}   (nobody listens at it)", path.unlink)
+        repair = Repair(("rm", str(path)), "nothing: nobody listens at it", path.unlink)
         found.append(warn(f"hub {path.stem}", text, codes.SOCKET_LEFT_OVER, repair))
     return Section("Hubs that run", tuple(found or [ok("hubs", "none")])), hubs
 

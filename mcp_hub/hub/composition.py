@@ -109,7 +109,7 @@ def compose(
         long_results=LongResults(time.monotonic),
         task_ids=_task_ids(kept),
         ancestry=Ancestry.of(
-            config.path, os.environ if environ is None else environ, config.max_hub_depth, identity_key
+            config.files, os.environ if environ is None else environ, config.max_hub_depth, identity_key
         ),
         starts=StartLimiter(),
         labels=RecordLabels(),

@@ -55,6 +55,7 @@ class Status:
             "pid": os.getpid(),
             "seconds": round(time.monotonic() - self._began, 1),
             "config": str(config.path) if config.path is not None else None,
+            "overlays": [str(path) for path in config.overlays],
             "generation": hub.generation.number,
             "serving": self.serving,
             **self.more,

@@ -17,7 +17,7 @@ from mcp_hub.errors import InternalError, LeftOut, UpstreamAnswered
 from mcp_hub.protocol.era import Envelope, Era
 from mcp_hub.protocol.kinds import TOOLS
 from mcp_hub.protocol.server_requests import Asker, Json
-from mcp_hub.transport import LinkError, SessionLost, Unauthorized
+from mcp_hub.transport import LinkError, SessionLost, SignInNeeded, Unauthorized
 from mcp_hub.transport.peer import Progress
 from mcp_hub.upstream.attribution import ClientRegistry, OnLog
 from mcp_hub.upstream.catalog_cache import CachedCatalog, CatalogCache
@@ -84,6 +84,8 @@ class Upstream:
         self.transport: str = server.transport
         self.error: str | None = server.disabled_reason
         """The reason why it is not available, for the user; None while it is."""
+        self.wants_sign_in = False
+        """Whether its last attempt to connect failed because the user has to sign in."""
         self.connect_seconds: float | None = None
         self.starts = 0
         """Attempts to connect in this run of the hub."""
@@ -273,6 +275,7 @@ class Upstream:
         if not isinstance(error, CONNECT_ERRORS):
             log.exception("connecting to %s failed inside the hub", self.server.id)
         before, self.error = self.error, self.messages.explain(error)
+        self.wants_sign_in = isinstance(error, SignInNeeded)
         # A failure that repeats the last one is not worth another warning.
         level = logging.DEBUG if before == self.error else logging.WARNING
         log.log(level, "%s is not available: %s", self.server.id, self.error)

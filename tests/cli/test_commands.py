@@ -44,6 +44,21 @@ def test_check_ends_with_how_many_servers_work(tmp_path: Path) -> None:
     assert (facts["working"], facts["of"]) == (2, 4)
 
 
+def test_several_files_are_one_configuration_in_every_command(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    team = write_config(tmp_path, {"up": fake(), "other": {"command": "no-such-command"}})
+    mine = write_config(tmp_path / "mine", {"other": fake()}, tool_sets={"few": ["up/echo", "other/add"]})
+    files = ["--config", str(team), "--config", str(mine)]
+    done = run("check", *files)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "2 of 2 servers work")
+    assert re.search(rf"^warning: {mine}:\d+: servers.other: replaces {team}:\d+: servers.other$", done.stderr, re.MULTILINE)
+    assert run("call", "other__add", "a=1", "b=2", *files).stdout == "3\n"
+    tools = run("tools", "--tool-set", "few", *files).stdout
+    assert [line.split()[0] for line in tools.splitlines()] == ["up__echo", "other__add"]
+    assert run("pin", *files).returncode == 0
+    assert run("status", *files).stdout == f"no hub is running with {team} and {mine}\n"
+
+
 def test_check_fails_if_no_server_works(tmp_path: Path) -> None:
     done = run("check", "--config", str(write_config(tmp_path, {"dead": {"command": "no-such-command"}})))
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "0 of 1 server works")

@@ -25,7 +25,7 @@ CONFIGURATION = Path("/somewhere/servers.yaml")
 
 
 def ancestry(path: Path | None = CONFIGURATION, mark: str = "", limit: int = 4) -> Ancestry:
-    return Ancestry.of(path, {VARIABLE: mark}, limit, lambda: b"a key of the user's")
+    return Ancestry.of([] if path is None else [path], {VARIABLE: mark}, limit, lambda: b"a key of the user's")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,20 @@ def test_a_child_recognises_its_own_file_above_it_by_any_path(tmp_path: Path) ->
     assert not between.repeated
     assert ancestry(file, between.for_children).repeated
     assert not ancestry(file, "").repeated
+
+
+def test_a_hub_of_several_files_is_recognised_by_each_of_them(tmp_path: Path) -> None:
+    one, other, third = (tmp_path / name for name in ("one.yaml", "other.yaml", "third.yaml"))
+    environ = {VARIABLE: Ancestry.of([one, other], {}, 4, lambda: b"key").for_children}
+    for paths, repeated in (([one], True), ([other], True), ([third, other], True), ([third], False)):
+        child = Ancestry.of(paths, environ, 4, lambda: b"key")
+        assert (child.repeated, len(child.above)) == (repeated, 1)
+        assert (child.refusal({"name": "mcp-hub"}) is not None) == repeated
+    same = Ancestry.of([other, one], {}, 4, lambda: b"key")
+    with pytest.raises(LeftOut, match=ITSELF):
+        same.admit(
+            HubPath.read({"_meta": {HUB_KEY: Ancestry.of([one, other], {}, 4, lambda: b"key").describe([], [])}})
+        )
 
 
 @pytest.mark.parametrize("mark", ["x", ":", "0" * 32, "0" * 32 + ":", "0" * 32 + ":short", "0" * 32 + ":" + "a" * 17])

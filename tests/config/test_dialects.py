@@ -197,18 +197,6 @@ def test_a_dollar_means_nothing_in_files_of_others(tmp_path: Path) -> None:
     assert only(tmp_path, text, "claude.json").args == ("$HOME", "x$1")
 
 
-def test_servers_that_claude_code_has_for_one_folder_are_told(tmp_path: Path) -> None:
-    text = """\
-    {"mcpServers": {"a": {"command": "a"}}, "projects": {
-      "/work/one": {"mcpServers": {"b": {"command": "b"}, "c": {"command": "c"}}}, "/work/two": {"mcpServers": {}}
-    }}
-    """
-    loaded = read(tmp_path, text, ".claude.json")
-    assert [server.id for server in loaded.config.servers] == ["a"]
-    assert len(loaded.warnings) == 1
-    assert "projects./work/one.mcpServers: is for this folder alone and not read (b, c); move" in loaded.warnings[0]
-
-
 def test_gemini_is_recognised_by_its_folder(tmp_path: Path) -> None:
     text = '{"mcpServers": {"a": {"url": "https://example.com/events"}}}'
     assert only(tmp_path, text, ".gemini/settings.json").transport == "sse"

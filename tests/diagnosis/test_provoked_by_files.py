@@ -69,7 +69,7 @@ def test_rights_of_others_are_told_and_repaired(tmp_path: Path) -> None:
     assert (done.code, done.codes) == (2, {codes.OPEN_TO_OTHERS})
     asked = said("doctor", "--config", str(path), "--fix")
     assert asked.code == 3
-    assert f"chmod 0644 {path}" in asked.err
+    assert f"chmod 0644 {path}" in asked.out
     assert path.stat().st_mode & 0o777 == 0o666
     assert said("doctor", "--config", str(path), "--fix", "--yes").code in (0, 1)
     assert path.stat().st_mode & 0o777 == 0o644

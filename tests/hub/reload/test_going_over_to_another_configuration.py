@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.client import PATIENCE, RpcError, StdioClient, fake, hub, write_config
+from tests.fakes.client import HUB, PATIENCE, RpcError, StdioClient, fake, hub, spawned, write_config
 from tests.hub.test_over_a_network import network_hub, sdk, text
 from tests.upstream.asking.test_servers_ask_handshake_clients import asking
 
@@ -66,6 +66,26 @@ async def test_a_file_is_loaded_again_by_itself_when_it_has_changed(tmp_path: Pa
         await heard(client, LOADED, 2)
         assert await client.text("z__echo", {"text": "there"}) == "there"
         assert await client.text("a__pid") == pid
+
+
+async def test_a_change_of_any_file_of_a_configuration_is_taken_up(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    first = write_config(tmp_path, {"a": fake()})
+    second = write_config(tmp_path / "mine", {"b": fake()})
+    words = [*HUB, "serve", "--config", str(first), "--config", str(second)]
+    async with spawned(words) as client:
+        await client.initialize()
+        pid = await client.text("b__pid")
+        write_config(tmp_path / "mine", {"b": fake(), "c": fake()})
+        await heard(client, b"loaded servers.json, servers.json again: started c")
+        write_config(tmp_path, {"d": fake()})
+        await heard(client, b"started d; stopped a")
+        assert await client.text("b__pid") == pid
+        assert await client.text("d__echo", {"text": "there"}) == "there"
+        write_config(tmp_path / "mine", {"b": {"command": 5}})
+        await heard(client, b"servers.b.command")
+        assert str(second).encode() in client.stderr
+        assert await client.text("b__pid") == pid
 
 
 async def test_an_invalid_file_changes_nothing_and_is_reported_with_its_lines(tmp_path: Path) -> None:

@@ -1,0 +1,272 @@
+"""`mcp-hub add WHAT`: add a server to the configuration: shown, confirmed, tried once, then switched on."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.cli import BAD_INPUT, FAILED, OK, json_text
+from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, ask, can_ask, carry_out, confirm, write
+from mcp_hub.cli.startup import add_config_arguments, hide_secrets_of, path_to_edit, run_loop, set_up_logging
+from mcp_hub.cli.trial import Trial, server_of, try_servers
+from mcp_hub.config.commands import CommandNotFound, child_environment, find_command
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.secret_values import is_plain_secret, secret_texts
+from mcp_hub.config.variables import VariableScope, has_variable
+from mcp_hub.editing.secret_store import KeptSecret, SecretStore
+from mcp_hub.editing.server_file import ServerFile
+from mcp_hub.errors import ConfigError
+from mcp_hub.registry import Input
+from mcp_hub.registry.candidate import ID, Candidate, Finder
+from mcp_hub.registry.package_index import PackageIndex
+from mcp_hub.registry.sources import registry_of
+from mcp_hub.security.redaction import Redactor, is_secret_key
+from mcp_hub.text import printable
+
+MAX_VALUES: Final = 100
+RELOADS: Final = "A hub that is running takes it over by itself."
+EXAMPLES: Final = """examples:
+  mcp-hub add time                                      a server of the bundled list
+  mcp-hub add filesystem --set directory=~/Documents    with what it needs
+  mcp-hub add io.github.owner/server                    a server of the registry (MCP_HUB_REGISTRY)
+  mcp-hub add https://mcp.example.com/mcp               a server on a network
+  mcp-hub add notes --command npx -y notes-server       any command line"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mcp-hub add WHAT [--name N] [--set K=V ...] [--off] [--json] [--command WORD ...]`."""
+    parser.add_argument(
+        "what", help="name in the bundled list or the registry, or an address; with --command the name of the entry"
+    )
+    parser.add_argument("--name", metavar="NAME", help="name of the entry (default: from the server's own name)")
+    text = "an input of the server: an argument, a variable or a header (repeated for several)"
+    parser.add_argument("--set", metavar="NAME=VALUE", dest="values", action="append", default=[], help=text)
+    parser.add_argument("--off", action="store_true", help="add it switched off, and start nothing")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_confirmation_arguments(parser)
+    add_config_arguments(parser)
+    text = "the command that starts the server, with all of its words; nothing else can follow"
+    parser.add_argument("--command", metavar="WORD", dest="command_line", nargs=argparse.REMAINDER, help=text)
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 when it was added, 1 if it does not work, 2 if inputs are missing, 3 without a confirmation.
+
+    Raises:
+        ConfigError: there is no such server, or the file cannot be edited.
+        RegistryError: the registry cannot be used.
+    """
+    set_up_logging(options.verbose, quiet=True)
+    file = ServerFile.open(path_to_edit(options))
+    candidate = run_loop(_find(options))
+    values = _complete(candidate, _values(options.values, candidate), asking=can_ask() and not options.json)
+    if missing := candidate.missing(values):
+        return _report_missing(candidate, missing, as_json=options.json)
+    addition = Addition(candidate, values, file)
+    if addition.is_there:
+        print(f"{candidate.id} is in {printable(str(file.path))} already", file=sys.stderr)
+        return OK
+    command = ["mcp-hub", "add", candidate.id]
+    if options.off:
+        code = carry_out(addition.plan(on=False), options, command)
+        if code == OK and not options.json:
+            print(_told_off(candidate.id))
+        return code
+    # What would be refused is refused before anybody is asked.
+    server = server_of(candidate.id, candidate.entry(values))
+    hide_secrets_of(Config(servers=(server,)))
+    plan = addition.plan(on=True)
+    for edit in plan.edits:
+        edit.check()
+    code = confirm(plan, options, "Start it once to see what it offers, and add it?")
+    if code != OK:
+        return code
+    return _try_and_write(addition, server, options, command)
+
+
+def _try_and_write(addition: Addition, server: Server, options: argparse.Namespace, command: list[str]) -> int:
+    trial = run_loop(try_servers([server]))[0]
+    if not options.json:
+        print("\n" + "\n".join(trial.lines()), flush=True)
+    on = _decide(trial, options)
+    plan = addition.plan(on=bool(on))
+    if on is not None and (code := write(plan, command)) != OK:
+        return code
+    shown = printable(addition.candidate.id, 100)
+    if options.json:
+        print(json_text({**plan.as_json(), "trial": trial.as_json(), "enabled": bool(on), "done": on is not None}))
+    elif on is None:
+        print(f"nothing was written; --off adds {shown} all the same, switched off", file=sys.stderr)
+    elif on:
+        print(f"\nadded {shown} to {printable(str(plan.edits[0].path))}. {RELOADS}")
+        if trial.wants_sign_in:
+            print(f"Sign in to it: mcp-hub login {shlex.quote(shown)}")
+    else:
+        print(_told_off(addition.candidate.id))
+    return FAILED if on is None else OK
+
+
+def _told_off(id: str) -> str:
+    shown = printable(id, 100)
+    return f"\nadded {shown}, switched off; to switch it on: mcp-hub enable {shlex.quote(shown)}"
+
+
+def _decide(trial: Trial, options: argparse.Namespace) -> bool | None:
+    """Returns whether the server is switched on; None: it is not added.
+
+    One that fails is not added, except where only the sign-in is missing. One that the screen flags is switched on by a
+    person at a terminal only.
+    """
+    if trial.problem is not None:
+        return True if trial.wants_sign_in else None
+    if not options.json and can_ask() and not options.yes:
+        return ask("Switch it on?")
+    return not trial.findings
+
+
+class Addition(msgspec.Struct, frozen=True):
+    """A candidate with all of its inputs, and the file that it goes into."""
+
+    candidate: Candidate
+    values: Mapping[str, str]
+    file: ServerFile
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file has this entry already, on or off."""
+        there = self.file.entries.get(self.candidate.id)
+        if there is None:
+            return False
+        return {name: value for name, value in there.values.items() if name != "enabled"} == self._entry()[0]
+
+    def _entry(self) -> tuple[dict[str, Any], list[KeptSecret]]:
+        """Returns the entry as it is written, and the secrets that it refers to."""
+        references, kept = dict(self.values), []
+        store = SecretStore.of_user()
+        for name, value in self.values.items():
+            if is_secret(self.candidate, name, value):
+                kept.append(store.place(self.candidate.id, name, value))
+                references[name] = kept[-1].reference
+        return self.candidate.entry(references), kept
+
+    def plan(self, *, on: bool) -> Plan:
+        """Returns what is written. Secrets go into the keyring or a file of this user; the entry refers to them."""
+        candidate = self.candidate
+        entry, kept = self._entry()
+        file = self.file.fresh()
+        file.add(candidate.id, entry if on else {**entry, "enabled": False})
+        words = (str(entry["command"]), *map(str, entry["args"])) if "command" in entry else None
+        redaction = Redactor(secret_texts(entry))
+        notes = [*([candidate.origin] if candidate.origin else []), *candidate.notes]
+        if words is None:
+            notes.append(f"It connects to {printable(str(entry['url']), 500)}")
+        return Plan(
+            edits=(file.edit(), *(one.edit for one in kept if one.edit is not None)),
+            commands=(tuple(map(redaction.text, words)),) if words is not None and on else (),
+            secrets=tuple(one.keyring for one in kept if one.keyring is not None),
+            notes=tuple(notes),
+            facts={"server": candidate.id, "registry": candidate.registry},
+        )
+
+
+def is_secret(candidate: Candidate, name: str, value: str) -> bool:
+    """Returns whether a value is kept outside of the configuration: a secret that is no variable already."""
+    scope = VariableScope(os.environ, Path.home(), Path.cwd())
+    if has_variable(value, scope) or not value:
+        return False
+    said = any(one.secret for one in candidate.inputs if one.name == name)
+    return said or is_secret_key(name) or is_plain_secret(name, value, scope)
+
+
+async def _find(options: argparse.Namespace) -> Candidate:
+    finder = Finder(lambda: registry_of(os.environ, Path.home()), PackageIndex(os.environ, Path.home()), has_program)
+    what = options.what
+    if options.command_line is not None:
+        if not options.command_line:
+            raise ConfigError("--command needs the words of a command, such as: --command uvx mcp-server-time")
+        found = await finder.of_command(what, options.command_line)
+    elif "://" in what:
+        if not what.startswith(("https://", "http://")):
+            raise ConfigError(f"{printable(what, 200)!r} is not an address that begins with https:// or http://")
+        found = await finder.of_url(what)
+    else:
+        found = await finder.of_name(what)
+    found = msgspec.structs.replace(found, id=options.name or found.id)
+    if not ID.fullmatch(found.id):
+        raise ConfigError(f"{printable(found.id, 100)!r} cannot be a name: letters, digits, '-', '_' and '.' make one")
+    return found
+
+
+def has_program(name: str) -> bool:
+    """Returns whether a program is installed where the hub would look for it."""
+    server = Server(id=name, transport="stdio", command=name, namespace="")
+    try:
+        find_command(name, child_environment(server, os.environ, Path.home())["PATH"], None)
+    except CommandNotFound:
+        return False
+    return True
+
+
+def _values(given: list[str], candidate: Candidate) -> dict[str, str]:
+    """Reads `NAME=VALUE`s. Several of one name are the lines of one value."""
+    values: dict[str, str] = {}
+    if len(given) > MAX_VALUES:
+        raise ConfigError(f"--set was given more than {MAX_VALUES} times")
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError("--set needs NAME=VALUE")
+        value = _in_home(value)
+        values[name] = f"{values[name]}\n{value}" if name in values else value
+    candidate.check(values)
+    return values
+
+
+def _in_home(value: str) -> str:
+    return str(Path.home()) + value[1:] if value == "~" or value.startswith("~/") else value
+
+
+def _complete(candidate: Candidate, values: dict[str, str], *, asking: bool) -> dict[str, str]:
+    """Asks at the terminal for inputs that are missing."""
+    if not asking:
+        return values
+    values = dict(values)
+    for one in candidate.missing(values):
+        values[one.name] = _asked(one)
+    candidate.check(values)
+    return {name: value for name, value in values.items() if value}
+
+
+def _asked(one: Input) -> str:
+    choices = f" ({'/'.join(one.choices)})" if one.choices else ""
+    about = printable(f"{one.name}: {one.description}{choices}" if one.description else f"{one.name}{choices}", 400)
+    if one.secret or is_secret_key(one.name):
+        return getpass.getpass(f"{about} (not shown): ", sys.stderr).strip()
+    lines: list[str] = []
+    while True:
+        ending = " (several: one a line, then an empty line)" if one.repeated else ""
+        print(f"{about}{ending}: " if not lines else "  ", end="", file=sys.stderr, flush=True)
+        line = _in_home(sys.stdin.readline().strip())
+        if line:
+            lines.append(line)
+        if not line or not one.repeated or len(lines) >= MAX_VALUES:
+            return "\n".join(lines)
+
+
+def _report_missing(candidate: Candidate, missing: tuple[Input, ...], *, as_json: bool) -> int:
+    if as_json:
+        facts = [{"name": one.name, "secret": one.secret, "description": one.description} for one in missing]
+        print(json_text({"server": candidate.id, "missing": facts, "done": False}))
+    print(f"{candidate.id} needs what only you know; nothing was written. Give it by --set:", file=sys.stderr)
+    for one in missing:
+        print(printable(f"  --set {one.name}=VALUE  {one.description}".rstrip(), 500), file=sys.stderr)
+    return BAD_INPUT

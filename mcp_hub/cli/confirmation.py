@@ -1,0 +1,162 @@
+"""What a command would do: shown first, and confirmed by a person, by `--yes`, or by the token of a preview."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.cli import OK, STALE, UNCONFIRMED, json_text
+from mcp_hub.editing.edit import Edit, StaleEdit
+from mcp_hub.editing.journal import Journal
+from mcp_hub.editing.secret_store import SERVICE, KeyringSecret, forget_in_keyring, keep_in_keyring
+from mcp_hub.text import printable
+
+_COLOURS: Final = {"+": "32", "-": "31", "@": "36"}
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a command is about to do."""
+
+    edits: tuple[Edit, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()
+    """Command lines that would run, each with its words."""
+    secrets: tuple[KeyringSecret, ...] = ()
+    """What goes into the keyring."""
+    notes: tuple[str, ...] = ()
+    """Sentences about it."""
+    facts: Mapping[str, Any] = {}
+    """What `--json` prints besides."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.commands and not self.secrets and not any(edit.changes for edit in self.edits)
+
+    @property
+    def token(self) -> str:
+        """A digest of the edits and the command lines: another token, another plan."""
+        digests = sorted(edit.digest for edit in self.edits if edit.changes)
+        users = sorted(secret.user for secret in self.secrets)
+        words = "\0".join([*digests, *users, *("\1".join(command) for command in self.commands)])
+        return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def lines(self) -> list[str]:
+        """Returns the plan as lines of text: its notes, the differences of files, the command lines."""
+        lines = [printable(note, 2000) for note in self.notes]
+        for edit in self.edits:
+            if edit.changes:
+                lines += ["", *edit.diff()] if lines else edit.diff()
+        for secret in self.secrets:
+            lines.append(f"The keyring gets {SERVICE}/{printable(secret.user)}, not shown.")
+        if self.commands:
+            lines += ["", "This would run:", *(f"  {printable(shlex.join(one), 2000)}" for one in self.commands)]
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the plan as `--json` prints it."""
+        edits = [{"path": str(edit.path), "diff": edit.diff()} for edit in self.edits if edit.changes]
+        commands = [list(map(printable, one)) for one in self.commands]
+        return {**self.facts, "edits": edits, "commands": commands, "notes": list(self.notes), "token": self.token}
+
+
+def add_confirmation_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds `--yes` and `--confirm TOKEN`."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--yes", action="store_true", help="do it without asking")
+    text = "do exactly what the preview that printed this token showed; exit 4 if anything has changed"
+    how.add_argument("--confirm", metavar="TOKEN", help=text)
+
+
+def confirm(plan: Plan, options: argparse.Namespace, question: str = "Do this?") -> int:
+    """Shows a plan and asks. Returns OK to go on; else UNCONFIRMED or STALE, the exit code of the command.
+
+    With `--json` nothing is shown before the end, as the command then prints one JSON value: this one where it ends.
+    """
+    as_json = getattr(options, "json", False)
+    if not as_json:
+        print_plan(plan)
+    if options.yes or options.confirm == plan.token:
+        return OK
+    if options.confirm is not None:
+        return _stopped(plan, STALE, "the preview is out of date; nothing was done. This is the new one", as_json)
+    if not as_json and can_ask():
+        if ask(question):
+            return OK
+        print("nothing was done", file=sys.stderr)
+        return UNCONFIRMED
+    return _stopped(plan, UNCONFIRMED, "nothing was done", as_json)
+
+
+def can_ask() -> bool:
+    """Returns whether there is a person at a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(question: str) -> bool:
+    """Asks at the terminal; only `y` and `yes` are a yes."""
+    print(f"\n{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _stopped(plan: Plan, code: int, text: str, as_json: bool) -> int:
+    if as_json:
+        print(json_text({**plan.as_json(), "done": False}))
+    print(f"{text}; to confirm, add --yes, or --confirm {plan.token} for exactly this", file=sys.stderr)
+    return code
+
+
+def print_plan(plan: Plan) -> None:
+    """Prints a plan, in colours at a terminal that has them."""
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    for line in plan.lines():
+        colour = _COLOURS.get(line[:1]) if coloured else None
+        print(f"\x1b[{colour}m{line}\x1b[0m" if colour else line)
+    sys.stdout.flush()
+
+
+def carry_out(
+    plan: Plan,
+    options: argparse.Namespace,
+    command: Sequence[str],
+    *,
+    question: str = "Write this?",
+    journal: Journal | None = None,
+) -> int:
+    """Confirms a plan of edits and writes them, all or none, so that `undo` restores what was there.
+
+    Returns OK, UNCONFIRMED or STALE. Raises EditRefused where a file cannot be written.
+    """
+    for edit in plan.edits:
+        if edit.changes:
+            edit.check()  # what would be refused is refused before anybody is asked
+    code = confirm(plan, options, question)
+    if code != OK:
+        return code
+    code = write(plan, command, journal)
+    if code != OK:
+        return code
+    if getattr(options, "json", False):
+        print(json_text({**plan.as_json(), "done": True}))
+    return OK
+
+
+def write(plan: Plan, command: Sequence[str], journal: Journal | None = None) -> int:
+    """Writes a confirmed plan of edits, all or none. Returns OK or STALE. Raises EditRefused."""
+    users = [secret.user for secret in plan.secrets]
+    keep_in_keyring(plan.secrets)
+    try:
+        (journal or Journal.of_user()).perform(shlex.join(command), plan.edits, users)
+    except BaseException as error:
+        forget_in_keyring(users)
+        if not isinstance(error, StaleEdit):
+            raise
+        print(error, file=sys.stderr)
+        return STALE
+    return OK

@@ -1,0 +1,14 @@
+"""`mcp-hub disable SERVER`: switch a server off and keep its entry."""
+
+from __future__ import annotations
+
+import argparse
+
+from mcp_hub.cli.enable import add_arguments, switch
+
+__all__ = ["add_arguments", "run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 when it is off. Raises ConfigError if it is not in the file."""
+    return switch(options, on=False)

@@ -1,0 +1,43 @@
+"""`mcp-hub enable SERVER`: switch a server on. `disable` is its other half."""
+
+from __future__ import annotations
+
+import argparse
+
+from mcp_hub.cli import OK, json_text
+from mcp_hub.cli.add import RELOADS
+from mcp_hub.cli.confirmation import Plan, carry_out
+from mcp_hub.cli.startup import add_config_arguments, path_to_edit, set_up_logging
+from mcp_hub.editing.server_file import ServerFile
+from mcp_hub.text import printable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mcp-hub enable SERVER [--json] [--config F]`."""
+    parser.add_argument("server", help="name of its entry")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_config_arguments(parser)
+    command = parser.prog.rpartition(" ")[2]
+    parser.epilog = f"example:\n  mcp-hub {command} time\n\n{parser.epilog or ''}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 when it is on. Raises ConfigError if it is not in the file."""
+    return switch(options, on=True)
+
+
+def switch(options: argparse.Namespace, *, on: bool) -> int:
+    """Changes the one key that says whether a server is on, and shows the difference. `undo` takes it back."""
+    set_up_logging(options.verbose, quiet=True)
+    file = ServerFile.open(path_to_edit(options))
+    file.switch(options.server, on=on)
+    plan = Plan((file.edit(),), facts={"server": options.server, "enabled": on})
+    shown, state = printable(options.server, 100), "on" if on else "off"
+    if plan.empty:
+        print(json_text({**plan.as_json(), "done": False}) if options.json else f"{shown} is {state} already")
+        return OK
+    options.yes, options.confirm = True, None  # the command names what it does, and one key is taken back as easily
+    code = carry_out(plan, options, ["mcp-hub", "enable" if on else "disable", options.server])
+    if code == OK and not options.json:
+        print(f"switched {shown} {state}; `mcp-hub undo` takes it back. {RELOADS}")
+    return code

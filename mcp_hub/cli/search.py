@@ -1,0 +1,130 @@
+"""`mcp-hub search WORD`: find servers in the bundled list and in the registry, with what each of them needs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from mcp_hub.cli import FAILED, OK, json_text
+from mcp_hub.cli.startup import run_loop
+from mcp_hub.registry import Input, Listing, Offer, Package, RegistryError, inputs_of
+from mcp_hub.registry.launch import needed_program, transport_of
+from mcp_hub.registry.sources import SEED, Found, Seed, registry_of
+from mcp_hub.text import printable
+
+SHOWN: Final = 40
+"""Servers that are printed without `--json`."""
+EXAMPLES: Final = """examples:
+  mcp-hub search time
+  mcp-hub search github --json
+  MCP_HUB_REGISTRY=~/registry mcp-hub search weather    a directory of server.json files
+
+environment:
+  MCP_HUB_REGISTRY  address or directory of the registry (default: https://registry.modelcontextprotocol.io)"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mcp-hub search WORD [--json]`."""
+    parser.add_argument("word", help="part of a name; in the bundled list also of a description")
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 if something was found; 1 if nothing was, or the registry could not be asked."""
+    found, problems = run_loop(_search(options.word))
+    if options.json:
+        print(json_text({"servers": [_facts(one) for one in found], "problems": problems}))
+    else:
+        for line in _lines(found[:SHOWN]):
+            print(line)
+        if len(found) > SHOWN:
+            print(f"\n{len(found) - SHOWN} more; a longer word finds fewer, --json prints all")
+        if found:
+            print(f"\nmcp-hub add {_name_to_add(found[0])} adds the first of them")
+    for problem in problems:
+        print(f"warning: {printable(problem, 1000)}", file=sys.stderr)
+    if not found and not options.json:
+        print(f"nothing is called {printable(options.word, 100)!r}", file=sys.stderr)
+    return OK if found else FAILED
+
+
+async def _search(word: str) -> tuple[list[Listing], list[str]]:
+    seeded = await Seed().search(word)
+    try:
+        listed = await registry_of(os.environ, Path.home()).search(word)
+    except RegistryError as error:
+        listed = Found((), (str(error),))
+    usable = [one for one in listed.listings if one.status != "deleted"]
+    return [*seeded.listings, *usable], list(listed.problems)
+
+
+def _name_to_add(listing: Listing) -> str:
+    return listing.short_name if listing.source == SEED else listing.name
+
+
+def _facts(listing: Listing) -> dict[str, Any]:
+    return {
+        "name": _name_to_add(listing),
+        "version": _version(listing),
+        "title": listing.title,
+        "description": listing.description,
+        "source": listing.source,
+        "status": listing.status,
+        "offers": [_offer_facts(one) for one in listing.offers],
+        "refused": [printable(one, 500) for one in listing.refused],
+    }
+
+
+def _offer_facts(offer: Offer) -> dict[str, Any]:
+    inputs = [
+        {
+            "name": one.name,
+            "required": one.required,
+            "secret": one.secret,
+            "default": one.default,
+            "choices": list(one.choices),
+            "description": one.description,
+        }
+        for one in inputs_of(offer)
+    ]
+    facts: dict[str, Any] = {"transport": transport_of(offer), "program": needed_program(offer), "inputs": inputs}
+    if isinstance(offer, Package):
+        return {"kind": offer.kind, "package": offer.identifier, "version": offer.version, **facts}
+    return {"kind": "remote", "url": "".join(_shown(piece) for piece in offer.url.pieces), **facts}
+
+
+def _shown(piece: str | Input) -> str:
+    return f"{{{piece.name}}}" if isinstance(piece, Input) else piece
+
+
+def _version(listing: Listing) -> str | None:
+    """Returns the version that would run; None for a server on a network, which has the version that it has."""
+    first = listing.offers[0] if listing.offers else None
+    return first.version if isinstance(first, Package) else None
+
+
+def needs_text(listing: Listing) -> str:
+    """Returns what the first offer of a listing needs, in words."""
+    if not listing.offers:
+        return f"cannot be used: {listing.refused[0]}" if listing.refused else "offers nothing to connect to"
+    offer = listing.offers[0]
+    program = needed_program(offer)
+    required = [f"{one.name}{' (secret)' if one.secret else ''}" for one in inputs_of(offer) if one.required]
+    return ", ".join([*([program] if program else []), *required]) or "nothing"
+
+
+def _lines(listings: list[Listing]) -> list[str]:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 160
+    lines = []
+    for one in listings:
+        status = "" if one.status == "active" else f"  ({one.status})"
+        transport = transport_of(one.offers[0]) if one.offers else "-"
+        lines.append(f"{_name_to_add(one)}  {_version(one) or '-'}  {transport}  from {one.source}{status}")
+        lines.append(printable(f"    {one.description}", max(width - 1, 40)).rstrip())
+        lines.append(printable(f"    needs: {needs_text(one)}", max(width - 1, 40)))
+    return lines

@@ -1,0 +1,124 @@
+"""Starts servers once, without serving them, and reports what they list and what the screen finds in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.cli.report import connect_all
+from mcp_hub.config.models import Config, Server
+from mcp_hub.diagnosis.servers import FindingRow, screen_findings
+from mcp_hub.errors import ConfigError
+from mcp_hub.hub.composition import config_of
+from mcp_hub.hub.engine import Engine
+from mcp_hub.protocol.kinds import KINDS, TOOLS
+from mcp_hub.security.pinning import PARTS, PinRecord, fingerprint, record_of
+from mcp_hub.text import printable
+from mcp_hub.upstream import Upstream
+from mcp_hub.upstream.lifecycle import CONNECTED_STATES
+
+SHOWN_TOOLS: Final = 50
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What one server has listed, or why it could not be asked."""
+
+    id: str
+    problem: str | None
+    """None: it answered."""
+    wants_sign_in: bool = False
+    """Whether the problem is that the user has to sign in."""
+    record: PinRecord = PinRecord()
+    tools: tuple[tuple[str, str], ...] = ()
+    """Name and first line of the description of each."""
+    others: int = 0
+    """Resources, templates and prompts."""
+    findings: tuple[FindingRow, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yields what it offers as lines for the user."""
+        if self.problem is not None:
+            yield f"{printable(self.id, 100)}: {printable(self.problem, 2000)}"
+            return
+        more = f" and {self.others} other{'s' * (self.others != 1)}" if self.others else ""
+        yield f"{printable(self.id, 100)} works: {len(self.tools)} tool{'s' * (len(self.tools) != 1)}{more}"
+        for name, description in self.tools[:SHOWN_TOOLS]:
+            yield f"  {name}  {description}".rstrip()
+        if len(self.tools) > SHOWN_TOOLS:
+            yield f"  … {len(self.tools) - SHOWN_TOOLS} more"
+        for one in self.findings:
+            yield f"warning: {one['kind']} {one['name']}: {one['problem']}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the same facts for `--json`."""
+        return {
+            "server": self.id,
+            "problem": None if self.problem is None else printable(self.problem, 2000),
+            "tools": [name for name, _ in self.tools],
+            "others": self.others,
+            "findings": list(self.findings),
+        }
+
+
+def server_of(id: str, entry: Mapping[str, Any]) -> Server:
+    """Returns the Server that an entry of a file makes. Raises ConfigError if it would be refused or switched off."""
+    config = config_of({"servers": {id: {**entry, "enabled": True}}})
+    server = config.servers[0]
+    if not server.enabled:
+        raise ConfigError(f"{printable(id, 100)}: {server.disabled_reason or 'the entry is switched off'}")
+    return server
+
+
+async def try_servers(servers: Iterable[Server], config: Config | None = None) -> list[Trial]:
+    """Starts each server, lists what it has, and ends it. `config`: the rules of the screen to go by."""
+    tried = tuple(server.model_copy(update={"enabled": True, "lazy": False}) for server in servers)
+    rules = config.settings if config is not None else {}
+    async with Engine(Config(servers=tried, settings=rules)) as hub:
+        await connect_all(hub)
+        rows = screen_findings(hub)
+        return [_trial(hub.upstreams[server.id], rows) for server in tried]
+
+
+def _trial(upstream: Upstream, rows: list[FindingRow]) -> Trial:
+    id = upstream.server.id
+    if upstream.state not in CONNECTED_STATES:
+        return Trial(id, upstream.error or "it did not answer", upstream.wants_sign_in)
+    items = [(kind, wire) for kind in PARTS for wire in upstream.lists.items.get(kind, ())]
+    tools = [wire for kind, wire in items if kind is TOOLS]
+    text = upstream.agreement.instructions if upstream.agreement is not None else None
+    return Trial(
+        id,
+        None,
+        record=record_of(items, text),
+        tools=tuple((printable(str(one.get("name")), 100), _first_line(one)) for one in tools),
+        others=sum(len(upstream.lists.items.get(kind, ())) for kind in KINDS if kind is not TOOLS),
+        findings=tuple(row for row in rows if row["server"] == id),
+    )
+
+
+def _first_line(tool: Mapping[str, Any]) -> str:
+    text = str(tool.get("description") or tool.get("title") or "").strip()
+    return printable(text.splitlines()[0], 80) if text else ""
+
+
+def changes_between(before: PinRecord, after: PinRecord) -> Iterator[str]:
+    """Yields a line for every item that is new, gone or changed, and for changed instructions."""
+    for kind in PARTS:
+        old, new = before.items.get(kind, {}), after.items.get(kind, {})
+        for name in sorted(old.keys() | new.keys()):
+            shown = f"{kind.unknown} {printable(name, 200)}"
+            if name not in old:
+                yield f"+ {shown}"
+            elif name not in new:
+                yield f"- {shown}"
+            elif fingerprint(old[name]) != fingerprint(new[name]):
+                parts = [part for part in {**old[name], **new[name]} if _differs(old[name], new[name], part)]
+                yield f"~ {shown} ({', '.join(parts)})"
+    if before.instructions != after.instructions:
+        yield "~ its instructions"
+
+
+def _differs(before: Mapping[str, Any], after: Mapping[str, Any], part: str) -> bool:
+    return fingerprint({part: before.get(part)}) != fingerprint({part: after.get(part)})

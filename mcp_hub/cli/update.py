@@ -1,0 +1,156 @@
+"""`mcp-hub update [SERVER ...]`: newer versions of what is pinned, how their tools differ, before they are used."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.cli import FAILED, OK, json_text
+from mcp_hub.cli.add import RELOADS
+from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, ask, can_ask, confirm, write
+from mcp_hub.cli.startup import add_config_arguments, load, path_to_edit, run_loop
+from mcp_hub.cli.trial import Trial, changes_between, try_servers
+from mcp_hub.config.models import Config, Server
+from mcp_hub.config.secret_values import secrets_of
+from mcp_hub.diagnosis.servers import FindingRow
+from mcp_hub.editing.server_file import ServerFile
+from mcp_hub.registry.sources import registry_of
+from mcp_hub.registry.updates import Unknown, Update, UpdateFinder
+from mcp_hub.security.redaction import Redactor
+from mcp_hub.text import printable
+
+EXAMPLES: Final = """examples:
+  mcp-hub update            everything that is pinned
+  mcp-hub update time       one server
+  mcp-hub update --yes      write what works without asking
+
+The newest versions are those that npx and uvx would take: by npm_config_registry or ~/.npmrc, UV_DEFAULT_INDEX or
+uv.toml, in the environment of the server. Servers of the registry have the version that the registry names."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mcp-hub update [SERVER ...] [--yes | --confirm TOKEN] [--json] [--config F]`."""
+    parser.add_argument("servers", metavar="SERVER", nargs="*", help="only these (default: all that are on)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_confirmation_arguments(parser)
+    add_config_arguments(parser)
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 when all is up to date or was updated, 1 if a server could not be, 3 without a confirmation.
+
+    Raises:
+        ConfigError: the configuration is not valid, or a server is not in the file.
+    """
+    file = ServerFile.open(path_to_edit(options))
+    config = load(options, quiet=True)
+    servers = {server.id: server for server in config.servers}
+    named = options.servers or [id for id in file.entries if id in servers and servers[id].enabled]
+    for id in options.servers:
+        file.entry(id)
+    finder = UpdateFinder(file, lambda: registry_of(os.environ, Path.home()), os.environ, Path.home())
+    found = run_loop(finder.find([servers[id] for id in named if id in servers]))
+    updates = [one for one in found if isinstance(one, Update)]
+    unknown = [one for one in found if isinstance(one, Unknown)]
+    for one in unknown:
+        print(f"{printable(one.id, 100)}: {one.why}", file=sys.stderr)
+    if not updates:
+        if options.json:
+            print(json_text({"updates": [], "done": False, **_unknown_facts(unknown)}))
+        else:
+            print("nothing that is pinned has a newer version")
+        return FAILED if unknown else OK
+    plan = _plan(file, updates, [*_commands(updates, servers, Redactor(secrets_of(config)))])
+    plan = msgspec.structs.replace(plan, facts={**plan.facts, **_unknown_facts(unknown)})
+    code = confirm(plan, options, "Start the versions of now and the newer ones, to compare what they offer?")
+    if code != OK:
+        return code
+    return _compare_and_write(file, config, updates, servers, options) or (FAILED if unknown else OK)
+
+
+def _compare_and_write(
+    file: ServerFile, config: Config, updates: Sequence[Update], servers: dict[str, Server], options: argparse.Namespace
+) -> int:
+    ids = list(dict.fromkeys(one.id for one in updates))
+    updated = [_updated(servers[id], [one for one in updates if one.id == id]) for id in ids]
+    now = run_loop(try_servers([servers[id] for id in ids], config))
+    newer = run_loop(try_servers(updated, config))
+    facts = []
+    for before, after in zip(now, newer, strict=True):
+        lines = list(_difference(before, after))
+        facts.append({**after.as_json(), "changes": lines})
+        if not options.json:
+            print(f"\n{printable(after.id, 100)}:", *(f"  {line}" for line in lines), sep="\n", flush=True)
+    asking = not options.json and can_ask() and not options.yes
+    working = {after.id for before, after in zip(now, newer, strict=True) if _is_good(before, after, asked=asking)}
+    plan = _plan(file, [one for one in updates if one.id in working], [])
+    wanted = bool(working) and (not asking or ask("Update?"))
+    if wanted and (code := write(plan, ["mcp-hub", "update", *sorted(working)])) != OK:
+        return code
+    if options.json:
+        print(json_text({**plan.as_json(), "trials": facts, "done": wanted}))
+    elif wanted:
+        print(f"\nupdated {printable(', '.join(sorted(working)), 1000)}; `mcp-hub undo` takes it back. {RELOADS}")
+    else:
+        print("\nnothing was written", file=sys.stderr)
+    return OK if wanted and len(working) == len(ids) else FAILED
+
+
+def _is_good(before: Trial, after: Trial, *, asked: bool) -> bool:
+    """Returns whether a newer version may be written. Only a person accepts what the screen flags anew."""
+    return after.problem is None and (asked or not _flagged_anew(before, after))
+
+
+def _flagged_anew(before: Trial, after: Trial) -> list[FindingRow]:
+    return [one for one in after.findings if one not in before.findings]
+
+
+def _difference(before: Trial, after: Trial) -> Iterator[str]:
+    """Yields what the user should know before the newer version is used."""
+    if after.problem is not None:
+        yield f"the newer version fails, so that the pinned one stays: {printable(after.problem, 1500)}"
+        return
+    if before.problem is not None:
+        yield f"the pinned version fails: {printable(before.problem, 1500)}"
+        yield from after.lines()
+        return
+    yield from list(changes_between(before.record, after.record)) or ["it offers the same as before"]
+    for one in _flagged_anew(before, after):
+        yield f"warning: {one['kind']} {one['name']}: {one['problem']}; only a person at a terminal accepts it"
+
+
+def _updated(server: Server, updates: Sequence[Update]) -> Server:
+    words = [server.command or "", *server.args]
+    for one in updates:
+        words = [one.becomes if word == one.word.text else word for word in words]
+    return server.model_copy(update={"command": words[0], "args": tuple(words[1:])})
+
+
+def _commands(updates: Sequence[Update], servers: dict[str, Server], redaction: Redactor) -> Iterator[tuple[str, ...]]:
+    for id in dict.fromkeys(one.id for one in updates):
+        for server in (servers[id], _updated(servers[id], [one for one in updates if one.id == id])):
+            yield tuple(map(redaction.text, (server.command or "", *server.args)))
+
+
+def _plan(file: ServerFile, updates: Sequence[Update], commands: Sequence[tuple[str, ...]]) -> Plan:
+    edited = file.fresh()
+    for one in updates:
+        edited.put(one.word, one.becomes)
+    facts: dict[str, Any] = {
+        "updates": [
+            {"server": one.id, "package": one.package, "version": one.version, "newer": one.newer} for one in updates
+        ]
+    }
+    notes = tuple(f"{one.id}: {one.package} {one.version} -> {one.newer}" for one in updates)
+    return Plan((edited.edit(),), tuple(commands), notes=notes, facts=facts)
+
+
+def _unknown_facts(unknown: Sequence[Unknown]) -> dict[str, Any]:
+    return {"unknown": [{"server": one.id, "why": one.why} for one in unknown]}

@@ -1,0 +1,133 @@
+"""Several files of one configuration, of which a later one is laid over those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.config.config_files import ConfigDocument
+from mcp_hub.config.dialect import Dialect
+from mcp_hub.config.findings import Findings, KeyPath, Place, dotted
+from mcp_hub.config.raw_entries import RawEntry
+from mcp_hub.config.settings import KeyTable
+from mcp_hub.config.variables import VariableScope
+
+MAX_FILES: Final = 16
+"""Files of one configuration."""
+_BY_NAME: Final = ("tool_sets", "profiles", "groups")
+"""Root keys whose values have names, which are merged by name."""
+_JOINED: Final = "blacklist"
+"""A root key whose lists are joined, as no file must allow what another one refuses."""
+_SPELLINGS: Final = (("web", "scrape"), ("defaults",), ("serverDefaults",))
+
+
+class Layer(msgspec.Struct):
+    """One file of a configuration: its entries, and the root keys that count of it."""
+
+    document: ConfigDocument
+    findings: Findings
+    dialect: Dialect
+    entries: list[RawEntry]
+    scope: VariableScope
+    root: dict[str, Any]
+
+    def where(self, at: KeyPath) -> str:
+        """Returns a place of the file as text: `servers.yaml:3: servers.github`."""
+        file, line = self.findings.place(at)
+        return f"{file}{'' if line is None else f':{line}'}: {dotted(at)}"
+
+    def tell_replaced(self, at: KeyPath, value: Any, before: Layer, place: KeyPath, former: Any) -> None:
+        """Warns that a value of this file replaces another one of an earlier file."""
+        if value != former:
+            self.findings.warning(at, f"replaces {before.where(place)}")
+
+
+def merged_entries(layers: Iterable[Layer]) -> list[tuple[Layer, RawEntry]]:
+    """Returns the entries of all files, in the order in which their names come. Of equal names the last one counts."""
+    found: dict[str, tuple[Layer, RawEntry]] = {}
+    for layer in layers:
+        for entry in layer.entries:
+            if entry.id in found:
+                before, former = found[entry.id]
+                layer.tell_replaced(entry.at, entry.values, before, former.at, former.values)
+            found[entry.id] = layer, entry
+    return list(found.values())
+
+
+def merge_root_keys(layers: Sequence[Layer], keys: KeyTable) -> Place:
+    """Leaves every root key to the last file that has it, and returns where the keys are.
+
+    What has names is merged by name, and lists of what is refused are joined. A value that is replaced by another one
+    is told, with both places.
+    """
+    origins: dict[KeyPath, tuple[Layer, KeyPath]] = {}
+    for spellings in _groups(keys, layers):
+        held = [(layer, name) for layer in layers for name in spellings if layer.root.get(name) is not None]
+        if not held:
+            continue
+        last, name = held[-1]
+        value: Any = last.root[name]
+        if len({id(layer) for layer, _ in held}) > 1:
+            value = _merged(held, spellings[0], origins)
+            for layer, other in held:
+                if layer is not last:
+                    del layer.root[other]
+            last.root[name] = value
+        origins.setdefault((name,), (last, (name,)))
+
+    def place(at: KeyPath) -> tuple[str, int | None]:
+        for end in range(len(at), 0, -1):
+            if at[:end] in origins:
+                layer, own = origins[at[:end]]
+                return layer.findings.place((*own, *at[end:]))
+        return layers[0].findings.place(at)
+
+    return place
+
+
+def _groups(keys: KeyTable, layers: Sequence[Layer]) -> list[tuple[str, ...]]:
+    """Returns the root keys that the files have, each with its other spellings."""
+    groups = [(key.name, *key.spellings) for key in keys.root] + list(_SPELLINGS[:1])
+    grouped = {name for group in groups for name in group} | {name for group in _SPELLINGS[1:] for name in group}
+    single = dict.fromkeys(name for layer in layers for name in layer.root if name not in grouped)
+    return [*groups, *((name,) for name in single)]
+
+
+def _merged(held: Sequence[tuple[Layer, str]], kind: str, origins: dict[KeyPath, tuple[Layer, KeyPath]]) -> Any:
+    """Returns the value of a root key that several files have, and adds the places of its parts to `origins`."""
+    values = [layer.root[name] for layer, name in held]
+    key = held[-1][1]
+    if kind == _JOINED and all(isinstance(value, list) for value in values):
+        joined: list[Any] = []
+        for (layer, name), value in zip(held, values, strict=True):
+            for index, one in enumerate(value):
+                origins[key, len(joined)] = layer, (name, index)
+                joined.append(one)
+        return joined
+    named = [_by_name(value, (name,)) for (_, name), value in zip(held, values, strict=True)]
+    if kind in _BY_NAME and all(one is not None for one in named):
+        found: dict[str, Any] = {}
+        for (layer, _), one in zip(held, named, strict=True):
+            for name, (value, at) in (one or {}).items():
+                if name in found:
+                    before, place = origins[key, name]
+                    layer.tell_replaced(at, value, before, place, found[name])
+                found[name] = value
+                origins[key, name] = layer, at
+        return found
+    last, name = held[-1]
+    for layer, other in held[:-1]:
+        if layer is not last:
+            last.tell_replaced((name,), values[-1], layer, (other,), layer.root[other])
+    return values[-1]
+
+
+def _by_name(value: Any, at: KeyPath) -> dict[str, tuple[Any, KeyPath]] | None:
+    """Returns {name: (value, place)} of a mapping, or of a list of mappings with names; None for anything else."""
+    if isinstance(value, dict):
+        return {name: (one, (*at, name)) for name, one in value.items()}
+    if isinstance(value, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in value):
+        return {one["name"]: (one, (*at, index)) for index, one in enumerate(value)}
+    return None

@@ -1,0 +1,189 @@
+"""Finds the entries of a file: which dialect it is of, where its entries are, and what else it says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.config.dialect import HARMLESS_ROOTS, KEYS_OF_WEB, ROOT_KEYS, ROOTS, Dialect
+from mcp_hub.config.findings import Findings, KeyPath, dotted, is_remark, nearest
+from mcp_hub.config.host_rules import (
+    AMP_ROOT,
+    GOOSE_ROOT,
+    ClaudeProjects,
+    amp_denied_tools,
+    amp_rejected,
+    gemini_disabled,
+    is_goose,
+    opencode_denied_tools,
+    without_parts_of_goose,
+)
+from mcp_hub.config.settings import KeyTable
+from mcp_hub.text import printable
+
+_GEMINI_ENTRY: Final = frozenset({"httpUrl", "includeTools", "excludeTools", "trust"})
+_GEMINI_FOLDERS: Final = frozenset({".gemini", ".qwen"})
+_OPENCODE_ROOTS: Final = frozenset({"tools", "permission"})
+_GEMINI_POLICY: Final = frozenset({"allowed", "excluded", "serverCommand"})
+_ENTRY_MARKS: Final = frozenset({"command", "url", "httpUrl", "serverUrl", "type", "tools_dir"})
+
+
+class RawEntry(msgspec.Struct, frozen=True):
+    """One entry as it is written in the file."""
+
+    id: str
+    values: Mapping[str, Any]
+    at: KeyPath
+
+
+def find_entries(
+    tree: Any, path: Path, keys: KeyTable, findings: Findings, project: Path | None = None, *, alone: bool = True
+) -> tuple[Dialect, list[RawEntry]]:
+    """Returns the dialect and the entries of a document in their order. Errors go to the findings.
+
+    `project` is the directory whose own servers count in a file of Claude Code; None for none. A file that is not
+    `alone`, as there are others of the same configuration, may have rules and no servers.
+    """
+    if isinstance(tree, list):
+        return Dialect("servers", keys), _list_entries(tree, (), findings)
+    if not isinstance(tree, dict):
+        findings.error((), "the file must hold keys and values, with 'servers' at the top")
+        return Dialect("servers", keys), []
+    roots, policy = _roots(tree)
+    if len(roots) > 1:
+        named = " and ".join(f"'{root}'" for root in roots)
+        findings.error((roots[1],), f"the servers of a file are below one key, but {named} are both there; keep one")
+        return Dialect(roots[0], keys), []
+    rules = (ROOT_KEYS | keys.root_names) & tree.keys()
+    if not roots and "tools_dir" not in tree and (alone or not rules):
+        findings.error((), _missing_root_text(tree))
+        return Dialect("servers", keys), []
+    _check_root_keys(tree, roots, keys, findings)
+    if not roots:
+        return Dialect("servers", keys), []
+    root = roots[0]
+    at: KeyPath = (root,)
+    listed: Any = tree.get(root)
+    if root == "mcp" and _holds_servers(listed):
+        # The settings of VS Code itself.
+        root, at, listed = "servers", ("mcp", "servers"), listed["servers"]
+    if root == GOOSE_ROOT:
+        listed = without_parts_of_goose(listed, findings)
+    entries = _list_entries(listed, at, findings)
+    if listed is None and "tools_dir" not in tree and root in tree:
+        findings.warning(at, "holds no entry")
+    gemini = root == "mcpServers" and (
+        bool(policy)
+        or bool(_GEMINI_FOLDERS & set(path.parts[-2:-1]))
+        or any(_GEMINI_ENTRY & entry.values.keys() for entry in entries)
+    )
+    off, refused = gemini_disabled(policy, [entry.id for entry in entries]), {}
+    if root == "mcpServers":
+        projects = ClaudeProjects(tree)
+        mine = projects.of(project)
+        entries = _with_own(entries, projects.servers(mine), mine, findings)
+        off |= projects.disabled(mine)
+        projects.tell_others(mine, findings)
+    elif root == "mcp":
+        refused = opencode_denied_tools(tree, [entry.id for entry in entries])
+    elif root == AMP_ROOT:
+        off |= amp_rejected(tree, {entry.id: entry.values for entry in entries})
+        refused = amp_denied_tools(tree, [entry.id for entry in entries])
+    return Dialect(root, keys, gemini, off, refused), entries
+
+
+def _roots(tree: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
+    """Returns the keys of a file that have entries below them, and Gemini's policy: which of them may be used."""
+    roots = [root for root in ROOTS if root in tree]
+    if GOOSE_ROOT in roots and (len(roots) > 1 or not is_goose(tree[GOOSE_ROOT])):
+        roots.remove(GOOSE_ROOT)
+    if "mcp" in roots and len(roots) > 1 and isinstance(tree["mcp"], dict) and tree["mcp"].keys() <= _GEMINI_POLICY:
+        # In Gemini's settings the servers are below mcpServers, and `mcp` says which of them may be used.
+        roots.remove("mcp")
+        return roots, tree["mcp"]
+    if not roots and ClaudeProjects(tree):
+        roots = ["mcpServers"]
+    return roots, {}
+
+
+def _with_own(
+    entries: Sequence[RawEntry], servers: Mapping[str, Any], folder: str | None, findings: Findings
+) -> list[RawEntry]:
+    """Returns the entries with those of a project of Claude Code, which win where names are equal."""
+    at: KeyPath = ("projects", folder or "", "mcpServers")
+    own = {entry.id: entry for entry in _list_entries(servers, at, findings)}
+    return [own.pop(entry.id, entry) for entry in entries] + list(own.values())
+
+
+def _holds_servers(value: Any) -> bool:
+    inner = value.get("servers") if isinstance(value, dict) else None
+    return isinstance(inner, dict) and not any(isinstance(inner.get(mark), str | list) for mark in _ENTRY_MARKS)
+
+
+def _list_entries(listed: Any, at: KeyPath, findings: Findings) -> list[RawEntry]:
+    if listed is None:
+        return []
+    if isinstance(listed, dict):
+        named: list[tuple[Any, Any, KeyPath]] = [
+            (name, values, (*at, name)) for name, values in listed.items() if not is_remark(name)
+        ]
+    elif isinstance(listed, list):
+        named = [
+            (item.get("name") or item.get("id") if isinstance(item, dict) else None, item, (*at, index))
+            for index, item in enumerate(listed)
+        ]
+    else:
+        findings.error(at, "must be a mapping of names to entries, or a list of entries with a 'name'")
+        return []
+    entries: dict[str, RawEntry] = {}
+    for name, values, place in named:
+        if not isinstance(values, dict):
+            findings.error(place, "must be an entry: keys such as 'command' or 'url' with their values")
+        elif isinstance(listed, list) and isinstance(values.get("uses"), str):
+            findings.warning(place, "is a block of Continue's hub, which only Continue can read; it is not served")
+        elif not isinstance(name, str) or not name.strip():
+            findings.error(place, "needs a name" if isinstance(listed, dict) else "needs a 'name', a text")
+        elif name in entries:
+            findings.error(place, f"the name is already taken by {dotted(entries[name].at)}")
+        else:
+            entries[name] = RawEntry(name, _unfolded(values), place)
+    return list(entries.values())
+
+
+def _unfolded(values: dict[str, Any]) -> dict[str, Any]:
+    """Moves the keys below `params` up: MiroFlow writes the keys of an entry, or a URL, there.
+
+    The same is done with the headers below Continue's `requestOptions`.
+    """
+    options = values.get("requestOptions")
+    if isinstance(options, dict) and "headers" in options and "headers" not in values:
+        values = {**values, "headers": options["headers"]}
+    params = values.get("params")
+    if isinstance(params, str):
+        return {**{key: value for key, value in values.items() if key != "params"}, "url": params}
+    if isinstance(params, dict):
+        return {**{key: value for key, value in values.items() if key != "params"}, **params}
+    return values
+
+
+def _check_root_keys(tree: Mapping[str, Any], roots: list[str], keys: KeyTable, findings: Findings) -> None:
+    """Warns about unknown root keys. In a file of another host only those count that resemble a key of the hub."""
+    own = ROOT_KEYS | keys.root_names
+    known = own | HARMLESS_ROOTS | set(ROOTS) | (_OPENCODE_ROOTS if "mcp" in roots else set())
+    ours = roots in ([], ["servers"])
+    for key in tree:
+        if key not in known and not is_remark(key) and (ours or nearest(key, own)):
+            findings.unknown((key,), own | set(roots or ROOTS), KEYS_OF_WEB)
+
+
+def _missing_root_text(tree: Mapping[str, Any]) -> str:
+    wanted = "there are no servers in this file; it needs one of these keys at the top: " + ", ".join(ROOTS)
+    for key, value in tree.items():
+        if near := nearest(key, ROOTS):
+            return f"{wanted}; did you mean '{near}' where '{printable(key, 80)}' is?"
+        if isinstance(value, dict) and _ENTRY_MARKS & value.keys():
+            return f"{wanted}; '{printable(key, 80)}' looks like an entry: put it below 'servers:'"
+    return wanted

@@ -1,0 +1,239 @@
+"""Edits text files by span: an entry is set, inserted or removed, and no other byte of the file changes.
+
+Every edit is checked: the new text is parsed, and must hold exactly what the old one held and the change. What cannot
+be edited in this way is refused, and nothing is written.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final, Literal
+
+import msgspec
+
+from mcp_hub.config.config_files import MAX_FILE
+from mcp_hub.config.findings import KeyPath, dotted
+from mcp_hub.config.syntax import ParsedText, UnreadableText, parse_json, parse_toml, parse_yaml
+from mcp_hub.errors import ConfigError
+from mcp_hub.text import printable
+
+Syntax = Literal["json", "toml", "yaml"]
+"""`json` is also JSON with comments and JSON5."""
+
+_PARSERS: Final = {"json": parse_json, "toml": parse_toml, "yaml": parse_yaml}
+_SUFFIXES: Final[dict[str, Syntax]] = {
+    ".json": "json", ".jsonc": "json", ".json5": "json", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml",
+}  # fmt: skip
+_BOM: Final = "\ufeff"
+
+
+class EditRefused(ConfigError):
+    """A text cannot be edited: it is not valid, or the place is written in a way that no edit is safe for."""
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """What an insertion added around the entry. `remove` needs it to restore the text byte for byte."""
+
+    made: int = 0
+    """How many objects around the entry were made."""
+    before: str = ""
+    """Further text in front of what was made."""
+    after: str = ""
+    """Further text behind it."""
+
+
+class Inserted(msgspec.Struct, frozen=True):
+    """A text with a new entry."""
+
+    text: str
+    placement: Placement
+
+
+def syntax_of(name: str) -> Syntax:
+    """Returns the syntax of a file by the suffix of its name; JSON where it has another one."""
+    return _SUFFIXES.get("." + name.lower().rpartition(".")[2], "json")
+
+
+def parse(text: str, syntax: Syntax) -> ParsedText:
+    """Parses a text that is to be edited. The tree is None where it holds no value.
+
+    Raises:
+        EditRefused: it is not valid, or a key is given twice.
+    """
+    try:
+        if syntax == "json" and not _holds_json(text):
+            return ParsedText(None)
+        parsed: ParsedText = _PARSERS[syntax](text.removeprefix(_BOM))
+    except UnreadableText as error:
+        where = "" if error.line is None else f"line {error.line}: "
+        raise EditRefused(f"{where}{printable(str(error))}") from None
+    except RecursionError:
+        raise EditRefused("is nested too deeply") from None
+    if parsed.faults:
+        line, problem = parsed.faults[0]
+        raise EditRefused(f"{'' if line is None else f'line {line}: '}{printable(problem)}")
+    return parsed
+
+
+def _holds_json(text: str) -> bool:
+    from mcp_hub.config.spans import JSON_TOKEN
+
+    rest = JSON_TOKEN.sub(lambda token: "" if token["comment"] is not None else token[0], text.removeprefix(_BOM))
+    return bool(rest.strip())
+
+
+def insert(text: str, syntax: Syntax, at: KeyPath, value: Any) -> Inserted:
+    """Returns `text` with a new key, or a new last list item, at `at`. Missing objects around it are made.
+
+    Raises:
+        EditRefused: the key is already there, or there is no safe place for it.
+    """
+    tree = parse(text, syntax).tree
+    expected = _with(tree, at, value, new=True)
+    bom, body = _split(text)
+    made, placement = _module(syntax).insert(body, tree, at, value)
+    _check(made, syntax, expected, at, added=True)
+    return Inserted(bom + made, placement)
+
+
+def put(text: str, syntax: Syntax, at: KeyPath, value: Any) -> str:
+    """Returns `text` with the value at `at` replaced, or inserted if there is none.
+
+    Raises:
+        EditRefused: there is no safe place for it.
+    """
+    tree = parse(text, syntax).tree
+    if not _has(tree, at):
+        return insert(text, syntax, at, value).text
+    expected = _with(tree, at, value, new=False)
+    bom, body = _split(text)
+    made: str = _module(syntax).replace(body, at, value)
+    _check(made, syntax, expected, at, added=True)
+    return bom + made
+
+
+def remove(text: str, syntax: Syntax, at: KeyPath, placement: Placement | None = None) -> str:
+    """Returns `text` without the key or list item at `at`, and without what `insert` made around it.
+
+    Raises:
+        EditRefused: it is not there, or cannot be removed safely.
+    """
+    placement = placement or Placement()
+    tree = parse(text, syntax).tree
+    if not _has(tree, at):
+        raise EditRefused(f"{dotted(at)} is not there")
+    whole, target = at, at
+    for _ in range(placement.made):
+        around = target[:-1]
+        inside = _get(tree, around)
+        if not target or len(inside) != 1:
+            break
+        target = around
+    else:
+        whole = target
+    bom, body = _split(text)
+    made: str = _module(syntax).remove(body, target, placement if whole == target else Placement())
+    _check(made, syntax, _without(tree, target), target, added=False)
+    return bom + made
+
+
+def _module(syntax: Syntax) -> Any:
+    return import_module(f"mcp_hub.editing.{syntax}_text")
+
+
+def _split(text: str) -> tuple[str, str]:
+    return (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
+
+
+def newline_of(text: str) -> str:
+    """Returns the line end of a text: that of its first line, a line feed if it has one line."""
+    at = text.find("\n")
+    return "\r\n" if at > 0 and text[at - 1] == "\r" else "\n"
+
+
+def _get(tree: Any, at: KeyPath) -> Any:
+    for part in at:
+        tree = tree[part]
+    return tree
+
+
+def _has(tree: Any, at: KeyPath) -> bool:
+    for part in at:
+        if isinstance(tree, dict):
+            if part not in tree:
+                return False
+        elif not isinstance(tree, list) or not isinstance(part, int) or not 0 <= part < len(tree):
+            return False
+        tree = tree[part]
+    return True
+
+
+def _with(tree: Any, at: KeyPath, value: Any, *, new: bool) -> Any:
+    """Returns a copy of `tree` with the value at `at`."""
+    if not at:
+        return value
+    part, rest = at[0], at[1:]
+    if tree is None:
+        tree = {} if isinstance(part, str) else []
+    if isinstance(tree, list) and isinstance(part, int):
+        if part > len(tree):
+            raise EditRefused(f"item {part} of a list of {len(tree)} is not there")
+        if new and not rest and part != len(tree):
+            raise EditRefused(f"item {part} is already there")
+        inner = tree[part] if part < len(tree) else None
+        return [*tree[:part], _with(inner, rest, value, new=new), *tree[part + 1 :]]
+    if not isinstance(tree, dict) or not isinstance(part, str):
+        raise EditRefused(f"{dotted(at)} has no place: what should hold it is not an object")
+    if new and not rest and part in tree:
+        raise EditRefused(f"{dotted(at)} is already there")
+    return {**tree, part: _with(tree.get(part), rest, value, new=new)}
+
+
+def _without(tree: Any, at: KeyPath) -> Any:
+    if not at:
+        return None
+    part, rest = at[0], at[1:]
+    if isinstance(tree, list):
+        number = int(part)
+        inner = [_without(tree[number], rest)] if rest else []
+        return [*tree[:number], *inner, *tree[number + 1 :]]
+    if rest:
+        return {**tree, part: _without(tree[part], rest)}
+    return {key: value for key, value in tree.items() if key != part}
+
+
+def _check(text: str, syntax: Syntax, expected: Any, at: KeyPath, *, added: bool) -> None:
+    """Raises EditRefused unless the new text holds exactly what is expected."""
+    if len(text.encode()) > MAX_FILE:
+        raise EditRefused(f"the file would become larger than {MAX_FILE:,} bytes")
+    try:
+        tree = parse(text, syntax).tree
+    except EditRefused:
+        tree = EditRefused
+    # What held nothing but the removed entry is left empty, null or away, as the syntax has it.
+    if not same(tree, expected) and (added or not same(_pruned(tree, at), _pruned(expected, at))):
+        raise EditRefused(
+            f"{dotted(at) or 'the top'} is written in a way that cannot be edited safely; edit it by hand"
+        )
+
+
+def _pruned(tree: Any, at: KeyPath) -> Any:
+    """Returns `tree` without what is empty on the way to `at`."""
+    if tree is None or tree in ({}, []) or not at:
+        return None if tree in (None, {}, []) else tree
+    if isinstance(tree, dict) and at[0] in tree:
+        inner = _pruned(tree[at[0]], at[1:])
+        rest = {key: value for key, value in tree.items() if key != at[0]}
+        return (rest | {at[0]: inner} if inner is not None else rest) or None
+    return tree
+
+
+def same(one: Any, other: Any) -> bool:
+    """Returns whether two trees are equal, types of values and NaN included."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other or (one != one and other != other))

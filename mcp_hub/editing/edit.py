@@ -1,0 +1,240 @@
+"""One change of one file: its diff, its digest, and how it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from mcp_hub.config.config_files import MAX_FILE
+from mcp_hub.config.findings import KeyPath
+from mcp_hub.config.secret_values import secret_texts
+from mcp_hub.editing import EditRefused, Inserted, Placement, Syntax, insert, parse, put, remove, syntax_of
+from mcp_hub.errors import HubError
+from mcp_hub.security.redaction import Redactor
+from mcp_hub.text import printable
+
+MAX_LINES: Final = 20_000
+"""Lines of a file that are compared. Comparing takes time up to the product of both."""
+_LINE: Final = 400
+"""Characters of a line that a diff shows."""
+
+
+class StaleEdit(HubError):
+    """The file changed after the edit was shown. Nothing was written."""
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """The change of a file from `before` to `after`; None: there is no file."""
+
+    path: Path
+    before: bytes | None
+    after: bytes | None
+    secret: bool = False
+    """Whether nothing of the content may be shown."""
+    placements: tuple[tuple[KeyPath, Placement], ...] = ()
+    """What `remove` needs to take the inserted entries out again."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is a difference."""
+        return self.before != self.after
+
+    @property
+    def digest(self) -> str:
+        """A digest of the path, of what is there and of what will be."""
+        parts = (str(self.path).encode("utf-8", "surrogatepass"), digest_of(self.before), digest_of(self.after))
+        return hashlib.sha256(
+            b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts)
+        ).hexdigest()
+
+    def diff(self) -> list[str]:
+        """Returns the lines of a unified diff, safe for a terminal and with `***` for secrets."""
+        path = printable(str(self.path))
+        names = [path if content is not None else os.devnull for content in (self.before, self.after)]
+        if self.secret:
+            size = len(self.after or b"")
+            return [f"--- {names[0]}", f"+++ {names[1]}", f"@@ a secret, {size} bytes, not shown; mode 0600 @@"]
+        texts = [(content or b"").decode("utf-8", "backslashreplace") for content in (self.before, self.after)]
+        redactor = Redactor(_secrets(self.path, *texts))
+        lines = [text.splitlines() for text in texts]
+        if max(map(len, lines)) > MAX_LINES:
+            return [f"--- {names[0]}", f"+++ {names[1]}", "@@ too many lines to show the difference @@"]
+        shown = difflib.unified_diff(lines[0], lines[1], names[0], names[1], lineterm="")
+        return [line if number < 2 else printable(redactor.text(line), _LINE) for number, line in enumerate(shown)]
+
+    def check(self) -> None:
+        """Raises if the edit cannot be written now.
+
+        Raises:
+            EditRefused: the file cannot be replaced as it is.
+            StaleEdit: its content is not `before` any more.
+        """
+        if read_bytes(self.path) != self.before:
+            raise StaleEdit(f"{printable(str(self.path))} changed after the preview; nothing was written. Look again")
+        if self.before is not None:
+            _check_replaceable(self.path)
+
+    def apply(self) -> None:
+        """Writes the file: atomically, with its mode and owner, and behind a symbolic link the file it leads to.
+
+        Raises:
+            EditRefused: it cannot be written.
+            StaleEdit: it has changed.
+        """
+        self.check()
+        try:
+            real = self.path.resolve()
+            if self.after is None:
+                real.unlink()
+            else:
+                real.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _replace(self, real, self.after)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise EditRefused(f"{printable(str(self.path))}: cannot be written: {reason}") from None
+
+
+def digest_of(content: bytes | None) -> str:
+    """Returns the digest of a file's content; `none` where there is no file."""
+    return "none" if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _secrets(path: Path, *texts: str) -> Iterator[str]:
+    for text in texts:
+        with contextlib.suppress(EditRefused):
+            yield from secret_texts(parse(text, syntax_of(path.name)).tree)
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """Returns the content of a file; None if there is none.
+
+    Raises:
+        EditRefused: it cannot be read, is no regular file, or is larger than 1 MiB.
+    """
+    shown = printable(str(path))
+    try:
+        # Checked before it is opened: opening a pipe without a writer never returns.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise EditRefused(f"{shown}: is not a file")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE + 1)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "the path is not valid"
+        raise EditRefused(f"{shown}: cannot be read: {reason}") from None
+    if len(content) > MAX_FILE:
+        raise EditRefused(f"{shown}: the file is larger than {MAX_FILE:,} bytes; it is not one that a person edits")
+    return content
+
+
+def _check_replaceable(path: Path) -> None:
+    shown = printable(str(path))
+    status = path.stat()
+    if hasattr(os, "geteuid") and os.geteuid() not in (0, status.st_uid):
+        raise EditRefused(f"{shown}: belongs to another user (uid {status.st_uid}); edit it as its owner")
+    if not status.st_mode & stat.S_IWUSR:
+        raise EditRefused(f"{shown}: is read-only; make it writable if it may be changed")
+    if status.st_nlink > 1:
+        raise EditRefused(f"{shown}: has {status.st_nlink} hard links, which replacing it would part; edit it by hand")
+
+
+def _replace(edit: Edit, real: Path, content: bytes) -> None:
+    fresh = real.with_name(f".{real.name[:100]}.{secrets.token_hex(8)}")
+    status = real.stat() if edit.before is not None else None
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            if status is not None and os.name == "posix":
+                with contextlib.suppress(PermissionError):  # the group of a file may be one that its owner is not in
+                    os.chown(file.fileno(), status.st_uid, status.st_gid)
+                os.chmod(file.fileno(), stat.S_IMODE(status.st_mode))  # noqa: PTH101 - of the open file
+            os.fsync(file.fileno())
+        if read_bytes(edit.path) != edit.before:
+            raise StaleEdit(f"{printable(str(edit.path))} changed while it was edited; nothing was written")
+        fresh.replace(real)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    _sync_directory(real.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    if os.name != "posix":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some file systems cannot
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class FileEditor:
+    """Collects changes of one file and makes an `Edit` of them.
+
+    Every method raises EditRefused with a sentence that names the file.
+    """
+
+    def __init__(self, path: Path, before: bytes | None, syntax: Syntax | None = None) -> None:
+        self.path = path
+        self.syntax: Syntax = syntax or syntax_of(path.name)
+        self._before = before
+        self._placements: list[tuple[KeyPath, Placement]] = []
+        try:
+            self.text = (before or b"").decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = (before or b"").count(b"\n", 0, error.start) + 1
+            raise EditRefused(f"{printable(str(path))}:{line}: this is not UTF-8 text; save it as UTF-8") from None
+        with self._named():
+            self.tree = parse(self.text, self.syntax).tree
+
+    @classmethod
+    def open(cls, path: Path, syntax: Syntax | None = None) -> Self:
+        """Reads the file at `path`; one that does not exist is empty."""
+        return cls(path, read_bytes(path), syntax)
+
+    def insert(self, at: KeyPath, value: object) -> None:
+        """Inserts an entry, see `insert`."""
+        with self._named():
+            done: Inserted = insert(self.text, self.syntax, at, value)
+        self._placements.append((at, done.placement))
+        self._set(done.text)
+
+    def put(self, at: KeyPath, value: object) -> None:
+        """Replaces or inserts a value, see `put`."""
+        with self._named():
+            self._set(put(self.text, self.syntax, at, value))
+
+    def remove(self, at: KeyPath, placement: Placement | None = None) -> None:
+        """Removes an entry, see `remove`."""
+        with self._named():
+            self._set(remove(self.text, self.syntax, at, placement))
+
+    def edit(self) -> Edit:
+        """Returns the change of the file."""
+        after = self.text.encode()
+        unchanged = self._before is None and not after
+        return Edit(self.path, self._before, None if unchanged else after, placements=tuple(self._placements))
+
+    def _set(self, text: str) -> None:
+        self.text = text
+        self.tree = parse(text, self.syntax).tree
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except EditRefused as error:
+            raise EditRefused(f"{printable(str(self.path))}: {error}") from None

@@ -1,0 +1,185 @@
+"""The journal of edits: what each run of a command changed, so that `mcp-hub undo` restores it.
+
+It holds whole files, secrets included: its directory is 0700, its files are 0600, and no Git work tree is around it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mcp_hub.config.findings import KeyPath
+from mcp_hub.editing import EditRefused, Placement
+from mcp_hub.editing.edit import Edit, read_bytes
+from mcp_hub.errors import HubError
+from mcp_hub.security.private_files import PrivateDirectory
+from mcp_hub.text import printable
+
+MAX_RUNS: Final = 100
+"""Runs that are kept; the oldest go."""
+_MAX_RUN: Final = 64 * 1024 * 1024
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What one run of a command changed."""
+
+    number: int
+    command: str
+    at: str
+    """UTC, as 2026-11-23T07:00:00Z."""
+    edits: tuple[Edit, ...]
+    keyring: tuple[str, ...] = ()
+    """User names of the secrets that it put into the keyring."""
+    undone: bool = False
+
+
+class Journal:
+    """The runs that changed files, newest last, in one private directory.
+
+    Every method raises EditRefused where the directory cannot be used.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._files = PrivateDirectory(directory)
+
+    @classmethod
+    def of_user(cls) -> Journal:
+        """Returns the journal of this user."""
+        return cls(state_directory() / "journal")
+
+    def runs(self) -> list[Run]:
+        """Returns the runs that are kept, newest first. One that cannot be read is left out."""
+        found = []
+        for name in reversed(self._names()):
+            with contextlib.suppress(OSError, ValueError):
+                found.append(msgspec.json.decode(self._files.read(name, _MAX_RUN), type=Run, dec_hook=_path_of))
+        return found
+
+    def perform(self, command: str, edits: Sequence[Edit], keyring: Sequence[str] = ()) -> None:
+        """Records a run of `command` and writes its edits: all of them, or none.
+
+        Raises:
+            EditRefused: a file cannot be written.
+            StaleEdit: a file has changed since the edit was made.
+        """
+        edits = [edit for edit in edits if edit.changes]
+        for edit in edits:
+            edit.check()
+        if not edits and not keyring:
+            return
+        refuse_git_work_tree(self._files.directory)
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        names = self._names()
+        number = int(names[-1].partition(".")[0]) + 1 if names else 1
+        run = Run(number, command, now, tuple(edits), tuple(keyring))
+        self._write(run)
+        try:
+            _apply_all(edits)
+        except BaseException:
+            self._files.delete(_name(number))
+            raise
+        for old in names[: max(0, len(names) + 1 - MAX_RUNS)]:
+            self._files.delete(old)
+
+    def last(self) -> Run | None:
+        """Returns the newest run that was not undone."""
+        return next((run for run in self.runs() if not run.undone), None)
+
+    def undo(self, run: Run) -> list[Edit]:
+        """Returns the edits that restore what was there before a run.
+
+        Raises:
+            EditRefused: a file was edited after the run. The text has the difference.
+        """
+        edits, later = [], []
+        for edit in reversed(run.edits):
+            now = read_bytes(edit.path)
+            if now == edit.after:
+                edits.append(Edit(edit.path, edit.after, edit.before, edit.secret))
+            elif now != edit.before:
+                later += Edit(edit.path, edit.after, now, edit.secret).diff()
+        if later:
+            text = "files were edited after that; nothing is undone. Take these changes back first, or edit by hand:"
+            raise EditRefused("\n".join([text, *later]))
+        return edits
+
+    def take_back(self, run: Run, edits: Sequence[Edit]) -> None:
+        """Writes the edits of `undo`, and marks the run as undone."""
+        for edit in edits:
+            edit.check()
+        _apply_all(edits)
+        self._write(msgspec.structs.replace(run, undone=True))
+
+    def placement(self, path: Path, at: KeyPath) -> Placement | None:
+        """Returns how the entry at `at` of a file was inserted last; None if that is not known."""
+        for run in self.runs():
+            for edit in run.edits if not run.undone else ():
+                for place, placement in edit.placements if edit.path == path else ():
+                    if place == at:
+                        return placement
+        return None
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(path.name for path in self._files.directory.glob("[0-9]*.json"))
+        except OSError:
+            return []
+
+    def _write(self, run: Run) -> None:
+        try:
+            self._files.make()
+            self._files.write(_name(run.number), msgspec.json.encode(run, enc_hook=str))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            shown = printable(str(self._files.directory))
+            raise EditRefused(f"{shown}: what undo needs cannot be written: {reason}; nothing was changed") from None
+
+
+def _apply_all(edits: Sequence[Edit]) -> None:
+    done: list[Edit] = []
+    try:
+        for edit in edits:
+            edit.apply()
+            done.append(edit)
+    except BaseException:
+        for edit in reversed(done):
+            with contextlib.suppress(HubError):
+                Edit(edit.path, edit.after, edit.before).apply()
+        raise
+
+
+def _name(number: int) -> str:
+    return f"{number:08}.json"
+
+
+def _path_of(kind: type, value: object) -> object:
+    if kind is Path:
+        return Path(str(value))
+    raise NotImplementedError
+
+
+def state_directory() -> Path:
+    """Returns the directory in which the hub keeps what it must remember of this user."""
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("mcp-hub", appauthor=False))
+
+
+def refuse_git_work_tree(directory: Path) -> None:
+    """Refuses a directory in a Git work tree, where secrets could be committed.
+
+    Raises:
+        EditRefused: `directory` or one above it has a `.git`.
+    """
+    for above in (directory, *directory.parents):
+        if os.path.lexists(above / ".git"):
+            raise EditRefused(
+                f"{printable(str(directory))} is in the Git work tree {printable(str(above))}, where what is kept "
+                "could be committed; set XDG_STATE_HOME and XDG_DATA_HOME to directories outside"
+            )

@@ -1,0 +1,182 @@
+"""Inserts, replaces and removes members of JSON texts: with comments, trailing commas, or as JSON5."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.config.findings import KeyPath
+from mcp_hub.config.spans import JSON_TOKEN, Span, json_spans
+from mcp_hub.editing import EditRefused, Placement, newline_of
+
+_INDENT: Final = re.compile(r"[ \t]*")
+_FIRST_INDENT: Final = re.compile(r"[{\[][^\n\"{\[]*\n([ \t]+)\S")
+
+
+class _Gap(msgspec.Struct, frozen=True):
+    """What stands between two values: a comma, and where the last comma or comment ends."""
+
+    comma: int | None
+    end: int
+
+
+def insert(text: str, tree: Any, at: KeyPath, value: Any) -> tuple[str, Placement]:
+    """Returns the text with the new member, and what was added around it."""
+    layout = _Layout(text)
+    depth = len(at) - 1
+    while depth > 0 and at[:depth] not in layout.spans:
+        depth -= 1
+    if () not in layout.spans:
+        return _first_value(text, _nested(at, value), layout, made=len(at))
+    made = len(at) - 1 - depth
+    around, own = at[:depth], _nested(at[depth + 1 :], value)
+    edited, after = layout.add(around, at[depth], own)
+    return edited, Placement(made, "", after)
+
+
+def replace(text: str, at: KeyPath, value: Any) -> str:
+    """Returns the text with another value at `at`."""
+    layout = _Layout(text)
+    span = layout.span(at)
+    indent = _INDENT.match(text, text.rfind("\n", 0, span.name) + 1)
+    written = layout.write(value, indent[0] if indent else "", multiline=layout.multiline)
+    return text[: span.start] + written + text[span.end :]
+
+
+def remove(text: str, at: KeyPath, placement: Placement) -> str:
+    """Returns the text without the member at `at`."""
+    layout = _Layout(text)
+    if not at:
+        span = layout.span(())
+        start = span.start - len(placement.before) if text.endswith(placement.before, 0, span.start) else span.start
+        end = span.end + len(placement.after) if text.startswith(placement.after, span.end) else span.end
+        return text[:start] + text[end:]
+    return layout.cut(at, placement.after)
+
+
+def _nested(at: KeyPath, value: Any) -> Any:
+    for part in reversed(at):
+        value = {part: value} if isinstance(part, str) else [value]
+    return value
+
+
+def _first_value(text: str, value: Any, layout: _Layout, made: int) -> tuple[str, Placement]:
+    """Writes the first value of a text that holds nothing, or only comments."""
+    before = "" if not text or text.endswith("\n") else layout.newline
+    written = layout.write(value, "", multiline=True)
+    return text + before + written + layout.newline, Placement(made, before, layout.newline)
+
+
+def _lines(value: Any, unit: str) -> list[str]:
+    """Returns a value as lines of JSON. Lists of plain values, such as arguments, stay on one line."""
+    nested = isinstance(value, list) and any(isinstance(one, dict | list) for one in value)
+    if not value or not (nested or isinstance(value, dict)):
+        return [json.dumps(value, ensure_ascii=False)]
+    named = value.items() if isinstance(value, dict) else ((None, one) for one in value)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    lines = [opening]
+    for number, (key, one) in enumerate(named, 1):
+        inner = _lines(one, unit)
+        inner[0] = (f"{json.dumps(key, ensure_ascii=False)}: " if key is not None else "") + inner[0]
+        inner[-1] += "," if number < len(value) else ""
+        lines += [unit + line for line in inner]
+    return [*lines, closing]
+
+
+class _Layout:
+    """A text, the places of its values, and how it is laid out."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.spans = json_spans(text).of
+        self.newline = newline_of(text)
+        bare = text.strip()
+        self.multiline = "\n" in bare or len(bare) <= 2
+        found = _FIRST_INDENT.search(text)
+        self.unit = found[1] if found else "  "
+
+    def span(self, at: KeyPath) -> Span:
+        try:
+            return self.spans[at]
+        except KeyError:
+            raise EditRefused("the place cannot be found in the text; edit it by hand") from None
+
+    def write(self, value: Any, indent: str, *, multiline: bool) -> str:
+        """Returns a value as JSON whose further lines begin with `indent`."""
+        if not multiline:
+            return json.dumps(value, ensure_ascii=False)
+        return (self.newline + indent).join(_lines(value, self.unit))
+
+    def members(self, around: KeyPath) -> list[KeyPath]:
+        depth = len(around) + 1
+        return [at for at in self.spans if len(at) == depth and at[:-1] == around]
+
+    def gap(self, start: int, end: int) -> _Gap:
+        """Looks at the commas and comments between two offsets."""
+        comma, last = None, start
+        for token in JSON_TOKEN.finditer(self.text, start, end):
+            if token["mark"] == ":":
+                continue
+            if token["mark"] == "," and comma is None:
+                comma = token.start()
+            # The end of a line comment may be the first half of a line end.
+            last = token.start() + len(token[0].rstrip())
+        return _Gap(comma, last)
+
+    def indent_of(self, offset: int) -> str | None:
+        """Returns the indentation of what begins its line at `offset`; None if something stands before it."""
+        start = self.text.rfind("\n", 0, offset) + 1
+        lead = self.text[start:offset]
+        return lead if not lead.strip(" \t") else None
+
+    def line_indent(self, offset: int) -> str:
+        """Returns the indentation of the line of `offset`."""
+        found = _INDENT.match(self.text, self.text.rfind("\n", 0, offset) + 1)
+        return found[0] if found else ""
+
+    def add(self, around: KeyPath, key: str | int, value: Any) -> tuple[str, str]:
+        """Returns the text with one more member of an object or list, and what was added behind the member."""
+        text, span = self.text, self.span(around)
+        if text[span.start] not in "{[":
+            raise EditRefused("what should hold the entry is not an object; edit it by hand")
+        members = self.members(around)
+        last = self.span(members[-1]) if members else None
+        tail = last.end if last is not None else span.start + 1
+        gap = self.gap(tail, span.end - 1)
+        wide = "\n" in text[span.start : span.end]
+        outer = self.line_indent(span.start)
+        own = self.indent_of(last.name) if last is not None else None
+        indent = own if own is not None else outer + self.unit
+        multiline = wide if last is not None else wide or self.multiline
+        name = f"{json.dumps(key, ensure_ascii=False)}: " if isinstance(key, str) else ""
+        written = name + self.write(value, indent, multiline=multiline)
+        after = self.newline + outer if multiline and not wide else ""
+        space = "" if last is None and gap.end == span.start + 1 else " "
+        lead = self.newline + indent if multiline else space
+        if last is None or gap.comma is not None:
+            comma = "," if gap.comma is not None else ""
+            return text[: gap.end] + lead + written + comma + after + text[gap.end :], after
+        return text[:tail] + "," + text[tail : gap.end] + lead + written + text[gap.end :], ""
+
+    def cut(self, at: KeyPath, after: str) -> str:
+        """Returns the text without one member, its comma and the space in front of it."""
+        text, span, around = self.text, self.span(at), self.span(at[:-1])
+        members = self.members(at[:-1])
+        number = members.index(at)
+        before = self.span(members[number - 1]) if number else None
+        following = self.span(members[number + 1]) if number + 1 < len(members) else None
+        lead = self.gap(before.end if before is not None else around.start + 1, span.name)
+        tail = self.gap(span.end, following.name if following is not None else around.end - 1)
+        cuts = [(lead.end, span.end)]
+        if tail.comma is not None:
+            cuts.append((tail.comma, tail.comma + 1))
+        elif lead.comma is not None:
+            cuts.append((lead.comma, lead.comma + 1))
+        if after and before is following is None and text.startswith(after, span.end):
+            cuts.append((span.end, span.end + len(after)))
+        for start, end in sorted(cuts, reverse=True):
+            text = text[:start] + text[end:]
+        return text

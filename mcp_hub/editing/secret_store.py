@@ -1,0 +1,113 @@
+"""Places for secrets that a file of servers only refers to: the system's keyring, or files of this user alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mcp_hub.config.extras import KeyringError, delete_secret, missing, read_secret, write_secret
+from mcp_hub.editing import EditRefused
+from mcp_hub.editing.edit import Edit, read_bytes
+from mcp_hub.editing.journal import refuse_git_work_tree
+from mcp_hub.text import printable
+
+SERVICE: Final = "mcp-hub"
+"""The service name in the keyring."""
+_SAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class KeyringSecret(msgspec.Struct, frozen=True):
+    """A secret that goes into the keyring once that is confirmed."""
+
+    user: str
+    value: str
+
+
+class KeptSecret(msgspec.Struct, frozen=True):
+    """A secret and what refers to it. It is not kept yet: that is part of the plan of its command."""
+
+    reference: str
+    """`${keyring:mcp-hub/github.TOKEN}` or `${file:/home/me/.local/share/mcp-hub/secrets/github.TOKEN}`."""
+    keyring: KeyringSecret | None = None
+    edit: Edit | None = None
+
+
+class SecretStore:
+    """Finds places for secrets."""
+
+    def __init__(self, directory: Path, *, in_keyring: bool) -> None:
+        self._directory = directory
+        self._in_keyring = in_keyring
+        self._taken: dict[str, str] = {}
+
+    @classmethod
+    def of_user(cls) -> SecretStore:
+        """Returns the store of this user, in the keyring where there is one that works."""
+        import platformdirs
+
+        directory = Path(platformdirs.user_data_dir("mcp-hub", appauthor=False)) / "secrets"
+        return cls(directory, in_keyring=_has_keyring())
+
+    def place(self, server: str, name: str, value: str) -> KeptSecret:
+        """Returns the place of a secret of a server. Another secret of the same name is never replaced.
+
+        Raises:
+            EditRefused: its file would lie in a Git work tree.
+        """
+        base = _SAFE.sub("-", f"{server}.{name}").strip("-.") or "secret"
+        user, number = base, 1
+        while (there := self._there(user)) not in (None, value):
+            number += 1
+            user = f"{base}-{number}"
+        self._taken[user] = value
+        if self._in_keyring:
+            return KeptSecret(f"${{keyring:{SERVICE}/{user}}}", None if there else KeyringSecret(user, value))
+        refuse_git_work_tree(self._directory)
+        path = self._directory / user
+        edit = None if there else Edit(path, None, value.encode(), secret=True)
+        return KeptSecret(f"${{file:{path}}}", None, edit)
+
+    def _there(self, user: str) -> str | None:
+        if user in self._taken:
+            return self._taken[user]
+        if self._in_keyring:
+            return read_secret(SERVICE, user)
+        content = read_bytes(self._directory / user)
+        return None if content is None else content.decode("utf-8", "replace")
+
+
+def _has_keyring() -> bool:
+    if missing("keyring") is not None:
+        return False
+    try:
+        read_secret(SERVICE, "is-there-a-keyring")
+    except KeyringError:
+        return False
+    return True
+
+
+def keep_in_keyring(secrets: Iterable[KeyringSecret]) -> None:
+    """Writes secrets into the keyring, all or none. Raises EditRefused."""
+    done: list[str] = []
+    try:
+        for secret in secrets:
+            write_secret(SERVICE, secret.user, secret.value)
+            done.append(secret.user)
+    except KeyringError as error:
+        forget_in_keyring(done)
+        raise EditRefused(f"the secret {printable(secret.user)} cannot be kept: {error}; nothing was written") from None
+
+
+def forget_in_keyring(users: Iterable[str]) -> list[str]:
+    """Deletes secrets from the keyring. Returns a sentence for each that stays."""
+    left = []
+    for user in users:
+        try:
+            delete_secret(SERVICE, user)
+        except KeyringError as error:
+            left.append(f"{SERVICE}/{printable(user)} stays in the keyring: {error}")
+    return left

@@ -1,0 +1,126 @@
+"""The entries of a configuration file of any dialect, as they are edited: added, removed, switched, replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from mcp_hub.config.findings import Findings, KeyPath
+from mcp_hub.config.raw_entries import RawEntry, find_entries
+from mcp_hub.config.settings import KeyTable
+from mcp_hub.editing import EditRefused
+from mcp_hub.editing.edit import Edit, FileEditor, read_bytes
+from mcp_hub.editing.journal import Journal
+from mcp_hub.text import printable
+
+_ON: Final = ("enabled", "isActive")
+_OFF: Final = "disabled"
+
+
+class Word(msgspec.Struct, frozen=True):
+    """A word of the command line of an entry, and where it is written."""
+
+    at: KeyPath
+    text: str
+
+
+class ServerFile:
+    """One file of servers. Every method raises EditRefused with a sentence for the user."""
+
+    def __init__(self, path: Path, content: bytes | None) -> None:
+        """`content` is what the file holds; None: there is no file yet."""
+        self.path = path
+        self.content = content
+        self._editor = FileEditor(path, content)
+        self.entries = {one.id: one for one in self._find()}
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Reads the file at `path`; one that does not exist has no entries."""
+        return cls(path, read_bytes(path))
+
+    def fresh(self) -> ServerFile:
+        """Returns the file as it was read, without the changes that were made since."""
+        return ServerFile(self.path, self.content)
+
+    def _find(self) -> list[RawEntry]:
+        return find_entries(self._editor.tree, self.path, KeyTable(), Findings(lambda at: (self.path.name, None)))[1]
+
+    def entry(self, id: str) -> RawEntry:
+        """Returns an entry."""
+        if id not in self.entries:
+            known = printable(", ".join(self.entries), 500) or "none"
+            raise EditRefused(
+                f"{printable(str(self.path))}: there is no server {printable(id, 100)!r}; there are: {known}"
+            )
+        return self.entries[id]
+
+    def add(self, id: str, values: Mapping[str, Any]) -> None:
+        """Adds an entry behind the others."""
+        if id in self.entries:
+            shown = printable(id, 100)
+            raise EditRefused(
+                f"{printable(str(self.path))}: there is a server {shown!r} already; choose another --name"
+            )
+        last = next(reversed(self.entries.values()), None)
+        if last is not None and isinstance(last.at[-1], int):
+            at: KeyPath = (*last.at[:-1], last.at[-1] + 1)
+            values = {"name": id, **values}
+        else:
+            at = (*(last.at[:-1] if last is not None else self._root()), id)
+        self._editor.insert(at, dict(values))
+        self.entries[id] = RawEntry(id, values, at)
+
+    def _root(self) -> KeyPath:
+        """Returns the key that the servers are below, in a file without any."""
+        tree = self._editor.tree
+        for root in ("servers", "mcpServers", "mcp_servers", "context_servers"):
+            if isinstance(tree, dict) and root in tree:
+                return (root,)
+        return ("servers",)
+
+    def remove(self, id: str, journal: Journal) -> None:
+        """Removes an entry; one that the hub has added leaves the file as it was."""
+        at = self.entry(id).at
+        self._editor.remove(at, journal.placement(self.path, at))
+        self.entries = {one.id: one for one in self._find()}
+
+    def switch(self, id: str, *, on: bool) -> None:
+        """Switches an entry on or off by the one key that says so."""
+        entry = self.entry(id)
+        name = next((name for name in (*_ON, _OFF) if name in entry.values), None)
+        if name is not None and name not in self._written(entry):
+            raise EditRefused(f"{printable(str(self.path))}: {printable(id, 100)!r} is switched by a key of 'params'")
+        if name is None:
+            if not on:
+                self._editor.insert((*entry.at, _ON[0]), False)
+        elif entry.values[name] is not ((name in _ON) == on):
+            self._editor.put((*entry.at, name), (name in _ON) == on)
+        self.entries = {one.id: one for one in self._find()}
+
+    def words(self, id: str) -> Iterator[Word]:
+        """Yields the words of the command line of an entry; none if it is not written as texts."""
+        entry = self.entry(id)
+        written = self._written(entry)
+        for name in ("command", "cmd", "args"):
+            value = written.get(name)
+            for key, text in enumerate(value) if isinstance(value, list) else [(None, value)]:
+                if isinstance(text, str):
+                    yield Word((*entry.at, name, *([] if key is None else [key])), text)
+
+    def put(self, word: Word, text: str) -> None:
+        """Replaces a word of a command line."""
+        self._editor.put(word.at, text)
+
+    def edit(self) -> Edit:
+        """Returns the change of the file."""
+        return self._editor.edit()
+
+    def _written(self, entry: RawEntry) -> Mapping[str, Any]:
+        found = self._editor.tree
+        for part in entry.at:
+            found = found[part]
+        return found if isinstance(found, dict) else {}

@@ -1,0 +1,191 @@
+"""Inserts, replaces and removes entries of YAML texts, in block and in flow style."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_hub.config.findings import KeyPath, dotted
+from mcp_hub.editing import EditRefused, Placement
+from mcp_hub.editing.line_cuts import cut_lines, end_of_line, last_line_end, put_lines
+
+if TYPE_CHECKING:
+    import yaml
+
+UNIT: Final = "  "
+_WIDE: Final = 1_000_000
+_BREAKS: Final = "\n\r\x85\u2028\u2029"
+_COMMENTS: Final = re.compile(r"\s*(?:#[^\n]*)?")
+
+
+def insert(text: str, tree: Any, at: KeyPath, value: Any) -> tuple[str, Placement]:
+    """Returns the text with a new entry behind the last one of its mapping or list."""
+    nodes = _Nodes(text)
+    depth = len(at) - 1
+    while depth > 0 and not nodes.has(at[:depth]):
+        depth -= 1
+    own = _nested(at[depth + 1 :], value)
+    made = Placement(len(at) - 1 - depth)
+    around = nodes.find(at[:depth])
+    if around is None or (depth == 0 and tree is None):
+        return put_lines(text, last_line_end(text), _lines(at[depth], own, "")), Placement(len(at) - 1)
+    if isinstance(around, nodes.library.ScalarNode):
+        if around.start_mark.index != around.end_mark.index:
+            raise EditRefused(f"{dotted(at[:depth])} holds a value and no entries; edit it by hand")
+        key, indent = nodes.key_before(at[:depth])
+        place = end_of_line(text, key.end_mark.index)
+        return put_lines(text, place, _lines(at[depth], own, indent + UNIT)), made
+    if around.flow_style:
+        return nodes.put_in_flow(around, at[depth], own), made
+    place = end_of_line(text, nodes.content_end(around))
+    return put_lines(text, place, _lines(at[depth], own, nodes.indent_in(around))), made
+
+
+def replace(text: str, at: KeyPath, value: Any) -> str:
+    """Returns the text with another value at `at`. Only plain values are replaced, by plain values."""
+    nodes = _Nodes(text)
+    node = nodes.find(at)
+    if not isinstance(node, nodes.library.ScalarNode) or isinstance(value, dict | list) or node.style in ("|", ">"):
+        raise EditRefused(f"{dotted(at)} is more than one plain value; edit it by hand")
+    written = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else _plain(value)
+    lead = " " if node.start_mark.index == node.end_mark.index else ""
+    return text[: node.start_mark.index] + lead + written + text[node.end_mark.index :]
+
+
+def remove(text: str, at: KeyPath, placement: Placement) -> str:
+    """Returns the text without the entry at `at`."""
+    nodes = _Nodes(text)
+    around, node = nodes.find(at[:-1]), nodes.find(at)
+    if around is None or node is None or not at:
+        raise EditRefused("the place cannot be found in the text; edit it by hand")
+    if around.flow_style:
+        return nodes.cut_from_flow(around, at[-1])
+    start = nodes.start_of(around, at[-1])
+    line = max(text.rfind(one, 0, start) for one in _BREAKS) + 1
+    if text[line:start].strip(" "):
+        raise EditRefused(f"{dotted(at)} begins in the middle of a line; edit it by hand")
+    return cut_lines(text, line, end_of_line(text, max(nodes.content_end(node, start), start)))
+
+
+def _nested(at: KeyPath, value: Any) -> Any:
+    for part in reversed(at):
+        value = {part: value} if isinstance(part, str) else [value]
+    return value
+
+
+def _lines(key: str | int, value: Any, indent: str) -> list[str]:
+    """Returns an entry as lines of block style."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+            super().increase_indent(flow, indentless=False)
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def represent(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
+        plain = not any(isinstance(one, dict | list) or "\n" in str(one) for one in data)
+        return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=plain)
+
+    Dumper.add_representer(list, represent)
+    options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "default_flow_style": False, "width": _WIDE}
+    entry: Any = {key: value} if isinstance(key, str) else [value]
+    if isinstance(entry, list):
+        # A list of plain values would be written in flow style.
+        dumped = yaml.dump({"-": value}, Dumper=Dumper, **options)
+        first, *rest = dumped.split("\n")
+        if not isinstance(value, dict):
+            return [indent + "- " + first.partition(":")[2].strip(), *(indent + line for line in rest if line)]
+        inner = [line for line in rest if line]
+        return [indent + "- " + inner[0].strip(), *(indent + line for line in inner[1:])]
+    return [
+        indent + line if line else "" for line in yaml.dump(entry, Dumper=Dumper, **options).rstrip("\n").split("\n")
+    ]
+
+
+def _plain(value: str) -> str:
+    import yaml
+
+    return str(yaml.safe_dump([value], allow_unicode=True, default_flow_style=True, width=_WIDE)).strip()[1:-1]
+
+
+class _Nodes:
+    """The nodes of a text and the places where its words end."""
+
+    def __init__(self, text: str) -> None:
+        import yaml
+
+        self.library = yaml
+        self._text = text
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        self._root = yaml.compose(text, Loader=loader)
+        tokens = yaml.scan(text, Loader=loader)
+        self._ends = [one.end_mark.index for one in tokens if one.start_mark.index < one.end_mark.index]
+
+    def has(self, at: KeyPath) -> bool:
+        return self.find(at) is not None
+
+    def find(self, at: KeyPath) -> Any:
+        """Returns the node at `at`; None if there is none."""
+        node: Any = self._root
+        for part in at:
+            if isinstance(node, self.library.MappingNode):
+                node = next((value for key, value in node.value if key.value == part), None)
+            elif isinstance(node, self.library.SequenceNode) and isinstance(part, int) and part < len(node.value):
+                node = node.value[part]
+            else:
+                return None
+        return node
+
+    def content_end(self, node: yaml.Node, start: int = 0) -> int:
+        """Returns where the last word of a node ends, which began no earlier than `start`."""
+        number = bisect.bisect_right(self._ends, node.end_mark.index)
+        end = self._ends[number - 1] if number else 0
+        return len(self._text[: max(end, start)].rstrip())
+
+    def indent_in(self, around: Any) -> str:
+        """Returns what the entries of a block begin with."""
+        first = around.value[0]
+        if isinstance(around, self.library.SequenceNode):
+            column = around.start_mark.column
+        else:
+            column = first[0].start_mark.column
+        return " " * column
+
+    def key_before(self, at: KeyPath) -> tuple[yaml.Node, str]:
+        """Returns the key of an empty value and the indentation of the key."""
+        around = self.find(at[:-1]) if at else None
+        if around is None or around.flow_style or not isinstance(around, self.library.MappingNode):
+            raise EditRefused("the place is not one that an entry can be put into; edit it by hand")
+        key = next(key for key, _ in around.value if key.value == at[-1])
+        return key, " " * key.start_mark.column
+
+    def start_of(self, around: Any, part: str | int) -> int:
+        """Returns where an entry of a block begins: at its key, or at the dash of a list item."""
+        if isinstance(part, str):
+            return int(next(key for key, _ in around.value if key.value == part).start_mark.index)
+        item = around.value[part].start_mark.index
+        return self._text.rfind("-", 0, item)
+
+    def put_in_flow(self, around: Any, part: str | int, value: Any) -> str:
+        """Returns the text with one more entry between the brackets of a flow collection."""
+        text, end = self._text, around.end_mark.index - 1
+        place = self._ends[bisect.bisect_right(self._ends, end) - 1]
+        name = f"{json.dumps(part, ensure_ascii=False)}: " if isinstance(part, str) else ""
+        if text[place:end].strip() or text[place - 1] == ",":
+            raise EditRefused("a list in brackets with a comment or a last comma; edit it by hand")
+        lead = ", " if around.value else ""
+        return text[:place] + lead + name + json.dumps(value, ensure_ascii=False) + text[place:]
+
+    def cut_from_flow(self, around: Any, part: str | int) -> str:
+        """Returns the text without one entry of a flow collection and its comma."""
+        text = self._text
+        pairs = [one if isinstance(one, tuple) else (one, one) for one in around.value]
+        number = part if isinstance(part, int) else [key.value for key, _ in pairs].index(part)
+        if number + 1 < len(pairs) and number == 0:
+            return text[: pairs[0][0].start_mark.index] + text[pairs[1][0].start_mark.index :]
+        start = pairs[number - 1][1].end_mark.index if number else pairs[0][0].start_mark.index
+        return text[:start] + text[pairs[number][1].end_mark.index :]

@@ -1,0 +1,163 @@
+"""What a registry says of servers: listings, the packages and addresses they offer, and the inputs these need.
+
+Every text here has been read by `server_json.py`: no control characters, no variables of the hub's configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from mcp_hub.errors import HubError
+
+PackageKind = Literal["npm", "pypi", "oci", "nuget", "mcpb"]
+
+
+class RegistryError(HubError):
+    """A registry or an index cannot be used, or what it answered. `str()` is for the user."""
+
+
+class Input(msgspec.Struct, frozen=True):
+    """A value that only the user knows."""
+
+    name: str
+    """The name of a variable, a header, a flag or a place in a text; unique in its offer."""
+    description: str = ""
+    required: bool = False
+    secret: bool = False
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+    repeated: bool = False
+    """Whether it may have several values, one on each line."""
+
+
+class Template(msgspec.Struct, frozen=True):
+    """A text with places for inputs."""
+
+    pieces: tuple[str | Input, ...]
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The inputs it needs."""
+        return tuple(piece for piece in self.pieces if isinstance(piece, Input))
+
+    @property
+    def fixed(self) -> str | None:
+        """The text, if it needs no input."""
+        return None if self.inputs else "".join(str(piece) for piece in self.pieces)
+
+    def filled(self, values: Mapping[str, str]) -> str | None:
+        """Returns the text with these values, by name of the input, over the defaults; None if one is missing."""
+        parts: list[str] = []
+        for piece in self.pieces:
+            part = values.get(piece.name, piece.default) if isinstance(piece, Input) else piece
+            if part is None:
+                return None
+            parts.append(part)
+        return "".join(parts)
+
+
+class Argument(msgspec.Struct, frozen=True):
+    """A word of a command line, or a flag with its value."""
+
+    flag: str | None
+    value: Template | None
+    """None: the flag alone."""
+    repeated: bool = False
+
+    def words(self, values: Mapping[str, str]) -> Iterator[str]:
+        """Yields its words; none where an input that is not required has no value."""
+        if self.value is None:
+            if self.flag is not None:
+                yield self.flag
+            return
+        for part in self._filled(values):
+            if self.flag is not None:
+                yield self.flag
+            yield part
+
+    def _filled(self, values: Mapping[str, str]) -> Iterator[str]:
+        assert self.value is not None
+        inputs = self.value.inputs
+        if self.repeated and len(inputs) == 1:
+            # A line is a value, so that paths may hold commas and spaces.
+            given = values.get(inputs[0].name, inputs[0].default)
+            for line in (given or "").split("\n"):
+                if line:
+                    yield self.value.filled({inputs[0].name: line}) or ""
+            return
+        filled = self.value.filled(values)
+        if filled is not None:
+            yield filled
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """An environment variable or a header."""
+
+    name: str
+    value: Template
+
+
+class Package(msgspec.Struct, frozen=True):
+    """A package that starts a server on this machine."""
+
+    kind: PackageKind
+    identifier: str
+    version: str
+    sha256: str | None = None
+    runtime: tuple[Argument, ...] = ()
+    """Arguments of the launcher, such as docker."""
+    arguments: tuple[Argument, ...] = ()
+    environment: tuple[Setting, ...] = ()
+
+
+class Remote(msgspec.Struct, frozen=True):
+    """A server on a network."""
+
+    transport: Literal["http", "sse"]
+    url: Template
+    headers: tuple[Setting, ...] = ()
+
+
+Offer = Package | Remote
+"""One way to reach a server."""
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """What a registry says of one version of a server."""
+
+    name: str
+    """`namespace/server`."""
+    version: str
+    description: str
+    source: str
+    """The registry, in words."""
+    title: str | None = None
+    status: Literal["active", "deprecated", "deleted"] = "active"
+    latest: bool = True
+    """Whether there is no newer version, as far as the registry says."""
+    offers: tuple[Offer, ...] = ()
+    """Packages before addresses, each in the order of the registry."""
+    refused: tuple[str, ...] = ()
+    """Why each other package or address cannot be used."""
+
+    @property
+    def short_name(self) -> str:
+        """The part behind the slash."""
+        return self.name.partition("/")[2]
+
+
+def inputs_of(offer: Offer) -> tuple[Input, ...]:
+    """Returns the inputs of an offer, each once, in the order in which they are used."""
+    if isinstance(offer, Remote):
+        templates = [offer.url, *(one.value for one in offer.headers)]
+    else:
+        words = [one.value for one in (*offer.runtime, *offer.arguments) if one.value is not None]
+        templates = [*words, *(one.value for one in offer.environment)]
+    found: dict[str, Input] = {}
+    for template in templates:
+        for one in template.inputs:
+            found.setdefault(one.name, one)
+    return tuple(found.values())

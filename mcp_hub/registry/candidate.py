@@ -1,0 +1,195 @@
+"""A server that the user wants to add: found by its name, its address or its command line, pinned to one version."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from mcp_hub.config.commands import PackageSpec, find_packages, find_unpinned_packages
+from mcp_hub.errors import ConfigError
+from mcp_hub.registry import Input, Listing, Offer, Package, RegistryError, Remote, inputs_of
+from mcp_hub.registry.launch import check_value, check_values, entry_of, missing_inputs, needed_program
+from mcp_hub.registry.package_index import PackageIndex
+from mcp_hub.registry.sources import SEED, Seed, Source, is_registry_name
+from mcp_hub.text import printable
+
+ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_GENERIC: Final = frozenset({"mcp", "server", "mcp-server", "api", "www", "app", "remote"})
+"""Names that do not tell one server from another."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A server that could be added. It has an offer of a registry, or else words or a URL of the user's."""
+
+    id: str
+    origin: str
+    """Where it comes from, as a sentence; empty for what the user has written."""
+    offer: Offer | None = None
+    words: tuple[str, ...] = ()
+    url: str | None = None
+    registry: str | None = None
+    """Its name in the registry, by which `update` finds newer versions; None: it is not from there."""
+    notes: tuple[str, ...] = ()
+    """Further sentences for the user."""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The inputs that a registry says it takes."""
+        return inputs_of(self.offer) if self.offer is not None else ()
+
+    def missing(self, values: Mapping[str, str]) -> tuple[Input, ...]:
+        """Returns the required inputs that have no value."""
+        return missing_inputs(self.offer, values) if self.offer is not None else ()
+
+    def check(self, values: Mapping[str, str]) -> None:
+        """Raises RegistryError for values it does not take."""
+        if self.offer is not None:
+            check_values(self.offer, values)
+        for name, value in values.items():
+            check_value(printable(name, 100), value)
+
+    def entry(self, values: Mapping[str, str]) -> dict[str, Any]:
+        """Returns its entry. Values of a command line are environment variables, those of an address headers."""
+        if self.offer is not None:
+            made = entry_of(self.offer, values)
+        elif self.url is not None:
+            made = {"url": self.url} | ({"headers": dict(values)} if values else {})
+        else:
+            command, *args = self.words
+            made = {"command": command, "args": args} | ({"env": dict(values)} if values else {})
+        return made | ({"registry": self.registry} if self.registry is not None else {})
+
+
+class Finder:
+    """Finds candidates. `has_program` says whether a program is installed."""
+
+    def __init__(self, registry: Callable[[], Source], index: PackageIndex, has_program: Callable[[str], bool]) -> None:
+        self._registry = registry
+        self._index = index
+        self._has_program = has_program
+
+    async def of_command(self, id: str, words: Sequence[str]) -> Candidate:
+        """Returns the server of a command line, with its packages pinned to the newest versions if they were not."""
+        pinned, notes = list(words), []
+        for spec in find_packages(words[0], tuple(words[1:])):
+            if spec.version is None:
+                try:
+                    version = await self._index.newest(spec.kind, spec.name)
+                except RegistryError as error:
+                    notes.append(f"{printable(spec.written, 200)} is not pinned: {error}")
+                else:
+                    pinned = _replaced(pinned, spec, version)
+                    notes.append(f"{printable(spec.written, 200)} is pinned to {version}, the newest version")
+        known = {spec.written for spec in find_packages(words[0], tuple(words[1:]))}
+        for word in find_unpinned_packages(words[0], tuple(words[1:])):
+            if word not in known:
+                notes.append(f"{printable(word, 200)!r} is not pinned to one version")
+        return Candidate(id, "", words=tuple(pinned), notes=tuple(notes))
+
+    async def of_url(self, url: str) -> Candidate:
+        """Returns the server at an address."""
+        return Candidate(id_of_url(url), "", url=url)
+
+    async def of_name(self, name: str) -> Candidate:
+        """Returns a server of the bundled list by its short name, or of the registry by its whole one.
+
+        Raises:
+            ConfigError: there is none.
+            RegistryError: the registry cannot be used, or what it says of the server.
+        """
+        name, at, version = name.partition("@")
+        version = version or "latest"
+        listing = await Seed().find(name, version)
+        if listing is None and not is_registry_name(name):
+            known = ", ".join(Seed().names)
+            raise ConfigError(
+                f"there is no {printable(name + at, 100)!r} in the bundled list ({known}); `mcp-hub search` "
+                "looks in the registry too, and an address or --command adds any server"
+            )
+        if listing is None:
+            source = self._registry()
+            listing = await source.find(name, version)
+            if listing is None:
+                wanted = "" if version == "latest" else f" in version {printable(version, 100)}"
+                raise ConfigError(f"{source.label} has no server {printable(name, 200)}{wanted}")
+        return self._candidate(listing)
+
+    def _candidate(self, listing: Listing) -> Candidate:
+        if listing.status == "deleted":
+            raise ConfigError(f"{listing.source} has withdrawn {listing.name}")
+        offer = choose_offer(listing, self._has_program)
+        notes = []
+        if listing.status == "deprecated":
+            notes.append(f"{listing.source} says that {listing.name} is deprecated: {listing.description}")
+        program = needed_program(offer)
+        if program is not None and not self._has_program(program):
+            notes.append(f"It needs {program}, which is not installed here.")
+        version = f" {offer.version}" if isinstance(offer, Package) else ""
+        package = f", {offer.kind} package {offer.identifier}" if isinstance(offer, Package) else ""
+        return Candidate(
+            id_of_name(listing.name),
+            f"From {listing.source}: {listing.name}{package}{version}. {listing.description}",
+            offer,
+            registry=None if listing.source == SEED else listing.name,
+            notes=tuple(notes),
+        )
+
+
+def choose_offer(listing: Listing, has_program: Callable[[str], bool]) -> Offer:
+    """Returns the first package that can be started here, else the first address, else the first package.
+
+    Raises:
+        RegistryError: there is nothing that could be used.
+    """
+    packages = [one for one in listing.offers if isinstance(one, Package)]
+    startable = [one for one in packages if (program := needed_program(one)) is None or has_program(program)]
+    remotes = [one for one in listing.offers if isinstance(one, Remote)]
+    found: list[Offer] = [*startable, *remotes, *packages]
+    if found:
+        return found[0]
+    why = "; ".join(listing.refused) or "it offers neither a package nor an address"
+    raise RegistryError(f"{listing.name} cannot be added: {printable(why, 1500)}")
+
+
+def id_of_name(name: str) -> str:
+    """Returns the id of an entry for a server of a registry: its short name, or its owner's where that says nothing."""
+    namespace, _, short = name.lower().partition("/")
+    owner = namespace.rpartition(".")[2]
+    return re.sub(r"[^a-z0-9-]+", "-", owner if short in _GENERIC else short).strip("-") or "server"
+
+
+def id_of_url(url: str) -> str:
+    """Returns the id of an entry for an address: the part of its host that says whose it is.
+
+    Raises:
+        ConfigError: it is no address.
+    """
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").lower().rstrip(".")
+        usable = bool(host) and url.isprintable() and " " not in url and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"{printable(url, 200)!r} is not an address such as https://example.com/mcp")
+    try:
+        ipaddress.ip_address(host)
+        return "local"
+    except ValueError:
+        labels = host.split(".")
+    named = [label for label in labels[:-1] if label not in _GENERIC] or labels
+    return re.sub(r"[^a-z0-9-]+", "-", named[-1]).strip("-") or "server"
+
+
+def _replaced(words: list[str], spec: PackageSpec, version: str) -> list[str]:
+    """Returns the words with a package pinned, also where it is written as `--from=NAME`."""
+    for number, word in enumerate(words[1:], 1):
+        if word == spec.written or word.endswith(f"={spec.written}"):
+            before = word[: len(word) - len(spec.written)]
+            return [*words[:number], before + spec.at(version), *words[number + 1 :]]
+    return words

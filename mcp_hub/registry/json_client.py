@@ -1,0 +1,101 @@
+"""GETs JSON from one origin: with a deadline, bounded, never from another origin than the one that was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from mcp_hub.config.credentials import is_private_channel
+from mcp_hub.config.models import Deadlines, Server
+from mcp_hub.protocol.frames import decode
+from mcp_hub.registry import RegistryError
+from mcp_hub.security.redaction import MASK
+from mcp_hub.text import printable
+from mcp_hub.transport import FrameTooLarge, LinkError
+from mcp_hub.transport.http_client import HttpClient
+from mcp_hub.transport.http_failures import where
+
+CONNECT: Final = 10.0
+ANSWER: Final = 30.0
+"""Seconds for one answer, the connection included."""
+MAX_ANSWER: Final = 32 * 1024 * 1024
+"""Bytes of an answer. The npm index says 10 MiB of packages with thousands of versions."""
+
+
+class JsonClient:
+    """A client of one base address; use it as an async context manager.
+
+    Everything it raises is a RegistryError that begins with `what`, such as "the npm index".
+    """
+
+    def __init__(self, base: str, what: str, *, answer: float = ANSWER, limit: int = MAX_ANSWER) -> None:
+        self._base = base.rstrip("/")
+        self._what = what
+        self._answer = answer
+        if not re.match(r"https?://[^/]", base) or not is_private_channel(base):
+            raise RegistryError(f"{what}: {_shown(base)} must begin with https://, or with http:// on this machine")
+        try:
+            self._server = Server(
+                id="registry",
+                transport="http",
+                url=self._base,
+                namespace="",
+                max_frame=limit,
+                deadlines=Deadlines(connect=CONNECT),
+            )
+        except ValueError as error:
+            raise RegistryError(f"{what}: {_shown(base)} is not an address: {printable(str(error))}") from None
+        self._http = HttpClient(self._server)
+
+    async def __aenter__(self) -> JsonClient:
+        try:
+            await self._http.open()
+        except LinkError as error:
+            raise RegistryError(f"{self._what}: {error}") from None
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.close()
+
+    async def get(
+        self, *path: str, query: Mapping[str, str] | None = None, accept: str = "application/json"
+    ) -> Any | None:
+        """Returns the JSON at base/path; None for 404. Each part of the path is percent-encoded as one segment."""
+        from yarl import URL
+
+        address = "/".join([str(self._http.url).rstrip("/"), *(quote(part, safe="@") for part in path)])
+        url = URL(address, encoded=True)
+        if query:
+            url = url.with_query(dict(query))
+        shown = where(url)
+        try:
+            async with asyncio.timeout(self._answer):
+                response = await self._http.request("GET", url, {"Accept": accept})
+                if response.status == 404:
+                    await self._http.discard(response)
+                    return None
+                if response.status != 200:
+                    await self._http.discard(response)
+                    raise RegistryError(f"{self._what}: HTTP {response.status} from {shown}")
+                body = await self._http.read(response)
+            return await asyncio.to_thread(decode, body)
+        except TimeoutError:
+            raise RegistryError(f"{self._what}: no answer from {shown} within {self._answer:g} s") from None
+        except FrameTooLarge:
+            raise RegistryError(
+                f"{self._what}: the answer of {shown} is larger than {self._server.max_frame:,} bytes"
+            ) from None
+        except LinkError as error:
+            raise RegistryError(f"{self._what}: {error}") from None
+        except (ValueError, RecursionError):
+            raise RegistryError(f"{self._what}: the answer of {shown} is not JSON") from None
+
+
+def _shown(base: str) -> str:
+    scheme, found, rest = base.partition("://")
+    host, _, path = rest.partition("/")
+    user, at, host = host.rpartition("@")
+    return repr(printable(f"{scheme}{found}{MASK if user else ''}{at}{host}/{path}".rstrip("/"), 200))

@@ -1,0 +1,124 @@
+"""The newest versions of packages, as npx and uvx would find them: from the npm and PyPI indexes these are set to."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mcp_hub.registry import RegistryError
+from mcp_hub.registry.json_client import JsonClient
+from mcp_hub.registry.server_json import VERSION
+from mcp_hub.registry.versions import is_final, order_of
+from mcp_hub.text import printable
+
+NPM: Final = "https://registry.npmjs.org"
+PYPI: Final = "https://pypi.org/simple"
+_NPM_JSON: Final = "application/vnd.npm.install-v1+json, application/json;q=0.8"
+_PYPI_JSON: Final = "application/vnd.pypi.simple.v1+json"
+MAX_SETTINGS: Final = 64 * 1024
+"""Bytes of a settings file of npm or uv."""
+MAX_VERSIONS: Final = 100_000
+_NPMRC: Final = re.compile(r"\s*((?:@[\w.~-]+:)?registry)\s*=\s*[\"']?([^\"'\s]+)[\"']?\s*", re.IGNORECASE)
+
+
+class PackageIndex:
+    """The indexes of this user: by the variables of npm and uv in `environ`, else by their files below `home`."""
+
+    def __init__(self, environ: Mapping[str, str], home: Path) -> None:
+        self._environ = environ
+        self._home = home
+
+    async def newest(self, kind: str, name: str) -> str:
+        """Returns the version that a launcher takes if none is named. Raises RegistryError."""
+        if kind == "npm":
+            return await self._newest_of_npm(name)
+        if kind == "pypi":
+            return await self._newest_of_pypi(name)
+        raise RegistryError(f"the newest version of a package of {kind} cannot be found out")
+
+    async def _newest_of_npm(self, name: str) -> str:
+        async with JsonClient(self._npm_base(name), "the npm index") as client:
+            answer = await client.get(name, accept=_NPM_JSON)
+        tags = answer.get("dist-tags") if isinstance(answer, dict) else None
+        latest = tags.get("latest") if isinstance(tags, dict) else None
+        versions = answer.get("versions") if isinstance(answer, dict) else None
+        if answer is None:
+            raise RegistryError(f"the npm index has no package {printable(name, 200)!r}")
+        if not isinstance(latest, str) or not isinstance(versions, dict) or latest not in versions:
+            raise RegistryError(f"the npm index names no latest version of {printable(name, 200)!r}")
+        return _checked(latest, name)
+
+    async def _newest_of_pypi(self, name: str) -> str:
+        plain = re.sub(r"[-_.]+", "-", name.partition("[")[0]).lower()
+        async with JsonClient(self._pypi_base(), "the PyPI index") as client:
+            answer = await client.get(plain, "", accept=_PYPI_JSON)
+        if answer is None:
+            raise RegistryError(f"the PyPI index has no package {printable(name, 200)!r}")
+        if not isinstance(answer, dict) or not isinstance(answer.get("files"), list):
+            raise RegistryError(f"the PyPI index does not say the versions of {printable(name, 200)!r} as JSON")
+        found = [one for one in set(_versions_of_files(answer["files"][:MAX_VERSIONS])) if is_final(one)]
+        if not found:
+            raise RegistryError(f"the PyPI index has no final version of {printable(name, 200)!r}")
+        return _checked(max(found, key=order_of), name)
+
+    def _npm_base(self, name: str) -> str:
+        scope = name.partition("/")[0].lower() if name.startswith("@") else None
+        given = {key.lower(): value for key, value in self._environ.items() if value}
+        written = dict(self._npmrc())
+        scoped = written.get(f"{scope}:registry") if scope is not None else None
+        return scoped or given.get("npm_config_registry") or written.get("registry") or NPM
+
+    def _npmrc(self) -> Iterator[tuple[str, str]]:
+        for line in _settings(self._home / ".npmrc").splitlines():
+            found = _NPMRC.fullmatch(line)
+            # A value with a variable is npm's to expand.
+            if found is not None and "${" not in found[2]:
+                yield found[1].lower(), found[2]
+
+    def _pypi_base(self) -> str:
+        for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+            if self._environ.get(name):
+                return self._environ[name]
+        base = self._environ.get("XDG_CONFIG_HOME")
+        try:
+            given = tomllib.loads(_settings((Path(base) if base else self._home / ".config") / "uv" / "uv.toml"))
+        except tomllib.TOMLDecodeError:
+            return PYPI
+        indexes = given.get("index")
+        for one in indexes if isinstance(indexes, list) else ():
+            if isinstance(one, dict) and one.get("default") is True and isinstance(one.get("url"), str):
+                return str(one["url"])
+        url = given.get("index-url")
+        return url if isinstance(url, str) else PYPI
+
+
+def _settings(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_SETTINGS).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+_FILE: Final = re.compile(
+    r"(?:[A-Za-z0-9_.]+-)([0-9][^-]*)(?:-.*\.whl|\.tar\.gz|\.zip)|.+-([0-9][^-]*)(?:\.tar\.gz|\.zip)"
+)
+
+
+def _versions_of_files(files: list[Any]) -> Iterator[str]:
+    for file in files:
+        if not isinstance(file, dict) or file.get("yanked") not in (None, False):
+            continue
+        name = file.get("filename")
+        found = _FILE.fullmatch(name) if isinstance(name, str) and len(name) < 500 else None
+        if found is not None:
+            yield found[1] or found[2]
+
+
+def _checked(version: str, name: str) -> str:
+    if not VERSION.fullmatch(version):
+        raise RegistryError(f"{printable(version, 100)!r} is not a version of {printable(name, 200)!r}")
+    return version

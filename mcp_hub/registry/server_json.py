@@ -1,0 +1,383 @@
+"""Reads server.json (schemas 2025-09-29 to 2025-12-11) from a registry, and refuses what could mislead or do harm.
+
+Whoever publishes a listing chooses its texts. So identifiers and versions have the form of their package index and no
+other; texts hold no control characters; nothing in them is a variable of the hub's configuration, by which a listing
+would read this machine's environment and files; a launcher gets no option that changes what it downloads, and no
+variable that changes how programs start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from mcp_hub.config.credentials import is_private_channel
+from mcp_hub.registry import (
+    Argument,
+    Input,
+    Listing,
+    Package,
+    PackageKind,
+    RegistryError,
+    Remote,
+    Setting,
+    Template,
+)
+from mcp_hub.text import find_hidden_characters, printable
+
+MAX_TEXT: Final = 4096
+"""Characters of one text of a listing."""
+MAX_MEMBERS: Final = 64
+"""Packages, addresses, arguments, variables, choices: as many of each."""
+SHOWN: Final = 100
+
+NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]{0,127}/[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}")
+VERSION: Final = re.compile(r"(?=.*\d)[0-9A-Za-z][0-9A-Za-z.+!_-]{0,99}")
+_RANGE: Final = re.compile(r"latest|(?:.*\.)?[xX*]")
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_IDENTIFIERS: Final[Mapping[str, re.Pattern[str]]] = {
+    "npm": re.compile(r"(?:@[a-z0-9~][a-z0-9._~-]{0,99}/)?[a-z0-9~][a-z0-9._~-]{0,199}", re.IGNORECASE),
+    "pypi": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,198}[A-Za-z0-9])?"),
+    "nuget": re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9_])?"),
+    "oci": re.compile(
+        r"[a-z0-9][a-z0-9._/-]*(?::\d{1,5}/[a-z0-9._/-]+)?(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+    ),
+    "mcpb": re.compile(r"https?://[\x21-\x7e]{1,2000}"),
+}
+_INDEXES: Final[Mapping[str, frozenset[str]]] = {
+    "npm": frozenset({"registry.npmjs.org"}),
+    "pypi": frozenset({"pypi.org"}),
+    "nuget": frozenset({"api.nuget.org"}),
+}
+"""Hosts that a launcher downloads from. A listing that names another one means another package."""
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_FLAG: Final = re.compile(r"-{0,2}[A-Za-z0-9][\w.:/-]{0,127}|-{1,2}")
+_INPUT: Final = re.compile(r"[A-Za-z0-9_][\w.-]{0,127}")
+_PLACE: Final = re.compile(r"\{([A-Za-z0-9_][\w.-]{0,127})\}")
+_EXPANDED: Final = re.compile(r"\$\{|\$[A-Za-z_]|\{(?:env|file):|os\.environ/")
+"""What the configuration, in one dialect or another, replaces by a value of this machine."""
+_FIXED_BY_USER: Final = re.compile(
+    r"(?:PATH|HOME|SHELL|ENV|BASH_ENV|IFS|NODE_OPTIONS|NODE_PATH|NODE_EXTRA_CA_CERTS|NODE_TLS_REJECT_UNAUTHORIZED"
+    r"|SSL_CERT_\w+|PERL5\w+|RUBY(?:OPT|LIB)|JAVA_TOOL_OPTIONS|(?:LD|DYLD|NPM_CONFIG|UV|PIP|DOCKER|NUGET|DOTNET|MCP_HUB)_\w*"
+    r"|GIT_(?:SSH|EXEC|CONFIG|PROXY|ASKPASS|EXTERNAL)\w*|(?:HTTPS?|ALL|NO)_PROXY"
+    r"|PYTHON(?!UNBUFFERED$|UTF8$|IOENCODING$)\w*)",
+    re.IGNORECASE,
+)
+"""Variables that decide what programs load, download or trust. A listing cannot give them a value."""
+_RUNTIME_FLAGS: Final[Mapping[str, frozenset[str]]] = {
+    "npm": frozenset({"-y", "--yes"}),
+    "pypi": frozenset({"--from", "--python", "-p"}),
+    "oci": frozenset({
+        "-i", "--interactive", "--rm", "--init", "-e", "--env", "-v", "--volume", "--mount", "-p", "--publish",
+        "--network", "--add-host", "-w", "--workdir", "--read-only",
+    }),
+    "nuget": frozenset({"--yes"}),
+    "mcpb": frozenset(),
+}  # fmt: skip
+"""Options of a launcher that a listing may use."""
+_MOUNTS: Final = frozenset({"-v", "--volume", "--mount"})
+_HOST_PATH: Final = re.compile(r"(?:.*(?:src|source)=)?[/~.\\]|(?:.*(?:src|source)=)?[A-Za-z]:[\\/]")
+_TRANSPORTS: Final[Mapping[str, Literal["http", "sse"]]] = {"streamable-http": "http", "sse": "sse"}
+_STATUS: Final[Mapping[str, Literal["active", "deprecated", "deleted"]]] = {
+    "active": "active",
+    "deprecated": "deprecated",
+    "deleted": "deleted",
+}
+OFFICIAL: Final = "io.modelcontextprotocol.registry/official"
+
+
+class _Refused(ValueError):
+    """A part of a listing cannot be used. `str()` says why."""
+
+
+def read_answer(answer: Any, source: str, name: str | None = None) -> Listing:
+    """Reads `{"server": {...}, "_meta": {...}}`, or a server.json alone. `name`: the one that was asked for.
+
+    Raises RegistryError if it is none, or another server than the one asked for.
+    """
+    wrapped = isinstance(answer, dict) and isinstance(answer.get("server"), dict)
+    server = answer["server"] if wrapped else answer
+    meta = answer.get("_meta") if wrapped else None
+    said = meta.get(OFFICIAL) if isinstance(meta, dict) else None
+    official = said if isinstance(said, dict) else {}
+    try:
+        found = _read_server(server, source, name)
+        status = _STATUS.get(str(official.get("status")), "active")
+        return msgspec.structs.replace(found, status=status, latest=official.get("isLatest") is not False)
+    except _Refused as why:
+        about = f" of {printable(name, SHOWN)}" if name is not None else ""
+        raise RegistryError(f"{source}: its listing{about} cannot be used: {why}") from None
+
+
+def _read_server(server: Any, source: str, wanted: str | None) -> Listing:
+    fields = _object(server, "it")
+    name = _text(fields, "name", required=True)
+    if not NAME.fullmatch(name):
+        raise _Refused(f"{_quoted(name)} is not a name such as io.github.owner/server")
+    if wanted is not None and name != wanted:
+        raise _Refused(f"it is that of another server, {_quoted(name)}")
+    version = _text(fields, "version", required=True)
+    if not VERSION.fullmatch(version):
+        raise _Refused(f"its version {_quoted(version)} is not a version")
+    refused: list[str] = []
+    offers: list[Package | Remote] = []
+    readers = (("packages", _read_package), ("remotes", _read_remote))
+    for key, read in readers:
+        for number, raw in enumerate(_list(fields, key), 1):
+            try:
+                offers.append(read(_object(raw, f"{key[:-1]} {number}")))
+            except _Refused as why:
+                refused.append(f"{key[:-1]} {number}: {why}")
+    return Listing(
+        name=name,
+        version=version,
+        description=printable(_text(fields, "description"), 300),
+        source=source,
+        title=printable(_text(fields, "title"), SHOWN) or None,
+        offers=tuple(offers),
+        refused=tuple(refused),
+    )
+
+
+def _read_package(raw: Mapping[str, Any]) -> Package:
+    written = _text(raw, "registryType", required=True)
+    kinds: dict[str, PackageKind] = {"npm": "npm", "pypi": "pypi", "oci": "oci", "nuget": "nuget", "mcpb": "mcpb"}
+    kind = kinds.get(written)
+    if kind is None:
+        raise _Refused(f"the hub cannot start packages of the kind {_quoted(written)}")
+    transport = _object(raw.get("transport", {"type": "stdio"}), "its transport").get("type", "stdio")
+    if transport != "stdio":
+        raise _Refused(f"it answers at an address of its own ({_quoted(transport)}); start it yourself and add its URL")
+    identifier = _text(raw, "identifier", required=True)
+    if not _IDENTIFIERS[kind].fullmatch(identifier):
+        raise _Refused(f"{_quoted(identifier)} is not the name of a package of {kind}")
+    _check_index(kind, _text(raw, "registryBaseUrl"))
+    version = _text(raw, "version")
+    sha256 = _text(raw, "fileSha256") or None
+    if sha256 is not None and not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise _Refused("its fileSha256 is not a SHA-256 digest")
+    if kind == "oci":
+        identifier, version = _image(identifier, version)
+    elif kind == "mcpb":
+        _check_url(identifier, "the address of its bundle")
+        if sha256 is None:
+            raise _Refused("its bundle has no fileSha256, so that nobody could tell it from another")
+    pinned = VERSION.fullmatch(version) and not _RANGE.fullmatch(version)
+    if kind != "mcpb" and not pinned and not (kind == "oci" and _DIGEST.fullmatch(version)):
+        raise _Refused(f"{_quoted(version)} is not one version of {_quoted(identifier)}")
+    return Package(
+        kind=kind,
+        identifier=identifier,
+        version=version,
+        sha256=sha256,
+        runtime=_read_runtime(kind, raw),
+        arguments=tuple(_read_arguments(raw, "packageArguments")),
+        environment=tuple(_read_settings(raw, "environmentVariables", _VARIABLE)),
+    )
+
+
+def _check_index(kind: PackageKind, base: str) -> None:
+    """Refuses another index than the launcher's: the package of this name there is not the one it would download."""
+    hosts = _INDEXES.get(kind)
+    host = re.sub(r"^https?://", "", base).partition("/")[0].lower()
+    if base and hosts is not None and host not in hosts:
+        raise _Refused(f"it is kept at {_quoted(base)}, but its launcher downloads from {', '.join(sorted(hosts))}")
+
+
+def _image(identifier: str, version: str) -> tuple[str, str]:
+    """Returns an image without its tag or digest, and these as its version."""
+    name, at, digest = identifier.partition("@")
+    if at:
+        return name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name, digest
+    last = identifier.rpartition("/")[2]
+    if ":" in last:
+        name, _, version = identifier.rpartition(":")
+    return name, version
+
+
+def _read_runtime(kind: PackageKind, raw: Mapping[str, Any]) -> tuple[Argument, ...]:
+    found = tuple(_read_arguments(raw, "runtimeArguments"))
+    before: str | None = None
+    for argument in found:
+        fixed = argument.value.fixed if argument.value is not None else None
+        word = argument.flag if argument.flag is not None else fixed
+        flag, _, joined = (word or "").partition("=")
+        follows = argument.flag is None and before is not None and not flag.startswith("-")
+        if not follows and flag not in _RUNTIME_FLAGS[kind]:
+            raise _Refused(f"it gives its launcher {_quoted(word or 'an input')}, which a listing may not decide")
+        option = before if follows else flag
+        first = argument.value.pieces[0] if argument.value is not None and argument.value.pieces else ""
+        path = joined or (first if isinstance(first, str) and (argument.flag is not None or follows) else "")
+        if option in _MOUNTS and _HOST_PATH.match(path):
+            raise _Refused(f"it mounts {_quoted(path)} of this machine, which a listing may not decide")
+        before = None if follows or joined or argument.flag is not None else flag
+    return found
+
+
+def _read_remote(raw: Mapping[str, Any]) -> Remote:
+    written = _text(raw, "type", required=True)
+    transport = _TRANSPORTS.get(written)
+    if transport is None:
+        raise _Refused(f"the hub has no transport {_quoted(written)}")
+    text = _text(raw, "url", required=True)
+    url = _template(text, _variables(raw), "url")
+    _check_url(_PLACE.sub("x", text), "its address")
+    if isinstance(url.pieces[0], Input) or not re.match(r"https?://[^/{]", text):
+        raise _Refused("its address leaves the host to be filled in")
+    return Remote(transport, url, tuple(_read_settings(raw, "headers", _HEADER)))
+
+
+def _check_url(url: str, what: str) -> None:
+    try:
+        parts = urlsplit(url)
+        plain = bool(parts.hostname) and parts.port != 0 and parts.username is None
+    except ValueError:
+        plain = False
+    if not plain or not url.isascii() or not url.isprintable() or " " in url:
+        raise _Refused(f"{what} {_quoted(url)} is not a plain URL")
+    if not is_private_channel(url):
+        raise _Refused(f"{what} {_quoted(url)} is not https://")
+
+
+def _read_arguments(raw: Mapping[str, Any], key: str) -> Iterable[Argument]:
+    for number, item in enumerate(_list(raw, key), 1):
+        fields = _object(item, f"argument {number}")
+        kind = fields.get("type", "positional")
+        if kind not in ("positional", "named"):
+            raise _Refused(f"argument {number} has the unknown type {_quoted(kind)}")
+        flag = _text(fields, "name", required=True) if kind == "named" else None
+        if flag is not None and not _FLAG.fullmatch(flag):
+            raise _Refused(f"{_quoted(flag)} is not the name of an option")
+        hint = _text(fields, "valueHint")
+        name = (flag or "").lstrip("-") or (hint if _INPUT.fullmatch(hint) else f"argument{number}")
+        value = _read_value(fields, name)
+        if value is None and flag is not None and not _has_input(fields):
+            yield Argument(flag, None)
+        else:
+            repeated = fields.get("isRepeated") is True
+            one = msgspec.structs.replace(_read_input(fields, name), repeated=repeated)
+            yield Argument(flag, value or Template((one,)), repeated)
+
+
+def _has_input(fields: Mapping[str, Any]) -> bool:
+    """Returns whether a named argument takes a value. Without any word about one it is a flag."""
+    words = ("default", "placeholder", "choices", "valueHint", "isRequired", "isSecret", "format", "description")
+    return any(fields.get(word) not in (None, "", False, []) for word in words) and fields.get("format") != "boolean"
+
+
+def _read_settings(raw: Mapping[str, Any], key: str, form: re.Pattern[str]) -> Iterable[Setting]:
+    for item in _list(raw, key):
+        fields = _object(item, f"a member of {key}")
+        name = _text(fields, "name", required=True)
+        if not form.fullmatch(name):
+            raise _Refused(f"{_quoted(name)} is not a name for {key}")
+        value = _read_value(fields, name) or Template((_read_input(fields, name),))
+        if form is _VARIABLE and _FIXED_BY_USER.fullmatch(name) and value.filled({}) is not None:
+            raise _Refused(f"it sets {name}, which decides what programs load, download or trust")
+        yield Setting(name, value)
+
+
+def _read_value(fields: Mapping[str, Any], name: str) -> Template | None:
+    """Returns the fixed text of an input, with places for its variables; None: the user gives the whole value."""
+    value = _text(fields, "value")
+    return _template(value, _variables(fields), name) if value else None
+
+
+def _variables(fields: Mapping[str, Any]) -> dict[str, Input]:
+    given = fields.get("variables")
+    if given is None:
+        return {}
+    found = _object(given, "its variables")
+    if len(found) > MAX_MEMBERS:
+        raise _Refused("it has too many variables")
+    return {
+        name: _read_input(_object(one, "a variable"), name)
+        for name, one in found.items()
+        if _INPUT.fullmatch(name) or _refuse(f"{_quoted(name)} is not a name of a variable")
+    }
+
+
+def _refuse(why: str) -> bool:
+    raise _Refused(why)
+
+
+def _template(text: str, variables: Mapping[str, Input], name: str) -> Template:
+    if (found := _EXPANDED.search(text)) is not None:
+        raise _Refused(f"{_quoted(name)} would read {_quoted(text[found.start() :])} of this machine")
+    pieces: list[str | Input] = []
+    end = 0
+    for place in _PLACE.finditer(text):
+        if (variable := variables.get(place[1])) is not None:
+            pieces += [text[end : place.start()], variable]
+            end = place.end()
+    pieces.append(text[end:])
+    return Template(tuple(piece for piece in pieces if piece != "") or ("",))
+
+
+def _read_input(fields: Mapping[str, Any], name: str) -> Input:
+    default = _text(fields, "default") or None
+    choices = tuple(_plain(one, "a choice") for one in _list(fields, "choices"))
+    if default is not None and _EXPANDED.search(default):
+        default = None  # the user is asked instead
+    if any(_EXPANDED.search(choice) for choice in choices):
+        raise _Refused(f"a choice of {_quoted(name)} would read this machine's environment or files")
+    return Input(
+        name=name,
+        description=printable(_text(fields, "description"), 300),
+        required=fields.get("isRequired") is True,
+        secret=fields.get("isSecret") is True,
+        default=default,
+        choices=choices,
+    )
+
+
+def _object(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise _Refused(f"{what} is not a JSON object")
+    return value
+
+
+def _list(fields: Mapping[str, Any], key: str) -> list[Any]:
+    value = fields.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise _Refused(f"{key} is not a list")
+    if len(value) > MAX_MEMBERS:
+        raise _Refused(f"{key} has more than {MAX_MEMBERS} members")
+    return value
+
+
+def _text(fields: Mapping[str, Any], key: str, *, required: bool = False) -> str:
+    value = fields.get(key)
+    if value is None and not required:
+        return ""
+    if value is None or value == "":
+        if required:
+            raise _Refused(f"it has no {key}")
+        return ""
+    if key == "description":
+        # Shown only, with its hidden characters as escapes.
+        return value[:MAX_TEXT] if isinstance(value, str) else ""
+    return _plain(value, key)
+
+
+def _plain(value: Any, what: str) -> str:
+    if isinstance(value, bool | int | float):
+        value = str(value).lower() if isinstance(value, bool) else str(value)
+    if not isinstance(value, str):
+        raise _Refused(f"{what} is not a text")
+    if len(value) > MAX_TEXT:
+        raise _Refused(f"{what} has more than {MAX_TEXT:,} characters")
+    if find_hidden_characters(value, lines=False) or any(char in value for char in "\n\r\t"):
+        raise _Refused(f"{what} {_quoted(value)} holds control or invisible characters")
+    return value
+
+
+def _quoted(value: Any) -> str:
+    return repr(printable(str(value), SHOWN))

@@ -1,0 +1,244 @@
+"""Where listings come from: a registry that speaks the official interface, a directory of files, and the bundled seed.
+
+`MCP_HUB_REGISTRY` names the registry: a base address or a directory. The seed works without a network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from mcp_hub.protocol.frames import decode
+from mcp_hub.registry import Listing, RegistryError
+from mcp_hub.registry.json_client import JsonClient
+from mcp_hub.registry.server_json import NAME, read_answer
+from mcp_hub.registry.versions import order_of
+from mcp_hub.text import printable
+
+VARIABLE: Final = "MCP_HUB_REGISTRY"
+OFFICIAL_BASE: Final = "https://registry.modelcontextprotocol.io"
+SEED: Final = "the bundled list"
+
+PAGE: Final = 100
+"""Listings asked for at once: the most that the official registry gives."""
+MAX_PAGES: Final = 10
+MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
+SEARCH_WAIT: Final = 45.0
+"""Seconds for all pages of a search."""
+MAX_FILES: Final = 5000
+MAX_FILE: Final = 8 * 1024 * 1024
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a search found."""
+
+    listings: tuple[Listing, ...]
+    problems: tuple[str, ...] = ()
+    """Listings that were left out, and why the search is not complete."""
+
+
+class Source(Protocol):
+    """A place that has listings. Its methods raise RegistryError."""
+
+    @property
+    def label(self) -> str:
+        """What it is called for the user."""
+
+    async def search(self, word: str) -> Found:
+        """Returns the latest version of each server that has the word in its name or description."""
+
+    async def find(self, name: str, version: str = "latest") -> Listing | None:
+        """Returns one server; None if there is none of this name and version."""
+
+
+def registry_of(environ: Mapping[str, str], home: Path) -> Source:
+    """Returns the registry that the environment names, by default the official one. Raises RegistryError."""
+    named = environ.get(VARIABLE, "").strip() or OFFICIAL_BASE
+    if "://" in named:
+        return HttpRegistry(named)
+    directory = home / named[2:] if named.startswith("~/") else Path.cwd() / named
+    if not directory.is_dir():
+        shown = printable(named, 200)
+        raise RegistryError(f"{VARIABLE}: {shown!r} is neither a directory nor an address with https://")
+    return FileRegistry(directory)
+
+
+class HttpRegistry:
+    """A registry that speaks the official interface, version 0.1."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self._client()  # an unusable address is refused now
+        self.label = printable(base.partition("://")[2].rpartition("@")[2].rstrip("/"), 100)
+
+    def _client(self) -> JsonClient:
+        return JsonClient(self._base, "the registry", limit=MAX_PAGE_BYTES)
+
+    async def search(self, word: str) -> Found:
+        """Returns what its pages have (Source)."""
+        listings: dict[str, Listing] = {}
+        problems: list[str] = []
+        try:
+            async with asyncio.timeout(SEARCH_WAIT):
+                async for answer in self._pages(word, problems):
+                    _add(listings, problems, answer, self.label)
+        except TimeoutError:
+            problems.append(f"{self.label}: not all of it was searched: its pages took more than {SEARCH_WAIT:g} s")
+        return Found(tuple(listings.values()), tuple(problems))
+
+    async def _pages(self, word: str, problems: list[str]) -> AsyncIterator[Any]:
+        """Yields the answers of all pages. Pages that come again, or are too many, are a problem."""
+        query = {"search": word, "version": "latest", "limit": str(PAGE)}
+        seen: set[str] = set()
+        async with self._client() as client:
+            for _ in range(MAX_PAGES):
+                page = await client.get("v0.1", "servers", query=query)
+                servers = page.get("servers") if isinstance(page, dict) else None
+                if not isinstance(page, dict) or not isinstance(servers, list):
+                    raise RegistryError(f"{self.label}: its answer is not a list of servers; is it a registry of MCP?")
+                if len(servers) > PAGE:
+                    problems.append(f"{self.label}: a page has {len(servers):,} servers; the first {PAGE} count")
+                for answer in servers[:PAGE]:
+                    yield answer
+                metadata = page.get("metadata")
+                cursor = metadata.get("nextCursor") if isinstance(metadata, dict) else None
+                if not isinstance(cursor, str) or not cursor:
+                    return
+                if cursor in seen or len(cursor) > 1000:
+                    problems.append(f"{self.label}: it gives the same page again; the search ends here")
+                    return
+                seen.add(cursor)
+                query = {**query, "cursor": cursor}
+        problems.append(f"{self.label}: there are more than {MAX_PAGES * PAGE} servers; a longer word finds fewer")
+
+    async def find(self, name: str, version: str = "latest") -> Listing | None:
+        """Returns one server (Source)."""
+        async with self._client() as client:
+            answer = await client.get("v0.1", "servers", name, "versions", version)
+        if answer is None:
+            return None
+        found = read_answer(answer, self.label, name)
+        if version not in ("latest", found.version):
+            raise RegistryError(f"{self.label}: asked for {version} of {name}, it answered {found.version}")
+        return found
+
+
+class FileRegistry:
+    """A directory of files `*.json`: a server.json each, or an answer of a registry with several."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.label = printable(str(directory), 200)
+
+    async def search(self, word: str) -> Found:
+        """Returns what its files have (Source)."""
+        listings, problems = await asyncio.to_thread(self._read)
+        return Found(tuple(_matching(_newest(listings), word)), tuple(problems))
+
+    async def find(self, name: str, version: str = "latest") -> Listing | None:
+        """Returns one server (Source)."""
+        listings, _ = await asyncio.to_thread(self._read)
+        named = [one for one in listings if one.name == name]
+        if version != "latest":
+            return next((one for one in named if one.version == version), None)
+        return next(iter(_newest(named)), None)
+
+    def _read(self) -> tuple[list[Listing], list[str]]:
+        listings: list[Listing] = []
+        problems: list[str] = []
+        paths = sorted(self._directory.glob("*.json"))
+        if len(paths) > MAX_FILES:
+            problems.append(f"{self.label}: there are {len(paths):,} files; the first {MAX_FILES:,} count")
+        for path in paths[:MAX_FILES]:
+            try:
+                content = _content(path)
+            except RegistryError as error:
+                problems.append(str(error))
+                continue
+            many = content.get("servers") if isinstance(content, dict) else None
+            for answer in many if isinstance(many, list) else [content]:
+                try:
+                    listings.append(read_answer(answer, self.label))
+                except RegistryError as error:
+                    problems.append(f"{printable(path.name, 100)}: {error}")
+        return listings, problems
+
+
+class Seed:
+    """The list of reference servers that comes with the hub. Their short names are enough to find them."""
+
+    label = SEED
+
+    async def search(self, word: str) -> Found:
+        """Returns what the list has (Source)."""
+        return Found(tuple(_matching(self._listings(), word)))
+
+    async def find(self, name: str, version: str = "latest") -> Listing | None:
+        """Returns one server by its whole or short name (Source)."""
+        found = next((one for one in self._listings() if name in (one.name, one.short_name)), None)
+        return found if found is not None and version in ("latest", found.version) else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The short names."""
+        return tuple(one.short_name for one in self._listings())
+
+    def _listings(self) -> list[Listing]:
+        content = files("mcp_hub.registry").joinpath("seed.json").read_bytes()
+        return [read_answer(answer, SEED) for answer in decode(content)["servers"]]
+
+
+def is_registry_name(text: str) -> bool:
+    """Returns whether a text is the name of a server of a registry, such as `io.github.owner/server`."""
+    return NAME.fullmatch(text) is not None
+
+
+def _content(path: Path) -> Any:
+    shown = printable(str(path), 300)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise RegistryError(f"{shown} is not a file")
+            content = file.read(MAX_FILE + 1)
+        if len(content) > MAX_FILE:
+            raise RegistryError(f"{shown} is larger than {MAX_FILE:,} bytes")
+        return decode(content)
+    except (ValueError, RecursionError):
+        raise RegistryError(f"{shown} is not JSON") from None
+    except OSError as error:
+        raise RegistryError(f"{shown} cannot be read: {error.strerror}") from None
+
+
+def _add(listings: dict[str, Listing], problems: list[str], answer: Any, label: str) -> None:
+    try:
+        found = read_answer(answer, label)
+    except RegistryError as error:
+        problems.append(str(error))
+        return
+    before = listings.get(found.name)
+    if found.latest and (before is None or order_of(before.version) < order_of(found.version)):
+        listings[found.name] = found
+
+
+def _newest(listings: list[Listing]) -> Iterator[Listing]:
+    newest: dict[str, Listing] = {}
+    for one in listings:
+        before = newest.get(one.name)
+        if before is None or (before.latest, order_of(before.version)) < (one.latest, order_of(one.version)):
+            newest[one.name] = one
+    yield from newest.values()
+
+
+def _matching(listings: Iterator[Listing] | list[Listing], word: str) -> Iterator[Listing]:
+    wanted = word.casefold()
+    for one in listings:
+        if any(wanted in text.casefold() for text in (one.name, one.title or "", one.description)):
+            yield one

@@ -1,0 +1,109 @@
+"""Newer versions of the packages that entries pin: of the registry they come from, else of their package index."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mcp_hub.config.commands import child_environment, find_packages
+from mcp_hub.config.models import Server
+from mcp_hub.editing.server_file import ServerFile, Word
+from mcp_hub.registry import Package, RegistryError
+from mcp_hub.registry.package_index import PackageIndex
+from mcp_hub.registry.sources import Source
+from mcp_hub.registry.versions import is_newer
+from mcp_hub.text import printable
+
+AT_ONCE: Final = 8
+"""Servers whose versions are asked for at the same time."""
+
+
+class Update(msgspec.Struct, frozen=True):
+    """A word of a command line that pins a package, and what it becomes."""
+
+    id: str
+    word: Word
+    package: str
+    version: str
+    newer: str
+    becomes: str
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """A server whose newest version is not known, and why."""
+
+    id: str
+    why: str
+
+
+class UpdateFinder:
+    """Finds the updates of one file."""
+
+    def __init__(
+        self, file: ServerFile, registry: Callable[[], Source], environ: Mapping[str, str], home: Path
+    ) -> None:
+        self._file = file
+        self._registry = registry
+        self._environ = environ
+        self._home = home
+
+    async def find(self, servers: Sequence[Server]) -> list[Update | Unknown]:
+        """Returns the updates of all servers."""
+        at_once = asyncio.Semaphore(AT_ONCE)
+
+        async def look(server: Server) -> Sequence[Update | Unknown]:
+            async with at_once:
+                try:
+                    return await self._of_server(server)
+                except RegistryError as error:
+                    return [Unknown(server.id, str(error))]
+
+        return [one for found in await asyncio.gather(*map(look, servers)) for one in found]
+
+    async def _of_server(self, server: Server) -> list[Update]:
+        words = list(self._file.words(server.id))
+        listed = self._file.entry(server.id).values.get("registry")
+        if isinstance(listed, str) and words:
+            return await self._of_registry(server.id, listed, words)
+        # What a launcher sees: the hub gives it a small environment and that of the entry.
+        index = PackageIndex(child_environment(server, self._environ, self._home), self._home)
+        found = []
+        for spec in find_packages(server.command or "", server.args):
+            word = next(
+                (one for one in words if one.text == spec.written or one.text.endswith(f"={spec.written}")), None
+            )
+            if spec.version is None or word is None:
+                continue
+            newer = await index.newest(spec.kind, spec.name)
+            if is_newer(newer, spec.version):
+                becomes = word.text[: len(word.text) - len(spec.written)] + spec.at(newer)
+                found.append(Update(server.id, word, spec.name, spec.version, newer, becomes))
+        return found
+
+    async def _of_registry(self, id: str, name: str, words: Sequence[Word]) -> list[Update]:
+        source = self._registry()
+        listing = await source.find(name)
+        if listing is None or listing.status == "deleted":
+            raise RegistryError(f"{source.label} has withdrawn {printable(name, 200)}")
+        packages = [offer for offer in listing.offers if isinstance(offer, Package)]
+        found = []
+        for package in packages:
+            for word in words:
+                before, version = _pinned(word.text, package)
+                if version is not None and is_newer(package.version, version):
+                    becomes = before + package.version
+                    found.append(Update(id, word, package.identifier, version, package.version, becomes))
+        return found
+
+
+def _pinned(word: str, package: Package) -> tuple[str, str | None]:
+    """Returns what stands before the version of a package in a word, and the version; None: it is another word."""
+    for sign in ("@", "==", ":"):
+        before = f"{package.identifier}{sign}"
+        if word.startswith(before) and not package.version.startswith("sha256:"):
+            return before, word[len(before) :]
+    return "", None

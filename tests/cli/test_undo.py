@@ -1,0 +1,122 @@
+"""`mcp-hub undo` and the confirmation that all commands which edit files share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.cli import OK, STALE, UNCONFIRMED, main
+from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, carry_out, confirm
+from mcp_hub.editing.edit import Edit
+from mcp_hub.editing.journal import Journal
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"{\r\n}")
+    return path
+
+
+def changed(path: Path, after: bytes | None = b'{"token": "abcdefgh"}') -> Plan:
+    return Plan((Edit(path, path.read_bytes() if path.exists() else None, after),))
+
+
+def given(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    add_confirmation_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_a_plan_is_shown_and_nothing_is_done_without_a_confirmation(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = changed(file)
+    assert carry_out(plan, given(), ["mcp-hub", "test"]) == UNCONFIRMED
+    out, err = capsys.readouterr()
+    assert (file.read_bytes(), '+{"token": ***}' in out) == (b"{\r\n}", True)
+    assert f"--confirm {plan.token}" in err
+
+
+def test_a_token_confirms_exactly_what_was_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = changed(file).token
+    assert carry_out(changed(file, b"{}"), given("--confirm", token), ["mcp-hub", "test"]) == STALE
+    assert file.read_bytes() == b"{\r\n}"
+    file.write_bytes(b"{ }")
+    assert carry_out(changed(file), given("--confirm", token), ["mcp-hub", "test"]) == STALE
+    assert "out of date" in capsys.readouterr().err
+    file.write_bytes(b"{\r\n}")
+    assert carry_out(changed(file), given("--confirm", token), ["mcp-hub", "test"]) == OK
+    assert file.read_bytes() == b'{"token": "abcdefgh"}'
+
+
+def test_a_command_line_belongs_to_the_token() -> None:
+    one, other = Plan(commands=(("npx", "-y", "a@1"),)), Plan(commands=(("npx", "-y", "a@2"),))
+    assert confirm(other, given("--confirm", one.token)) == STALE
+    assert confirm(one, given("--confirm", one.token)) == OK
+
+
+def test_json_is_one_value_whatever_happens(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = changed(file)
+    assert carry_out(plan, given("--json"), ["mcp-hub", "test"]) == UNCONFIRMED
+    said = json.loads(capsys.readouterr().out)
+    assert (said["done"], said["token"], said["edits"][0]["path"]) == (False, plan.token, str(file))
+    assert carry_out(plan, given("--json", "--yes"), ["mcp-hub", "test"]) == OK
+    assert json.loads(capsys.readouterr().out)["done"] is True
+
+
+def test_undo_restores_every_byte_of_every_file(tmp_path: Path, file: Path) -> None:
+    new = tmp_path / "new.json"
+    plan = Plan((*changed(file).edits, *changed(new).edits))
+    carry_out(plan, given("--yes"), ["mcp-hub", "test"])
+    assert main(["undo"]) == UNCONFIRMED
+    assert main(["undo", "--yes"]) == OK
+    assert (file.read_bytes(), new.exists()) == (b"{\r\n}", False)
+    assert main(["undo", "--yes"]) == 1
+
+
+def test_runs_are_undone_from_the_newest_on(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for after in (b"1", b"2"):
+        carry_out(changed(file, after), given("--yes"), ["mcp-hub", "write", after.decode()])
+    capsys.readouterr()
+    assert main(["undo", "--list", "--json"]) == OK
+    assert [run["command"] for run in json.loads(capsys.readouterr().out)] == ["mcp-hub write 2", "mcp-hub write 1"]
+    assert (main(["undo", "--yes"]), file.read_bytes()) == (OK, b"1")
+    assert (main(["undo", "--yes"]), file.read_bytes()) == (OK, b"{\r\n}")
+    capsys.readouterr()
+    assert (main(["undo", "--list"]), capsys.readouterr().out) == (OK, "there is nothing to undo\n")
+
+
+def test_undo_refuses_after_later_edits_and_shows_them(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    carry_out(changed(file, b'{"a": 1}'), given("--yes"), ["mcp-hub", "test"])
+    file.write_bytes(b'{"a": 1, "mine": 2}')
+    assert main(["undo", "--yes"]) == 2
+    err = capsys.readouterr().err
+    assert "edited after that" in err
+    assert '+{"a": 1, "mine": 2}' in err
+    assert file.read_bytes() == b'{"a": 1, "mine": 2}'
+
+
+def test_undo_goes_on_where_it_was_interrupted(tmp_path: Path, file: Path) -> None:
+    other = tmp_path / "b.json"
+    other.write_bytes(b"before")
+    carry_out(Plan((*changed(file).edits, *changed(other).edits)), given("--yes"), ["mcp-hub", "test"])
+    file.write_bytes(b"{\r\n}")
+    assert (main(["undo", "--yes"]), other.read_bytes()) == (OK, b"before")
+
+
+def test_a_secret_file_is_not_shown(tmp_path: Path) -> None:
+    plan = Plan((Edit(tmp_path / "key", None, b"s3cret-value", secret=True),))
+    assert "s3cret" not in "\n".join(plan.lines())
+    assert carry_out(plan, given("--yes"), ["mcp-hub", "test"]) == OK
+    (run,) = Journal.of_user().runs()
+    assert "s3cret" not in "\n".join(edit.diff()[0] for edit in Journal.of_user().undo(run))

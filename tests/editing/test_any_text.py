@@ -1,0 +1,89 @@
+"""Whatever a file looks like: an entry goes in without touching anything else, and comes out without a trace."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from mcp_hub.editing import EditRefused, Syntax, insert, parse, put, remove
+from tests.editing.written import NEW, ROOTS, TEXTS
+
+SYNTAXES: list[Syntax] = ["json", "yaml", "toml"]
+ROOM = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def written(data: st.DataObject, syntax: Syntax, least: int = 0) -> tuple[str, str, dict[str, Any]]:
+    root = data.draw(ROOTS)
+    text = data.draw(TEXTS[syntax](root, least))
+    try:
+        tree = parse(text, syntax).tree or {}
+    except EditRefused:
+        assume(False)
+    return root, text, tree
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+@ROOM
+@given(data=st.data())
+def test_an_entry_that_is_inserted_and_removed_leaves_the_same_bytes(data: st.DataObject, syntax: Syntax) -> None:
+    root, text, tree = written(data, syntax)
+    entry = data.draw(NEW)
+    done = insert(text, syntax, (root, "mcp-hub"), entry)
+    assert parse(done.text, syntax).tree == {**tree, root: {**(tree.get(root) or {}), "mcp-hub": entry}}
+    assert remove(done.text, syntax, (root, "mcp-hub"), done.placement) == text
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+@ROOM
+@given(data=st.data())
+def test_an_insertion_only_adds_characters(data: st.DataObject, syntax: Syntax) -> None:
+    root, text, _ = written(data, syntax)
+    done = insert(text, syntax, (root, "mcp-hub"), data.draw(NEW)).text
+    kept = difflib.SequenceMatcher(None, text, done, autojunk=False).get_opcodes()
+    assert {how for how, *_ in kept} <= {"equal", "insert"}
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+@ROOM
+@given(data=st.data())
+def test_an_entry_can_be_removed_after_others_were_added(data: st.DataObject, syntax: Syntax) -> None:
+    root, text, tree = written(data, syntax)
+    first = insert(text, syntax, (root, "mcp-hub"), data.draw(NEW))
+    both = insert(first.text, syntax, (root, "later"), {"command": "x"})
+    left = remove(both.text, syntax, (root, "mcp-hub"), first.placement)
+    assert parse(left, syntax).tree == {**tree, root: {**(tree.get(root) or {}), "later": {"command": "x"}}}
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+@ROOM
+@given(data=st.data())
+def test_any_entry_of_a_file_can_be_removed_or_the_removal_is_refused(data: st.DataObject, syntax: Syntax) -> None:
+    root, text, tree = written(data, syntax, least=1)
+    name = data.draw(st.sampled_from(sorted(tree[root])))
+    try:
+        left = parse(remove(text, syntax, (root, name)), syntax).tree or {}
+    except EditRefused:
+        return
+    rest = {key: value for key, value in tree[root].items() if key != name}
+    assert {key: value for key, value in left.items() if key != root} == {k: v for k, v in tree.items() if k != root}
+    assert (left.get(root) or {}) == rest
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+@ROOM
+@given(data=st.data(), value=st.booleans())
+def test_a_value_of_an_entry_is_set_or_refused_and_nothing_else_changes(
+    data: st.DataObject, syntax: Syntax, value: bool
+) -> None:
+    root, text, tree = written(data, syntax, least=1)
+    name = data.draw(st.sampled_from(sorted(tree[root])))
+    try:
+        done = put(text, syntax, (root, name, "enabled"), value)
+    except EditRefused:
+        return
+    changed = {**tree, root: {**tree[root], name: {**(tree[root][name] or {}), "enabled": value}}}
+    assert parse(done, syntax).tree == changed

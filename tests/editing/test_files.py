@@ -1,0 +1,156 @@
+"""Files that are edited: how they are written, what is refused, and what a diff shows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mcp_hub.editing import EditRefused
+from mcp_hub.editing.edit import Edit, FileEditor, StaleEdit
+from mcp_hub.editing.journal import Journal
+
+ENTRY = {"command": "/opt/hub/mcp-hub", "args": ["serve"]}
+
+
+def edit_of(path: Path) -> Edit:
+    editor = FileEditor.open(path)
+    editor.insert(("mcpServers", "mcp-hub"), ENTRY)
+    return editor.edit()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "state" / "journal")
+
+
+def test_a_file_keeps_its_mode_and_what_it_is_behind_a_link(tmp_path: Path, journal: Journal) -> None:
+    real = tmp_path / "dot files" / "größe.json"
+    real.parent.mkdir()
+    real.write_text("{}")
+    real.chmod(0o640)
+    link = tmp_path / "mcp.json"
+    link.symlink_to(real)
+    journal.perform("install", [edit_of(link)])
+    assert link.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert '"mcp-hub"' in real.read_text()
+    assert sorted(path.name for path in real.parent.iterdir()) == ["größe.json"]
+
+
+def test_a_new_file_is_private(tmp_path: Path, journal: Journal) -> None:
+    path = tmp_path / "new" / "mcp.json"
+    journal.perform("install", [edit_of(path)])
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_changed_after_the_preview_is_not_written(tmp_path: Path, journal: Journal) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text("{}")
+    edit = edit_of(path)
+    path.write_text('{"a": 1}')
+    with pytest.raises(StaleEdit, match="changed after the preview"):
+        journal.perform("install", [edit])
+    assert (path.read_text(), journal.runs()) == ('{"a": 1}', [])
+
+
+def test_all_files_of_a_run_are_written_or_none(tmp_path: Path, journal: Journal) -> None:
+    first, second = tmp_path / "a.json", tmp_path / "gone" / "b.json"
+    first.write_text("{}")
+    (tmp_path / "gone").write_text("a file where a directory should be")
+    with pytest.raises(EditRefused, match="gone"):
+        journal.perform("install", [edit_of(first), Edit(second, None, b"{}")])
+    assert (first.read_text(), journal.last()) == ("{}", None)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"{", "is not valid JSON"),
+        (b'{"mcpServers": {"a": {}, "a": {}}}', "already given in line 1"),
+        (b'{"mcpServers": []}', "is not an object"),
+        (b"[]", "is not an object"),
+        (b"\xff\xfe{\0}\0", "not UTF-8"),
+        (b'{"a": "' + b"x" * 1024 * 1024 + b'"}', "larger than 1,048,576 bytes"),
+        (b"[" * 5000, "nested too deeply"),
+    ],
+)
+def test_a_file_that_cannot_be_edited_is_refused_with_its_name(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_bytes(content)
+    with pytest.raises(EditRefused, match=says) as refused:
+        edit_of(path)
+    assert str(path) in str(refused.value)
+    assert path.read_bytes() == content
+
+
+def test_a_read_only_file_is_left_alone(tmp_path: Path, journal: Journal) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text("{}")
+    path.chmod(0o444)
+    with pytest.raises(EditRefused, match="is read-only"):
+        journal.perform("install", [edit_of(path)])
+
+
+def test_a_file_with_several_hard_links_is_left_alone(tmp_path: Path, journal: Journal) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text("{}")
+    os.link(path, tmp_path / "other.json")
+    with pytest.raises(EditRefused, match="2 hard links"):
+        journal.perform("install", [edit_of(path)])
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "mcp.json")
+    with pytest.raises(EditRefused, match="is not a file"):
+        edit_of(tmp_path / "mcp.json")
+
+
+def test_a_diff_shows_no_secret_and_nothing_that_steers_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(
+        '{"mcpServers": {\n"a": {"env": {"ANY": "correct horse battery"}},\n'
+        '"b": {"headers": {"X-Any": "Bearer tr0ub4dor"}, "args": ["--token", "hunter2222"]},\n'
+        '"\x9b31m": {"url": "https://me:passw0rd1@h.example/"}\n}}'
+    )
+    shown = "\n".join(edit_of(path).diff())
+    for secret in ("correct horse", "tr0ub4dor", "hunter2222", "passw0rd1", "\x9b"):
+        assert secret not in shown
+    assert '+"mcp-hub"' in shown.replace(" ", "")
+
+
+def test_the_journal_is_private_and_outside_of_git_work_trees(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    (tmp_path / "tree" / ".git").mkdir(parents=True)
+    with pytest.raises(EditRefused, match="is in the Git work tree"):
+        Journal(tmp_path / "tree" / "state").perform("install", [edit_of(path)])
+    assert not path.exists()
+    Journal(tmp_path / "state" / "journal").perform("install", [edit_of(path)])
+    (file,) = (tmp_path / "state" / "journal").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_journal_keeps_a_hundred_runs(tmp_path: Path, journal: Journal) -> None:
+    path = tmp_path / "count"
+    for number in range(103):
+        journal.perform(f"run {number}", [Edit(path, path.read_bytes() if number else None, str(number).encode())])
+    runs = journal.runs()
+    assert (len(runs), runs[0].command, runs[-1].command) == (100, "run 102", "run 3")
+
+
+def test_a_file_that_disk_errors_leave_half_written_never_appears(
+    tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text("{}")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    edit = edit_of(path)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(EditRefused, match="No space left on device"):
+        journal.perform("install", [edit])
+    assert (path.read_text(), [one.name for one in tmp_path.iterdir() if one.name.startswith(".")]) == ("{}", [])

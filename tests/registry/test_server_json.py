@@ -1,0 +1,286 @@
+"""What a server.json becomes, and what of it is refused."""
+
+from typing import Any
+
+import pytest
+
+from mcp_hub.registry import Listing, Package, RegistryError, inputs_of
+from mcp_hub.registry.launch import check_values, entry_of, missing_inputs
+from mcp_hub.registry.server_json import read_answer
+from tests.registry.loopback import answer, listing, npm
+
+
+def read(**fields: Any) -> Listing:
+    return read_answer(answer(listing("io.github.o/s", **fields)), "a registry")
+
+
+def entry(package: dict[str, Any], **values: str) -> dict[str, Any]:
+    found = read(packages=[package])
+    assert found.refused == ()
+    return entry_of(found.offers[0], values)
+
+
+def refusal(package: dict[str, Any]) -> str:
+    found = read(packages=[package])
+    assert found.offers == ()
+    return found.refused[0]
+
+
+def package(kind: str, identifier: str, version: str | None = "1.2.3", **fields: Any) -> dict[str, Any]:
+    given = {"registryType": kind, "identifier": identifier, "transport": {"type": "stdio"}, **fields}
+    return given | ({"version": version} if version is not None else {})
+
+
+def test_each_kind_of_package_is_started_by_its_launcher_at_its_version() -> None:
+    assert entry(npm("@scope/name", "1.2.3")) == {"command": "npx", "args": ["-y", "@scope/name@1.2.3"]}
+    assert entry(package("pypi", "weather-mcp")) == {"command": "uvx", "args": ["weather-mcp@1.2.3"]}
+    assert entry(package("nuget", "Knapcode.Sample")) == {"command": "dnx", "args": ["Knapcode.Sample@1.2.3", "--yes"]}
+    run = ["run", "-i", "--rm"]
+    assert entry(package("oci", "docker.io/o/s")) == {"command": "docker", "args": [*run, "docker.io/o/s:1.2.3"]}
+    assert entry(package("oci", "ghcr.io/o/s:v2", None))["args"] == [*run, "ghcr.io/o/s:v2"]
+    digest = f"sha256:{'a' * 64}"
+    assert entry(package("oci", f"ghcr.io/o/s:v2@{digest}", None))["args"] == [*run, f"ghcr.io/o/s@{digest}"]
+    assert entry(package("oci", "localhost:5000/o/s:v2", None))["args"] == [*run, "localhost:5000/o/s:v2"]
+
+
+def test_arguments_are_words_and_flags_in_their_order() -> None:
+    arguments = [
+        {"type": "positional", "value": "start"},
+        {"type": "named", "name": "--mode", "default": "local", "choices": ["local", "proxy"]},
+        {"type": "named", "name": "--port", "description": "Port", "format": "number"},
+        {"type": "named", "name": "--quiet"},
+        {"type": "positional", "valueHint": "directory", "isRequired": True, "isRepeated": True},
+    ]
+    words = entry(npm(packageArguments=arguments), directory="/a b\n/c,d")["args"]
+    assert words == ["-y", "some-server@1.0.0", "start", "--mode", "local", "--quiet", "/a b", "/c,d"]
+    words = entry(npm(packageArguments=arguments), directory="/a", port="80", mode="proxy")["args"]
+    assert words[2:] == ["start", "--mode", "proxy", "--port", "80", "--quiet", "/a"]
+
+
+def test_variables_of_a_value_are_filled_in() -> None:
+    mount = {
+        "type": "named",
+        "name": "--mount",
+        "value": "type=bind,src={source_path},dst={target_path}",
+        "isRequired": True,
+        "variables": {
+            "source_path": {"format": "filepath", "isRequired": True},
+            "target_path": {"isRequired": True, "default": "/project"},
+        },
+    }
+    raw = package("oci", "mcp/filesystem", runtimeArguments=[mount], packageArguments=[{"value": "/project"}])
+    offer = read(packages=[raw]).offers[0]
+    assert [one.name for one in missing_inputs(offer, {})] == ["source_path"]
+    assert entry_of(offer, {"source_path": "/home/me"})["args"] == [
+        *("run", "-i", "--rm", "--mount", "type=bind,src=/home/me,dst=/project", "mcp/filesystem:1.2.3", "/project")
+    ]
+
+
+def test_a_secret_of_a_container_is_not_in_its_command_line() -> None:
+    variables = [{"name": "API_KEY", "isRequired": True, "isSecret": True}, {"name": "UNUSED"}]
+    made = entry(package("oci", "o/s", environmentVariables=variables), API_KEY="k")
+    assert made == {
+        "command": "docker",
+        "args": ["run", "-i", "--rm", "-e", "API_KEY", "o/s:1.2.3"],
+        "env": {"API_KEY": "k"},
+    }
+
+
+def test_a_package_comes_before_an_address_and_its_inputs_are_known() -> None:
+    remote = {
+        "type": "streamable-http",
+        "url": "https://{tenant}.example.com/mcp",
+        "variables": {"tenant": {"isRequired": True}},
+    }
+    found = read(remotes=[{"type": "sse", "url": "https://x.example/sse"}], packages=[npm()])
+    assert isinstance(found.offers[0], Package)
+    found = read(remotes=[{**remote, "url": "https://api.example.com/{tenant}/mcp"}])
+    assert [one.name for one in inputs_of(found.offers[0])] == ["tenant"]
+    assert entry_of(found.offers[0], {"tenant": "me"})["url"] == "https://api.example.com/me/mcp"
+    assert "leaves the host" in read(remotes=[remote]).refused[0]
+
+
+def test_a_header_with_a_token_needs_it() -> None:
+    header = {
+        "name": "Authorization",
+        "value": "Bearer {token}",
+        "variables": {"token": {"isRequired": True, "isSecret": True}},
+    }
+    offer = read(remotes=[{"type": "streamable-http", "url": "https://x.example/mcp", "headers": [header]}]).offers[0]
+    assert [(one.name, one.secret) for one in missing_inputs(offer, {})] == [("token", True)]
+    assert entry_of(offer, {"token": "${keyring:mcp-hub/x}"}) == {
+        "url": "https://x.example/mcp",
+        "transport": "http",
+        "headers": {"Authorization": "Bearer ${keyring:mcp-hub/x}"},
+    }
+
+
+def test_a_program_named_otherwise_than_its_package_is_started_by_from() -> None:
+    raw = package(
+        "pypi",
+        "weather-tools",
+        runtimeArguments=[{"type": "named", "name": "--from", "value": "weather-tools==1.2.3"}],
+        packageArguments=[{"type": "positional", "value": "weather"}],
+    )
+    assert entry(raw)["args"] == ["--from", "weather-tools==1.2.3", "weather"]
+    raw["runtimeArguments"][0]["value"] = "git+https://evil.example/x"
+    with pytest.raises(RegistryError, match="in place of"):
+        entry(raw)
+
+
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        "-rf",
+        "a;rm -rf /",
+        "$(id)",
+        "a b",
+        "a`id`",
+        "../../etc",
+        "git+https://x/y",
+        "a|b",
+        "a&b",
+        "a\nb",
+        "",
+        "@/x",
+        "a@latest",
+    ],
+)
+def test_an_identifier_that_is_no_packages_is_refused(identifier: str) -> None:
+    for kind in ("npm", "pypi", "oci", "nuget"):
+        if not (kind == "oci" and identifier == "a@latest"):
+            assert refusal(package(kind, identifier))
+
+
+@pytest.mark.parametrize("version", ["latest", "^1.0.0", "~1.2", ">=1", "1.x", "1.*", "", "1;id", "1 || 2", "-1", None])
+def test_a_version_that_is_not_one_is_refused(version: str | None) -> None:
+    assert refusal(package("npm", "some-server", version))
+    assert refusal(package("oci", "o/s", version))
+
+
+def test_another_index_than_the_launchers_is_refused() -> None:
+    assert "downloads from" in refusal(npm(registryBaseUrl="https://evil.example"))
+    assert entry(npm(registryBaseUrl="https://registry.npmjs.org"))["command"] == "npx"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["${HOME}", "${file:~/.ssh/id_rsa}", "$GITHUB_TOKEN", "{env:AWS_SECRET}", "{file:/etc/passwd}", "os.environ/KEY"],
+)
+def test_a_listing_cannot_read_this_machine_by_the_hubs_variables(text: str) -> None:
+    assert "of this machine" in refusal(npm(packageArguments=[{"type": "positional", "value": text}]))
+    assert "of this machine" in refusal(npm(environmentVariables=[{"name": "KEY", "value": text}]))
+    header = {"name": "X-Key", "value": text}
+    assert read(remotes=[{"type": "sse", "url": "https://x.example/sse", "headers": [header]}]).refused
+    # A default of that form is dropped, so that the user is asked.
+    offer = read(packages=[npm(environmentVariables=[{"name": "KEY", "isRequired": True, "default": text}])]).offers[0]
+    assert [one.name for one in missing_inputs(offer, {})] == ["KEY"]
+
+
+@pytest.mark.parametrize(
+    "name", ["PATH", "LD_PRELOAD", "NODE_OPTIONS", "npm_config_registry", "UV_INDEX_URL", "PYTHONPATH"]
+)
+def test_a_listing_cannot_change_how_programs_start(name: str) -> None:
+    assert "decides what programs" in refusal(npm(environmentVariables=[{"name": name, "value": "x"}]))
+    assert "decides what programs" in refusal(npm(environmentVariables=[{"name": name, "default": "x"}]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("npm", ["-c", "id"]),
+        ("npm", ["--registry=https://evil.example"]),
+        ("pypi", ["--index-url", "https://evil.example"]),
+        ("pypi", ["--with", "evil"]),
+        ("oci", ["--privileged"]),
+        ("oci", ["--cap-add=ALL"]),
+        ("oci", ["-v", "/:/host"]),
+        ("oci", ["-v=/:/host"]),
+        ("oci", ["--mount", "type=bind,source=/,target=/host"]),
+        ("oci", ["--entrypoint", "sh"]),
+        ("oci", ["other/image"]),
+        ("nuget", ["--source", "https://evil.example"]),
+    ],
+)
+def test_a_listing_gives_its_launcher_no_option_that_does_harm(kind: str, words: list[str]) -> None:
+    positional = [{"type": "positional", "value": word} for word in words]
+    assert "may not decide" in refusal(package(kind, "o/s" if kind == "oci" else "name", runtimeArguments=positional))
+    if len(words) == 2:
+        named = [{"type": "named", "name": words[0], "value": words[1]}]
+        assert "may not decide" in refusal(package(kind, "o/s" if kind == "oci" else "name", runtimeArguments=named))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"packages": [npm(packageArguments=[{"type": "positional", "value": "a\x1b[2Jb"}])]},
+        {"packages": [npm(packageArguments=[{"type": "named", "name": "--a\nb", "value": "c"}])]},
+        {"packages": [npm(environmentVariables=[{"name": "A B", "value": "c"}])]},
+        {"packages": [npm(environmentVariables=[{"name": "A", "value": "c\u202e"}])]},
+        {"packages": [npm(packageArguments=[{"type": "other", "value": "c"}])]},
+        {"packages": [npm(packageArguments={"a": 1})]},
+        {"packages": [npm(environmentVariables=[1])]},
+        {"packages": [npm(environmentVariables=[{"name": "A"}] * 65)]},
+        {"packages": [npm(transport={"type": "streamable-http", "url": "http://127.0.0.1:1/mcp"})]},
+        {"packages": [package("cargo", "x")]},
+        {"packages": ["npm"]},
+        {"packages": [npm(packageArguments=[{"type": "positional", "value": "x" * 5000}])]},
+        {"remotes": [{"type": "streamable-http", "url": "http://example.com/mcp"}]},
+        {"remotes": [{"type": "streamable-http", "url": "https://user:pass@example.com/mcp"}]},
+        {"remotes": [{"type": "streamable-http", "url": "javascript:alert(1)"}]},
+        {"remotes": [{"type": "streamable-http", "url": "https://exa\u0430mple.com/mcp"}]},
+        {"remotes": [{"type": "ws", "url": "https://example.com/mcp"}]},
+        {"remotes": [{"type": "sse", "url": "https://x.example", "headers": [{"name": "A: b\r\nC", "value": "d"}]}]},
+    ],
+)
+def test_what_cannot_be_used_is_left_out_with_its_reason(fields: dict[str, Any]) -> None:
+    found = read(**fields)
+    assert found.offers == ()
+    assert len(found.refused) == 1
+    assert found.refused[0].isprintable()
+
+
+def test_one_bad_package_leaves_the_others() -> None:
+    found = read(packages=[package("cargo", "x"), npm()])
+    assert [one.identifier for one in found.offers if isinstance(one, Package)] == ["some-server"]
+    assert len(found.refused) == 1
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        None,
+        [],
+        {"name": "no-slash", "version": "1", "description": "d"},
+        {"name": "io.github.o/s\x1b[0m", "version": "1.0", "description": "d"},
+        {"name": "io.github.o/s", "version": "1\n", "description": "d"},
+        {"name": "io.github.o/s", "version": "../1", "description": "d"},
+        {"name": "io.github.o/s", "description": "d"},
+        {"name": "io.github.o/s", "version": "1.0", "packages": "npm"},
+    ],
+)
+def test_a_listing_that_is_none_is_refused(server: Any) -> None:
+    with pytest.raises(RegistryError) as caught:
+        read_answer({"server": server}, "a registry")
+    assert str(caught.value).isprintable()
+
+
+def test_texts_for_people_are_shown_with_escapes() -> None:
+    found = read_answer(
+        {"name": "io.github.o/s", "version": "1.0", "description": "a\x1b]0;title\x07b", "title": "Fine"}, "a registry"
+    )
+    assert found.description == "a\\x1b]0;title\\x07b"
+
+
+def test_a_status_inside_of_the_listing_itself_counts_for_nothing() -> None:
+    raw = listing("io.github.o/s", _meta={"io.modelcontextprotocol.registry/official": {"status": "active"}})
+    assert read_answer(answer(raw, "deleted"), "a registry").status == "deleted"
+
+
+def test_values_of_the_user_are_checked_against_what_is_asked() -> None:
+    arguments = [{"type": "named", "name": "--mode", "choices": ["a", "b"], "isRequired": True}]
+    offer = read(packages=[npm(packageArguments=arguments)]).offers[0]
+    check_values(offer, {"mode": "a"})
+    for values in ({"mode": "c"}, {"other": "a"}, {"mode": "a\x00"}):
+        with pytest.raises(RegistryError):
+            check_values(offer, values)
