@@ -116,13 +116,20 @@ def holder_of(port: int) -> str | None:
     inodes = _listening_inodes(port)
     for process in Path("/proc").glob("[0-9]*") if inodes else ():
         try:
-            targets = {os.readlink(link) for link in (process / "fd").iterdir()}  # noqa: PTH115 - leads nowhere
-            if targets & inodes:
+            if any(_target(link) in inodes for link in (process / "fd").iterdir()):
                 words = (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
                 return f"{' '.join(words[:3]).strip()} (process {process.name})"
         except OSError:
             continue  # it has ended, or is another user's
     return None
+
+
+def _target(link: Path) -> str:
+    """Returns where a link leads, also to nowhere; "" if it is gone."""
+    try:
+        return os.readlink(link)  # noqa: PTH115
+    except OSError:
+        return ""
 
 
 def _listening_inodes(port: int) -> set[str]:

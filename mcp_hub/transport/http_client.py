@@ -29,7 +29,7 @@ from mcp_hub.transport.http1.client_connection import ClientConnection, Response
 from mcp_hub.transport.http1.client_response import HttpResponse
 from mcp_hub.transport.http1.dialler import Dialler, trusted_certificates
 from mcp_hub.transport.http1.pool import HttpPool, RequestHeadEncoder, is_header
-from mcp_hub.transport.http_failures import error_text, failure_of, refusal, where
+from mcp_hub.transport.http_failures import connect_wait, error_text, failure_of, refusal, where
 
 if TYPE_CHECKING:
     from yarl import URL
@@ -108,7 +108,7 @@ class HttpClient:
         self._pool = HttpPool(
             Dialler(url.raw_host, url.port, tls),
             limit=POOL,
-            connect=self._server.deadlines.connect,
+            connect=connect_wait(self._server),
             keep=KEEP_ALIVE_TLS if encrypted else KEEP_ALIVE,
         )
 

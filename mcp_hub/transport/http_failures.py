@@ -35,6 +35,11 @@ class HostUnreachable(LinkError):
     """No connection could be made (refused, unknown name, TLS failure, timeout). Nothing was sent."""
 
 
+def connect_wait(server: Server) -> float:
+    """Returns the seconds for a connection: less than for the handshake on it, so that the error names the cause."""
+    return 0.9 * server.deadlines.connect
+
+
 def where(url: URL) -> str:
     """Returns `scheme://host:port/path` of a URL: no user, password, query or fragment."""
     return printable(str(url.with_user(None).with_query(None).with_fragment(None)), SHOWN)
@@ -106,8 +111,7 @@ def failure_of(error: Exception, url: URL, server: Server, mask: Callable[[str],
             reason = os.strerror(cause.errno) if cause.errno else printable(str(cause), 100)
             return HostUnreachable(f"cannot connect to {at}: {reason}", executed=False, code=codes.CONNECTION_REFUSED)
         case client_response.ConnectTimeout():
-            limit = server.deadlines.connect
-            text = f"no connection to {at} within {limit:g} s"
+            text = f"no connection to {at} within {server.deadlines.connect:g} s"
             return HostUnreachable(text, executed=False, code=codes.CONNECT_LATE)
         case client_response.PoolClosed():
             return LinkError("the connection is not open", executed=False)

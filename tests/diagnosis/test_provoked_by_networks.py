@@ -74,8 +74,8 @@ def test_an_address_that_takes_no_connection(tmp_path: Path) -> None:
             one.setblocking(False)
             one.connect_ex(listening.getsockname())
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        path = configured(tmp_path, {"a": {"url": url, "deadlines": {"connect": "1s"}}})
-        assert checked(path) & {codes.CONNECT_LATE, codes.HANDSHAKE_LATE}
+        path = configured(tmp_path, {"a": {"url": url, "deadlines": {"connect": "4s"}}})
+        assert codes.CONNECT_LATE in checked(path)
         for one in waiting:
             one.close()
 
