@@ -7,6 +7,7 @@ import io
 import json
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,8 +79,11 @@ def script(directory: Path, name: str, text: str) -> str:
 
 
 @contextlib.contextmanager
-def answering(answer: bytes, *, then: str = "") -> Iterator[str]:
+def answering(answer: bytes, tls: dict[str, str] | None = None) -> Iterator[str]:
     """Answers every connection on a port of loopback with these bytes, and returns the URL. `{port}` is the port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if tls is not None else None
+    if context is not None and tls is not None:
+        context.load_cert_chain(tls["cert"], tls["key"])
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
 
@@ -87,17 +91,18 @@ def answering(answer: bytes, *, then: str = "") -> Iterator[str]:
             with contextlib.suppress(OSError):
                 while True:
                     accepted, _ = listening.accept()
+                    accepted.settimeout(10)
                     with accepted, contextlib.suppress(OSError):
-                        accepted.settimeout(10)
-                        accepted.recv(65536)
-                        accepted.sendall(answer.replace(b"{port}", str(port).encode()))
-                        accepted.shutdown(socket.SHUT_WR)
-                        accepted.recv(65536)
+                        speaking = accepted if context is None else context.wrap_socket(accepted, server_side=True)
+                        speaking.recv(65536)
+                        speaking.sendall(answer.replace(b"{port}", str(port).encode()))
+                        speaking.shutdown(socket.SHUT_WR)
+                        speaking.recv(65536)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{port}/mcp{then}"
+            yield f"http{'s' if tls else ''}://127.0.0.1:{port}/mcp"
         finally:
             with contextlib.suppress(OSError):
                 listening.shutdown(socket.SHUT_RDWR)

@@ -11,6 +11,7 @@ import pytest
 
 from mcp_hub import codes
 from tests.diagnosis.looking import answering, checked, configured, findings, found, http, unused_port
+from tests.downstream.network.test_tls import certificate
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,11 @@ def test_an_address_that_takes_no_connection(tmp_path: Path) -> None:
         assert codes.CONNECT_LATE in checked(path)
         for one in waiting:
             one.close()
+
+
+def test_a_certificate_that_nobody_knows(tmp_path: Path) -> None:
+    with answering(http("404 Not Found"), certificate(tmp_path)) as url:
+        assert codes.CERTIFICATE_REFUSED in checked(configured(tmp_path, {"a": {"url": url}}))
 
 
 def test_a_port_that_does_not_speak_tls(tmp_path: Path) -> None:
