@@ -30,6 +30,7 @@ ROOMS = [
     "observability",
     "registry",
     "transport",
+    "clients",
     "editing",
     "config",
     "security",

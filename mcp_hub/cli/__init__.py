@@ -36,6 +36,9 @@ COMMANDS = {
     "pin": "record what servers list now, to notice when it changes",
     "login": "sign in to a server",
     "logout": "forget a sign-in",
+    "import": "take the servers of clients into the configuration",
+    "install": "put the hub into the file of a client",
+    "uninstall": "take the hub out of the file of a client",
     "undo": "restore the files that the last command changed",
     "browser": "say which browser the built-in server uses, or install one",
 }

@@ -209,7 +209,7 @@ def is_this_hub(server: Server, paths: Sequence[Path], environ: Mapping[str, str
     """Returns whether an enabled entry of a hub with these files starts `mcp-hub serve` with one of them."""
     if not server.enabled or not server.command:
         return False
-    options = _options_of_serve((server.command, *server.args), environ)
+    options = options_of_serve((server.command, *server.args), environ)
     if options is None:
         return False
     directory = server.cwd or Path.cwd()
@@ -226,7 +226,7 @@ def is_this_hub(server: Server, paths: Sequence[Path], environ: Mapping[str, str
     return False
 
 
-def _options_of_serve(words: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...] | None:
+def options_of_serve(words: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...] | None:
     """Returns the words behind `mcp-hub ... serve` in a command line, whatever launches it; None without it."""
     if _SERVE not in words:
         return None

@@ -103,7 +103,7 @@ def put(text: str, syntax: Syntax, at: KeyPath, value: Any) -> str:
         EditRefused: there is no safe place for it.
     """
     tree = parse(text, syntax).tree
-    if not _has(tree, at):
+    if not has(tree, at):
         return insert(text, syntax, at, value).text
     expected = _with(tree, at, value, new=False)
     bom, body = _split(text)
@@ -120,12 +120,12 @@ def remove(text: str, syntax: Syntax, at: KeyPath, placement: Placement | None =
     """
     placement = placement or Placement()
     tree = parse(text, syntax).tree
-    if not _has(tree, at):
+    if not has(tree, at):
         raise EditRefused(f"{dotted(at)} is not there")
     whole, target = at, at
     for _ in range(placement.made):
         around = target[:-1]
-        inside = _get(tree, around)
+        inside = get(tree, around)
         if not target or len(inside) != 1:
             break
         target = around
@@ -151,13 +151,15 @@ def newline_of(text: str) -> str:
     return "\r\n" if at > 0 and text[at - 1] == "\r" else "\n"
 
 
-def _get(tree: Any, at: KeyPath) -> Any:
+def get(tree: Any, at: KeyPath) -> Any:
+    """Returns what is at `at`, which is there."""
     for part in at:
         tree = tree[part]
     return tree
 
 
-def _has(tree: Any, at: KeyPath) -> bool:
+def has(tree: Any, at: KeyPath) -> bool:
+    """Returns whether a tree has something at `at`."""
     for part in at:
         if isinstance(tree, dict):
             if part not in tree:

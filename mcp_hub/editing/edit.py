@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import hashlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -17,13 +18,15 @@ import msgspec
 from mcp_hub.config.config_files import MAX_FILE
 from mcp_hub.config.findings import KeyPath
 from mcp_hub.config.secret_values import secret_texts
-from mcp_hub.editing import EditRefused, Inserted, Placement, Syntax, insert, parse, put, remove, syntax_of
+from mcp_hub.editing import EditRefused, Inserted, Placement, Syntax, get, has, insert, parse, put, remove, syntax_of
 from mcp_hub.errors import HubError
 from mcp_hub.security.redaction import Redactor
 from mcp_hub.text import printable
 
 MAX_LINES: Final = 20_000
 """Lines of a file that are compared. Comparing takes time up to the product of both."""
+_REFERENCE: Final = re.compile(r"[+\- ]\s*[\"']?[\w.-]+[\"']?\s*[:=]\s*[\"']?\$\{(?:file|keyring|env):[^{}]*\}[\"']?,?")
+"""A line of a diff whose value only refers to a secret."""
 _LINE: Final = 400
 """Characters of a line that a diff shows."""
 
@@ -69,7 +72,11 @@ class Edit(msgspec.Struct, frozen=True):
         if max(map(len, lines)) > MAX_LINES:
             return [f"--- {names[0]}", f"+++ {names[1]}", "@@ too many lines to show the difference @@"]
         shown = difflib.unified_diff(lines[0], lines[1], names[0], names[1], lineterm="")
-        return [line if number < 2 else printable(redactor.text(line), _LINE) for number, line in enumerate(shown)]
+        clear = [
+            line if number < 2 or _REFERENCE.fullmatch(line) else redactor.text(line)
+            for number, line in enumerate(shown)
+        ]
+        return [printable(line[:1] + line[1:].expandtabs(4), _LINE) for line in clear]
 
     def check(self) -> None:
         """Raises if the edit cannot be written now.
@@ -190,7 +197,7 @@ class FileEditor:
     def __init__(self, path: Path, before: bytes | None, syntax: Syntax | None = None) -> None:
         self.path = path
         self.syntax: Syntax = syntax or syntax_of(path.name)
-        self._before = before
+        self.before = before
         self._placements: list[tuple[KeyPath, Placement]] = []
         try:
             self.text = (before or b"").decode("utf-8")
@@ -222,11 +229,19 @@ class FileEditor:
         with self._named():
             self._set(remove(self.text, self.syntax, at, placement))
 
+    def has(self, at: KeyPath) -> bool:
+        """Returns whether there is something at `at`."""
+        return has(self.tree, at)
+
+    def get(self, at: KeyPath) -> object:
+        """Returns what is at `at`; None if there is nothing."""
+        return get(self.tree, at) if self.has(at) else None
+
     def edit(self) -> Edit:
         """Returns the change of the file."""
         after = self.text.encode()
-        unchanged = self._before is None and not after
-        return Edit(self.path, self._before, None if unchanged else after, placements=tuple(self._placements))
+        unchanged = self.before is None and not after
+        return Edit(self.path, self.before, None if unchanged else after, placements=tuple(self._placements))
 
     def _set(self, text: str) -> None:
         self.text = text

@@ -1,0 +1,122 @@
+"""`mcp-hub import`: take the servers of clients into the hub's own file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from mcp_hub.cli import FAILED, OK, json_text
+from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, carry_out
+from mcp_hub.cli.startup import add_config_arguments, path_to_edit
+from mcp_hub.clients import Machine
+from mcp_hub.clients.detection import ClientFile, find_client_files, project_files, read_client_file
+from mcp_hub.clients.imports import ImportPlan, plan_import, shown_words
+from mcp_hub.clients.installs import open_file
+from mcp_hub.clients.table import BY_ID, client_named
+from mcp_hub.editing import EditRefused
+from mcp_hub.editing.secret_store import SecretStore
+from mcp_hub.editing.server_file import ServerFile
+from mcp_hub.security.redaction import Redactor
+from mcp_hub.text import printable
+
+EXAMPLES: Final = """examples:
+  mcp-hub import                       the servers of all clients of this machine
+  mcp-hub import cursor codex          those of two
+  mcp-hub import ~/work/app            those that a project has in its files
+  mcp-hub import old.json --yes        those of a file, without asking"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mcp-hub import [CLIENT|FILE|DIRECTORY ...] [--json] [--config F]`."""
+    text = f"clients ({', '.join(BY_ID)}), files of servers, or directories of projects (default: all clients)"
+    parser.add_argument("sources", metavar="WHAT", nargs="*", help=text)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_confirmation_arguments(parser)
+    add_config_arguments(parser)
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 when all is taken over, 1 if there is nothing, 3 without a confirmation, 4 after a stale preview."""
+    machine = Machine.this()
+    files = [file for name in options.sources for file in _named(name, machine)]
+    if not options.sources:
+        files = find_client_files(machine)
+    target = ServerFile.open(path_to_edit(options))
+    found = plan_import(files, target, SecretStore.of_user(), machine)
+    facts = {"file": str(target.path), "servers": [server.as_json() for server in found.servers]}
+    notes = [*found.notes, *(_of_project(machine) if not options.sources else ())]
+    plan = Plan(found.edits, secrets=found.keyring, facts={**facts, "left_out": notes})
+    if not options.json:
+        _print_table(found, files, notes)
+    if not found.added:
+        if options.json:
+            print(json_text({**plan.as_json(), "done": False}))
+        return OK if found.servers else FAILED
+    code = carry_out(plan, options, ["mcp-hub", "import", *options.sources], question="Write this?")
+    if code == OK and not options.json:
+        count = len(found.added)
+        print(f"\nImported {count} server{'' if count == 1 else 's'} to {printable(str(target.path))}.")
+        print("Next: mcp-hub check, then mcp-hub install CLIENT")
+    return code
+
+
+def _named(name: str, machine: Machine) -> list[ClientFile]:
+    path = Path.cwd() / Path(name).expanduser()
+    if name not in BY_ID and path.is_dir():
+        found = project_files(path, machine)
+        claude = BY_ID["claude-code"]
+        own = machine.file_of(claude)
+        if own is not None and own.exists():
+            mine = read_client_file(own, machine, claude, path)
+            servers = tuple(one for one in mine.servers if one.entry.at[0] == "projects")
+            found += [ClientFile(own, claude, servers=servers, problem=mine.problem)] if servers or mine.problem else []
+        if not found:
+            raise EditRefused(f"{printable(str(path))}: there is no file of servers in this directory")
+        return found
+    if name not in BY_ID and (path.exists() or "/" in name or os.sep in name or path.suffix):
+        file = read_client_file(path, machine)
+        if not file.there:
+            raise EditRefused(f"{printable(str(path))}: there is no such file")
+        if file.problem is not None:
+            raise EditRefused(file.problem)
+        return [file]
+    return [open_file(client_named(name), machine)]
+
+
+def _of_project(machine: Machine) -> list[str]:
+    """Tells of the servers of the directory that the user is in, which are for whoever works there."""
+    return [
+        f"{file.path.relative_to(Path.cwd())} has {len(file.servers)} servers of this directory, which are left out; "
+        f"to take them over: mcp-hub import {file.path.relative_to(Path.cwd())}"
+        for file in project_files(Path.cwd(), machine)
+        if file.servers
+    ]
+
+
+def _print_table(found: ImportPlan, files: list[ClientFile], notes: list[str]) -> None:
+    if not found.servers:
+        looked = ", ".join(printable(file.name) for file in files)
+        print(f"no servers were found{f' in {looked}' if looked else ': there is no client that the hub knows'}")
+    rows = []
+    for server in found.servers:
+        what = {"add": "new", "same": f"same as {server.same_as}", "hub": "a hub", "broken": "not usable"}[
+            server.action
+        ]
+        what += "" if server.found.on else ", off"
+        runs = Redactor().text(printable(" ".join(shown_words(server.found)), 300))
+        rows.append((printable(server.id, 60), what, ", ".join(server.sources), runs))
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    for row in rows:
+        print("  ".join([*(text.ljust(width) for text, width in zip(row[:3], widths, strict=True)), row[3]]))
+    for server in found.servers:
+        if server.action in ("hub", "broken") or (server.action == "add" and server.reason):
+            print(f"{printable(server.id, 60)}: {printable(server.reason, 600)}", file=sys.stderr)
+    for note in notes:
+        print(f"note: {printable(note, 1000)}", file=sys.stderr)
+    if rows:
+        print()
+    sys.stdout.flush()

@@ -1,0 +1,65 @@
+"""`mcp-hub install CLIENT`: put the hub into the file of a client."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Final
+
+from mcp_hub.cli import OK, json_text
+from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, carry_out
+from mcp_hub.cli.startup import add_config_arguments, path_to_edit
+from mcp_hub.clients import Machine
+from mcp_hub.clients.detection import read_client_file
+from mcp_hub.clients.installs import ENTRY, hub_command, plan_install
+from mcp_hub.clients.table import BY_ID, client_named
+from mcp_hub.editing import EditRefused
+from mcp_hub.text import printable
+
+EXAMPLES: Final = """examples:
+  mcp-hub install cursor                the servers of the default configuration
+  mcp-hub install codex --config F      those of another
+  mcp-hub install zed --switch-off      and switch off there what the hub serves"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `mcp-hub install CLIENT [--switch-off] [--json] [--config F]`."""
+    parser.add_argument("client", metavar="CLIENT", help=f"one of {', '.join(BY_ID)}")
+    text = "also switch off, in this client, the servers that the hub serves (where it cannot, take them out)"
+    parser.add_argument("--switch-off", action="store_true", help=text)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_confirmation_arguments(parser)
+    add_config_arguments(parser)
+    parser.epilog = f"{EXAMPLES}\n\n{parser.epilog or ''}"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 when the hub is in the client, 2 if it cannot be put there, 3 without a confirmation."""
+    client, machine = client_named(options.client), Machine.this()
+    config = Path(path_to_edit(options)).absolute()
+    if not config.is_file():
+        raise EditRefused(f"{printable(str(config))}: there is no configuration yet; first run: mcp-hub import")
+    own = read_client_file(config, machine)
+    if own.problem is not None:
+        raise EditRefused(own.problem)
+    originals = own.servers if options.switch_off else None
+    done = plan_install(client, machine, hub_command(config), originals)
+    facts = {"client": client.id, "file": str(done.file.path), "entry": ENTRY, "switched_off": list(done.switched_off)}
+    notes = []
+    if done.switched_off:
+        how = "switched off" if client.off is not None else "taken out (this client cannot switch one off)"
+        notes.append(f"In {client.name} {how}, as the hub serves them: {', '.join(done.switched_off)}")
+    plan = Plan((done.edit,), notes=tuple(notes), facts=facts)
+    if plan.empty:
+        if options.json:
+            print(json_text({**plan.as_json(), "done": True}))
+        else:
+            print(f"{client.name} has the hub already: {printable(str(done.file.path))}")
+        return OK
+    code = carry_out(plan, options, ["mcp-hub", "install", client.id], question="Write this?")
+    if code == OK and not options.json:
+        shown = shlex.quote(client.id)
+        print(f"\nThe hub is in {client.name}; restart it to see its tools.")
+        print(f"To take it out: mcp-hub uninstall {shown}")
+    return code

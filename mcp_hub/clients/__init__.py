@@ -1,0 +1,141 @@
+"""The programs that are clients of MCP servers on this machine: where their servers stand, and how an entry looks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import msgspec
+
+from mcp_hub.config.findings import KeyPath
+from mcp_hub.editing import Syntax
+
+System = Literal["linux", "macos", "windows"]
+EntryForm = Literal["plain", "stdio", "local", "opencode", "goose"]
+"""`plain`: command, args. `stdio`, `local`: with that `type`. The others are of that client alone."""
+
+_NAME: Final = re.compile(r"\{(\w+)\}")
+
+
+class Client(msgspec.Struct, frozen=True):
+    """One client program."""
+
+    id: str
+    """As commands name it: `claude-desktop`."""
+    name: str
+    files: tuple[str, ...]
+    """Where its file may be, as templates of `Machine.paths`. The first that exists is it."""
+    marks: tuple[str, ...]
+    """Templates of what is there only where the program is installed, or was run."""
+    root: KeyPath = ("mcpServers",)
+    syntax: Syntax = "json"
+    form: EntryForm = "plain"
+    listed: bool = False
+    """Whether its servers are a list of entries with a `name`."""
+    off: tuple[str, bool] | None = None
+    """The key and value that switch an entry off; None: the client has none, and the entry has to go."""
+    project_files: tuple[str, ...] = ()
+    """Its files in the directory of a project."""
+    program: str | None = None
+    """The command of a client that is run at a terminal."""
+    start_limit: float | None = None
+    """Seconds that it gives a server to start, as far as its documentation says."""
+    instead: str | None = None
+    """The client's own command to add a server, for where its file cannot be edited."""
+
+    @property
+    def short_path(self) -> bool:
+        """Whether it is a desktop application, which starts servers without what the user's shell adds to PATH."""
+        return self.program is None
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The system, home and environment that clients are looked for with."""
+
+    system: System
+    home: Path
+    environ: Mapping[str, str]
+
+    @classmethod
+    def this(cls) -> Self:
+        """Returns the machine and user that the hub runs on."""
+        systems: dict[str, System] = {"Darwin": "macos", "Windows": "windows"}
+        return cls(systems.get(platform.system(), "linux"), Path.home(), os.environ)
+
+    def paths(self, template: str) -> Iterator[Path]:
+        """Yields the paths of a template: none if it is for another system or needs a variable that is not set.
+
+        `linux:`, `macos:` and `windows:` in front name the one system that it is for. `{home}`, `{config}` (XDG),
+        `{data}` (where desktop applications keep settings), `{local}` and `{VARIABLE}` are directories; `*` is a glob.
+        """
+        system, colon, rest = template.partition(":")
+        if colon and system != self.system:
+            return
+        text = rest if colon else template
+        places = {name: self._directory(name) for name in _NAME.findall(text)}
+        if None in places.values():
+            return
+        head, *tail = text.split("/")
+        base = Path(_NAME.sub(lambda found: str(places[found[1]]), head))
+        if "*" not in text:
+            yield base.joinpath(*tail)
+            return
+        try:
+            yield from sorted(base.glob("/".join(tail)))
+        except OSError:
+            return
+
+    def _directory(self, name: str) -> Path | None:
+        if name == "home":
+            return self.home
+        if name == "config":
+            return self._variable("XDG_CONFIG_HOME") or self.home / ".config"
+        if name == "data":
+            if self.system == "macos":
+                return self.home / "Library" / "Application Support"
+            if self.system == "windows":
+                return self._variable("APPDATA") or self.home / "AppData" / "Roaming"
+            return self._directory("config")
+        if name == "local":
+            return self._variable("LOCALAPPDATA") or self.home / "AppData" / "Local"
+        return self._variable(name)
+
+    def _variable(self, name: str) -> Path | None:
+        value = self.environ.get(name)
+        return Path(value) if value else None
+
+    def file_of(self, client: Client) -> Path | None:
+        """Returns the client's file: the first that exists, else the one that the client would make.
+
+        None if the client is not on this machine, as far as one can see.
+        """
+        candidates = [path for template in client.files for path in self.paths(template)]
+        there = next((path for path in candidates if os.path.lexists(path)), None)
+        if there is not None or not self.has(client):
+            return there
+        return next((path for path in candidates if path.parent.is_dir()), candidates[0] if candidates else None)
+
+    def has(self, client: Client) -> bool:
+        """Returns whether there are traces of the client."""
+        found = any(path.exists() for template in (*client.files, *client.marks) for path in self.paths(template))
+        program = client.program
+        return found or (program is not None and shutil.which(program, path=self.environ.get("PATH", "")) is not None)
+
+
+def entry_of(client: Client, id: str, command: str, args: tuple[str, ...]) -> dict[str, Any]:
+    """Returns an entry for a program as the client writes it."""
+    words = {"command": command, "args": list(args)}
+    if client.form == "opencode":
+        return {"type": "local", "command": [command, *args]}
+    if client.form == "goose":
+        return {"name": id, "type": "stdio", "cmd": command, "args": list(args), "enabled": True, "timeout": 300}
+    if client.form == "local":
+        return {"type": "local", **words, "tools": ["*"]}
+    if client.form == "stdio":
+        return {"type": "stdio", **words}
+    return {"name": id, **words} if client.listed else words

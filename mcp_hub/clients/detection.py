@@ -1,0 +1,172 @@
+"""Which clients are on this machine, and which servers their files have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PureWindowsPath
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.clients import Client, Machine
+from mcp_hub.clients.table import CLIENTS
+from mcp_hub.clients.translation import own_values
+from mcp_hub.config.ancestry import options_of_serve
+from mcp_hub.config.commands import program_name
+from mcp_hub.config.config_files import read_document
+from mcp_hub.config.entry import EntryContext, read_entry
+from mcp_hub.config.findings import Findings
+from mcp_hub.config.models import INSTALLERS, Server
+from mcp_hub.config.raw_entries import RawEntry, find_entries
+from mcp_hub.config.settings import KeyTable
+from mcp_hub.config.variables import VariableScope
+from mcp_hub.editing import EditRefused
+from mcp_hub.editing.edit import read_bytes
+from mcp_hub.errors import ConfigError
+from mcp_hub.text import printable
+
+_ANSWERS_YES: Final = frozenset({"-y", "--yes"})
+Identity = tuple[Any, ...]
+"""What makes two entries the same server: what is run or reached, and with which environment or headers."""
+
+
+class FoundServer(msgspec.Struct, frozen=True):
+    """One entry of a file."""
+
+    id: str
+    entry: RawEntry
+    values: dict[str, Any]
+    """The entry in the hub's own spelling, with variables as they are written."""
+    server: Server | None
+    """What the hub reads in it; None if it cannot be used."""
+    problem: str | None = None
+    """Why it cannot be used, or is off."""
+    is_hub: bool = False
+    """Whether it starts a hub."""
+
+    @property
+    def on(self) -> bool:
+        """Whether the entry is switched on where it stands; it may still lack the value of a variable."""
+        return self.values.get("enabled", True) is not False
+
+    @property
+    def identity(self) -> Identity | None:
+        """What it has in common with every other entry of the same server."""
+        return None if self.server is None else identity_of(self.server)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The command line that it would run, or its URL, as written."""
+        if "url" in self.values:
+            return (str(self.values["url"]),)
+        return (str(self.values.get("command", "")), *map(str, self.values.get("args") or ()))
+
+
+class ClientFile(msgspec.Struct, frozen=True):
+    """The file of a client, or another file of servers, as it is now."""
+
+    path: Path
+    client: Client | None = None
+    there: bool = True
+    servers: tuple[FoundServer, ...] = ()
+    problem: str | None = None
+    """A sentence on why the file cannot be read."""
+    notes: tuple[str, ...] = ()
+    """What else there is to say: servers of projects, other people who can write to it."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.client.name if self.client is not None else str(self.path)
+
+    @property
+    def hubs(self) -> list[FoundServer]:
+        """The entries that start a hub."""
+        return [server for server in self.servers if server.is_hub]
+
+
+def identity_of(server: Server) -> Identity | None:
+    """Returns what makes two entries the same server; None for the hub's own kinds."""
+    if server.command:
+        program = program_name(server.command)
+        if program not in INSTALLERS and len(PureWindowsPath(server.command).parts) > 1:
+            program = server.command
+        args = tuple(word for word in server.args if word not in _ANSWERS_YES)
+        env = sorted((name, value.get_secret_value()) for name, value in server.env.items())
+        return ("run", program, args, tuple(env), str(server.cwd or ""))
+    if server.url:
+        headers = sorted((name.lower(), value.get_secret_value()) for name, value in server.headers.items())
+        return ("reach", server.url.rstrip("/"), tuple(headers))
+    return None
+
+
+def find_client_files(machine: Machine) -> list[ClientFile]:
+    """Returns the file of every client that is on this machine, also of those that have no file yet."""
+    files = []
+    for client in CLIENTS:
+        path = machine.file_of(client)
+        if path is not None:
+            files.append(read_client_file(path, machine, client))
+    return files
+
+
+def project_files(directory: Path, machine: Machine) -> list[ClientFile]:
+    """Returns the files of servers that a directory has for the people who work in it."""
+    found = []
+    for client in CLIENTS:
+        for name in client.project_files:
+            if (directory / name).exists():
+                found.append(read_client_file(directory / name, machine, client))
+    return found
+
+
+def read_client_file(
+    path: Path, machine: Machine, client: Client | None = None, project: Path | None = None
+) -> ClientFile:
+    """Reads a file of servers of any client. It never raises: what is wrong with the file is its `problem`.
+
+    `project` is the directory whose own servers in Claude Code's file are read too.
+    """
+    try:
+        content = read_bytes(path)
+        if content is None:
+            return ClientFile(path, client, there=False)
+        if not content.strip():
+            return ClientFile(path, client)
+        document = read_document(path)
+    except ConfigError as error:
+        problem = str(error)
+        if isinstance(error, EditRefused) and client is not None and client.instead is not None:
+            problem += f". Its own command works all the same: {client.instead}"
+        return ClientFile(path, client, problem=problem)
+    findings = document.findings()
+    if findings.errors:
+        return ClientFile(path, client, problem="\n".join(findings.error_lines()))
+    dialect, entries = find_entries(document.tree, path, KeyTable(), findings, project)
+    if not entries:
+        # A file of settings without servers is no mistake of a client.
+        told = "\n".join(findings.error_lines()) if client is None and findings.errors else None
+        return ClientFile(path, client, problem=told, notes=document.warnings)
+    scope = dialect.scope(VariableScope(machine.environ, machine.home, path.parent))
+    servers = []
+    for raw in entries:
+        part = Findings(lambda at: (path.name, document.line_of(at)))
+        server = read_entry(raw, EntryContext(dialect, scope, document.written, part, {}))
+        values = own_values(raw, dialect, scope, server)
+        reason = server.disabled_reason if server is not None else "; ".join(part.error_lines())
+        found = FoundServer(raw.id, raw, values, server, reason or None, is_hub=_is_hub(server, machine))
+        servers.append(found)
+    return ClientFile(path, client, True, tuple(servers), None, (*document.warnings, *_told(findings)))
+
+
+def _told(findings: Findings) -> Iterator[str]:
+    for line in (*findings.error_lines(), *findings.warning_lines()):
+        yield printable(line, 1000)
+
+
+def _is_hub(server: Server | None, machine: Machine) -> bool:
+    return bool(
+        server is not None
+        and server.command
+        and options_of_serve((server.command, *server.args), machine.environ) is not None
+    )

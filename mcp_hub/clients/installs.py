@@ -1,0 +1,184 @@
+"""The hub's own entry in the files of clients: put in, taken out, and the originals that it stands for switched off."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mcp_hub.clients import Client, Machine, entry_of
+from mcp_hub.clients.detection import ClientFile, FoundServer, read_client_file
+from mcp_hub.config.findings import KeyPath
+from mcp_hub.editing import EditRefused
+from mcp_hub.editing.edit import Edit, FileEditor
+from mcp_hub.editing.journal import Journal
+from mcp_hub.text import printable
+
+ENTRY: Final = "hub"
+"""The name of the hub's entry."""
+_PASSING: Final = ("/uv/archive-v", "/uv/builds-v", "\\uv\\archive-v", "/pipx/.cache/", "/pipx/cache/", "/_npx/")
+"""Parts of paths of environments that are deleted without a word."""
+
+
+class Installation(msgspec.Struct, frozen=True):
+    """A change of a client's file."""
+
+    file: ClientFile
+    edit: Edit
+    switched_off: tuple[str, ...] = ()
+    """The servers that are switched off or taken out there, as the hub serves them."""
+    stays_off: tuple[str, ...] = ()
+    """What stays off though the hub goes."""
+
+
+def hub_command(config: Path) -> tuple[str, ...]:
+    """Returns the command line that starts this hub with a configuration, by absolute paths only.
+
+    Raises:
+        EditRefused: the hub runs from an environment that may be gone tomorrow.
+    """
+    if any(part in sys.prefix for part in _PASSING):
+        raise EditRefused(
+            "this hub runs from a temporary environment, which a client would not find again; install it first, "
+            "for example with: uv tool install mcp-hub-gateway"
+        )
+    for name in ("mcp-hub.exe", "mcp-hub"):
+        program = Path(sys.executable).with_name(name)
+        if program.is_file() and os.access(program, os.X_OK):
+            return (str(program), "serve", "--config", str(config))
+    return (sys.executable, "-P", "-m", "mcp_hub", "serve", "--config", str(config))
+
+
+def open_file(client: Client, machine: Machine) -> ClientFile:
+    """Returns the file of a client. Raises EditRefused if the client is not there, or its file cannot be read."""
+    path = machine.file_of(client)
+    if path is None:
+        looked = ", ".join(str(one) for template in client.files for one in machine.paths(template))
+        raise EditRefused(f"{client.name} was not found on this machine. Looked for {printable(looked, 1000)}")
+    file = read_client_file(path, machine, client)
+    if file.problem is not None:
+        raise EditRefused(file.problem)
+    return file
+
+
+def plan_install(
+    client: Client, machine: Machine, command: Sequence[str], originals: Sequence[FoundServer] | None = None
+) -> Installation:
+    """Returns what it takes to have the hub in a client. Nothing changes if it is there as it should be.
+
+    `originals` are the servers of the hub: those that the client has too are switched off there. None: they stay.
+
+    Raises:
+        EditRefused: the client or its file is not as it must be.
+    """
+    file = open_file(client, machine)
+    try:
+        editor = FileEditor.open(file.path, client.syntax)
+        wanted = entry_of(client, ENTRY, command[0], tuple(command[1:]))
+        kept = next((one for one in file.hubs if _is_same(one, wanted, command)), None)
+        if kept is None and any(one.id == ENTRY and not one.is_hub for one in file.servers):
+            raise EditRefused(f"{printable(str(file.path))}: there is another server {ENTRY!r}; rename it there first")
+        off = []
+        # From the end on, so that the places of those before stay as they are.
+        for one in reversed(file.servers):
+            if one.is_hub and one.id == ENTRY and one is not kept:
+                editor.remove(one.entry.at)
+            elif originals is not None and one.on and not one.is_hub and _is_served(one, originals):
+                _switch_off(client, editor, one)
+                off.append(one.id)
+        if kept is None:
+            root = _root(client, editor)
+            listed = editor.get(root)
+            place: str | int = (len(listed) if isinstance(listed, list) else 0) if client.listed else ENTRY
+            editor.insert((*root, place), wanted)
+    except EditRefused as error:
+        raise EditRefused(_with_own_command(str(error), client, command)) from None
+    return Installation(file, editor.edit(), tuple(reversed(off)))
+
+
+def _is_same(found: FoundServer, wanted: Mapping[str, Any], command: Sequence[str]) -> bool:
+    """Returns whether an entry is the wanted one, or the user's own for the same configuration."""
+    if found.id == ENTRY:
+        return found.on and dict(found.entry.values) == wanted
+    return found.on and found.words[-2:] == tuple(command[-2:])
+
+
+def _is_served(found: FoundServer, originals: Sequence[FoundServer]) -> bool:
+    own = [one.identity for one in originals if one.server is not None and one.server.enabled and not one.is_hub]
+    return found.identity is not None and found.identity in own
+
+
+def plan_uninstall(client: Client, machine: Machine, journal: Journal) -> Installation:
+    """Returns what it takes to have the hub out of a client, and its file as it was if it was not edited since.
+
+    Raises:
+        EditRefused: the client or its file is not as it must be.
+    """
+    file = open_file(client, machine)
+    editor = FileEditor.open(file.path, client.syntax)
+    installed = next(_installs(journal, client, file.path), None)
+    if installed is not None and installed.after == editor.before:
+        return Installation(file, Edit(file.path, installed.after, installed.before))
+    for one in reversed(file.hubs):
+        editor.remove(one.entry.at, journal.placement(file.path, one.entry.at))
+    return Installation(file, editor.edit(), stays_off=_stays_off(client, installed, editor))
+
+
+def _installs(journal: Journal, client: Client, path: Path) -> Iterator[Edit]:
+    """Yields the edits that put a hub into a file that had none, newest first."""
+    for run in journal.runs():
+        for edit in run.edits if not run.undone else ():
+            if edit.path == path and edit.placements:
+                before = FileEditor(path, edit.before, client.syntax)
+                if ENTRY not in dict(_entries(before.get(_root(client, before)))):
+                    yield edit
+
+
+def _stays_off(client: Client, installed: Edit | None, editor: FileEditor) -> tuple[str, ...]:
+    """Returns the servers that were on before the hub came, and are off or gone."""
+    if installed is None:
+        return ()
+    before = FileEditor(installed.path, installed.before, client.syntax)
+    names = []
+    for name, entry in _entries(before.get(_root(client, before))):
+        now = dict(_entries(editor.get(_root(client, editor)))).get(name)
+        key = client.off[0] if client.off is not None else None
+        if now is None or (key is not None and now.get(key) != entry.get(key)):
+            names.append(name)
+    return tuple(names)
+
+
+def _entries(root: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(root, dict):
+        yield from ((name, one) for name, one in root.items() if isinstance(one, dict))
+    elif isinstance(root, list):
+        yield from ((str(one.get("name")), one) for one in root if isinstance(one, dict))
+
+
+def _root(client: Client, editor: FileEditor) -> KeyPath:
+    """Returns the key below which the client has its servers; opencode moved it in its second version."""
+    if client.form == "opencode" and editor.has(("mcp", "servers")):
+        return ("mcp", "servers")
+    return client.root
+
+
+def _switch_off(client: Client, editor: FileEditor, server: FoundServer) -> None:
+    off = client.off
+    if client.form == "opencode" and editor.has(("mcp", "servers")):
+        off = ("disabled", True)
+    if off is None:
+        editor.remove(server.entry.at)
+    else:
+        editor.put((*server.entry.at, off[0]), off[1])
+
+
+def _with_own_command(text: str, client: Client, command: Sequence[str]) -> str:
+    if client.instead is None or shutil.which(client.instead.partition(" ")[0]) is None:
+        return text
+    return f"{text}. Its own command works all the same: {client.instead} {ENTRY} -- {shlex.join(command)}"

@@ -1,0 +1,101 @@
+"""The table of clients. Another client is one more row."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mcp_hub.clients import Client
+from mcp_hub.config.findings import nearest
+from mcp_hub.editing import EditRefused
+from mcp_hub.text import printable
+
+_CODE: Final = "{data}/Code/User"
+
+CLIENTS: Final = (
+    Client(
+        "claude-desktop", "Claude Desktop",
+        # The packaged application of Windows sees a copy of %APPDATA% of its own, and that one only.
+        ("windows:{local}/Packages/Claude_*/LocalCache/Roaming/Claude/claude_desktop_config.json",
+         "{data}/Claude/claude_desktop_config.json", "linux:{config}/claude/claude_desktop_config.json"),
+        ("windows:{local}/Packages/Claude_*", "{data}/Claude", "linux:{config}/claude/claude_desktop_config.json"),
+        start_limit=60,
+    ),
+    Client(
+        "claude-code", "Claude Code", ("{CLAUDE_CONFIG_DIR}/.claude.json", "{home}/.claude.json"),
+        ("{CLAUDE_CONFIG_DIR}", "{home}/.claude"), form="stdio", project_files=(".mcp.json",), program="claude",
+        start_limit=30, instead="claude mcp add --scope user",
+    ),
+    Client(
+        "vscode", "VS Code", (f"{_CODE}/mcp.json",), (_CODE,), ("servers",), form="stdio",
+        project_files=(".vscode/mcp.json",),
+    ),
+    Client(
+        "cursor", "Cursor", ("{home}/.cursor/mcp.json",), ("{home}/.cursor", "{data}/Cursor"),
+        project_files=(".cursor/mcp.json",),
+    ),
+    Client(
+        "codex", "Codex", ("{CODEX_HOME}/config.toml", "{home}/.codex/config.toml"),
+        ("{CODEX_HOME}", "{home}/.codex"), ("mcp_servers",), "toml", off=("enabled", False),
+        project_files=(".codex/config.toml",), program="codex", start_limit=10,
+    ),
+    Client(
+        "gemini", "Gemini CLI", ("{home}/.gemini/settings.json",), ("{home}/.gemini",),
+        project_files=(".gemini/settings.json",), program="gemini",
+    ),
+    Client(
+        "windsurf", "Windsurf", ("{home}/.codeium/windsurf/mcp_config.json",), ("{home}/.codeium/windsurf",),
+        off=("disabled", True),
+    ),
+    Client(
+        "zed", "Zed",
+        ("windows:{data}/Zed/settings.json", "linux:{config}/zed/settings.json", "macos:{config}/zed/settings.json"),
+        ("windows:{data}/Zed", "linux:{config}/zed", "macos:{config}/zed"), ("context_servers",),
+        off=("enabled", False), project_files=(".zed/settings.json",),
+    ),
+    Client(
+        "lm-studio", "LM Studio", ("{home}/.lmstudio/mcp.json", "{home}/.cache/lm-studio/mcp.json"),
+        ("{home}/.lmstudio", "{home}/.cache/lm-studio"),
+    ),
+    Client(
+        "goose", "Goose",
+        ("windows:{data}/Block/goose/config/config.yaml", "linux:{config}/goose/config.yaml",
+         "macos:{config}/goose/config.yaml"),
+        ("windows:{data}/Block/goose", "linux:{config}/goose", "macos:{config}/goose"), ("extensions",), "yaml",
+        "goose", off=("enabled", False), program="goose", start_limit=300,
+    ),
+    Client(
+        "cline", "Cline", (f"{_CODE}/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",),
+        (f"{_CODE}/globalStorage/saoudrizwan.claude-dev",), off=("disabled", True),
+    ),
+    Client(
+        "opencode", "opencode", ("{config}/opencode/opencode.jsonc", "{config}/opencode/opencode.json"),
+        ("{config}/opencode",), ("mcp",), form="opencode", off=("enabled", False),
+        project_files=("opencode.jsonc", "opencode.json"), program="opencode", start_limit=30,
+    ),
+    Client(
+        "continue", "Continue", ("{home}/.continue/config.yaml",), ("{home}/.continue",), syntax="yaml", listed=True,
+    ),
+    Client(
+        "kiro", "Kiro", ("{home}/.kiro/settings/mcp.json",), ("{home}/.kiro",), off=("disabled", True),
+        project_files=(".kiro/settings/mcp.json",),
+    ),
+    Client(
+        "copilot", "Copilot CLI", ("{COPILOT_HOME}/mcp-config.json", "{home}/.copilot/mcp-config.json"),
+        ("{COPILOT_HOME}", "{home}/.copilot"), form="local", program="copilot",
+    ),
+    Client(
+        "amp", "Amp", ("{config}/amp/settings.json",), ("{config}/amp",), ("amp.mcpServers",), program="amp",
+    ),
+)  # fmt: skip
+BY_ID: Final = {client.id: client for client in CLIENTS}
+
+
+def client_named(name: str) -> Client:
+    """Returns the client of that name. Raises EditRefused with the names there are."""
+    folded = name.lower().replace(" ", "-").replace("_", "-")
+    found = BY_ID.get(folded) or next((one for one in CLIENTS if one.name.lower() == name.lower()), None)
+    if found is not None:
+        return found
+    near = nearest(folded, BY_ID)
+    meant = f"; did you mean '{near}'?" if near else ""
+    raise EditRefused(f"there is no client {printable(name, 80)!r}{meant} Known: {', '.join(BY_ID)}")

@@ -1,0 +1,109 @@
+"""Entries of clients in the hub's own spelling: the same server, written as `servers.yaml` has it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from mcp_hub.config.dialect import RESTRICTIONS, Dialect
+from mcp_hub.config.fields import FieldValue, canonical_values
+from mcp_hub.config.findings import Findings
+from mcp_hub.config.models import Server
+from mcp_hub.config.raw_entries import RawEntry
+from mcp_hub.config.variables import VariableScope
+
+_ORDER: Final = ("command", "args", "env", "env_file", "cwd", "url", "transport", "headers")
+"""Keys of an entry in the order in which a person would write them."""
+_FILTER_KEYS: Final = {
+    "tools.allow": "enable_tools",
+    "tools.deny": "disable_tools",
+    "resources.allow": "enable_resources",
+    "resources.deny": "disable_resources",
+    "prompts.allow": "enable_prompts",
+    "prompts.deny": "disable_prompts",
+    "tools.allow_tags": "include_tags",
+    "tools.deny_tags": "exclude_tags",
+}
+_BARE: Final = re.compile(r"\$\$\{|\$\{|\$([A-Za-z_][A-Za-z0-9_]*)")
+_FILE: Final = re.compile(r"(?<!\$)\{file:([^{}]*)\}")
+_FILE_VARIABLE: Final = re.compile(r"(?<!\$)\$\{file:([^{}]*)\}")
+_OS_ENVIRON: Final = re.compile(r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)")
+
+
+def own_values(raw: RawEntry, dialect: Dialect, scope: VariableScope, server: Server | None) -> dict[str, Any]:
+    """Returns an entry in the hub's own keys and forms of variables. Nothing is expanded.
+
+    `server` is what the hub reads in it; None if it cannot be read.
+    """
+    given = canonical_values(raw.values, raw.at, dialect, Findings(lambda at: ("", None)))
+    _unfold_command(given)
+    found: dict[str, Any] = {}
+    for name, item in given.items():
+        _add(found, name, item, dialect, scope)
+    if server is not None and server.url and server.transport not in (None, "auto"):
+        found["transport"] = server.transport
+    elif "url" not in found:
+        found.pop("transport", None)
+    if found.pop("disabled", None) is True or raw.id in dialect.off:
+        found["enabled"] = False
+    if found.get("enabled") is True:
+        del found["enabled"]
+    if refused := dialect.refused.get(raw.id):
+        found["disable_tools"] = [*found.get("disable_tools", ()), *refused]
+    if found.get("enable_tools") == ["*"]:
+        del found["enable_tools"]
+    found |= {key: raw.values[key] for key in RESTRICTIONS if key in raw.values}
+    return {key: found[key] for key in (*_ORDER, *(key for key in found if key not in _ORDER)) if key in found}
+
+
+def _unfold_command(given: dict[str, FieldValue]) -> None:
+    """Gives `command` and `args` their one form: opencode has both in a list, an older Zed in a mapping."""
+    command = given.get("command")
+    if command is None:
+        return
+    if isinstance(command.value, list) and command.value:
+        args = given["args"].value if "args" in given else []
+        words = [*command.value, *(args if isinstance(args, list) else [])]
+        given["command"] = FieldValue(words[0], command.at)
+        given["args"] = FieldValue(words[1:], command.at)
+    elif isinstance(command.value, dict):
+        del given["command"]
+        for key, name in (("path", "command"), ("args", "args"), ("env", "env")):
+            if key in command.value:
+                given[name] = FieldValue(command.value[key], command.at)
+
+
+def _add(found: dict[str, Any], name: str, item: FieldValue, dialect: Dialect, scope: VariableScope) -> None:
+    kind, _, rest = name.partition(".")
+    if item.value is None or item.value in ({}, []):
+        return
+    if kind == "deadlines":
+        value = item.value
+        if isinstance(value, int | float) and not isinstance(value, bool) and item.unit != 1.0:
+            value = value * item.unit
+            value = int(value) if value == int(value) else value
+        found.setdefault("deadlines", {})[rest] = value
+    elif kind == "filters":
+        found[_FILTER_KEYS[rest]] = item.value
+    else:
+        bare = scope.bare_names or (dialect.is_goose and name == "headers")
+        found[name] = _texts(item.value, scope, bare=bare, path=name in ("cwd", "env_file"))
+
+
+def _texts(value: Any, scope: VariableScope, *, bare: bool, path: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {key: _texts(one, scope, bare=bare) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_texts(one, scope, bare=bare) for one in value]
+    if not isinstance(value, str):
+        return value
+    if scope.os_environ and (whole := _OS_ENVIRON.fullmatch(value)):
+        return f"${{{whole[1]}}}"
+    if bare:
+        value = _BARE.sub(lambda found: f"${{{found[1]}}}" if found[1] else found[0], value)
+    if scope.file_braces:
+        value = _FILE.sub(lambda found: f"${{file:{scope.path(found[1])}}}", value)
+    value = _FILE_VARIABLE.sub(lambda found: f"${{file:{scope.path(found[1])}}}", value)
+    value = value.replace("${workspaceFolder}", str(scope.workspace))
+    value = value.replace("${workspaceFolderBasename}", scope.workspace.name)
+    return str(scope.path(value)) if path and not value.startswith("$") else value
