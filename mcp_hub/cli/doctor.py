@@ -14,13 +14,13 @@ from mcp_hub.cli import BAD_INPUT, FAILED, OK, json_text
 from mcp_hub.cli.confirmation import Plan, add_confirmation_arguments, confirm
 from mcp_hub.cli.report import connect_all
 from mcp_hub.cli.startup import add_config_arguments, hide_secrets_of, run_loop, set_up_logging
+from mcp_hub.clients import Machine
 from mcp_hub.codes import with_code
 from mcp_hub.config import LoadedConfig
 from mcp_hub.diagnosis import Finding, Section
 from mcp_hub.diagnosis.configuration import configuration_section
 from mcp_hub.diagnosis.installation import installation_section, machine_section
 from mcp_hub.diagnosis.listening import listening_section
-from mcp_hub.diagnosis.probes import Machine
 from mcp_hub.diagnosis.programs import programs_section
 from mcp_hub.diagnosis.servers import examine, server_section
 from mcp_hub.diagnosis.sign_ins import sign_ins_section

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from mcp_hub import codes
+from mcp_hub.clients import Machine
 from mcp_hub.codes import code_of
 from mcp_hub.config import LoadedConfig, default_path
 from mcp_hub.config.builtin_servers import refuse_over_network
 from mcp_hub.diagnosis import Finding, Repair, Section, fail, ok, warn
-from mcp_hub.diagnosis.probes import Machine
 from mcp_hub.errors import ConfigError
 from mcp_hub.hub.composition import read_config
 from mcp_hub.text import printable
@@ -35,7 +35,7 @@ def configuration_section(
     found: list[Finding] = []
     path = named
     try:
-        path = named or default_path(machine.directory, machine.environ)
+        path = named or default_path(Path.cwd(), machine.environ)
         loaded = read_config(path, machine.environ, overlays=overlays)
     except ConfigError as error:
         lines = str(error).splitlines() if len(error.codes) > 1 else [str(error)]

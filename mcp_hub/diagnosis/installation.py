@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final, get_args
 
 from mcp_hub import codes
+from mcp_hub.clients import Machine
 from mcp_hub.config.extras import Extra, missing
 from mcp_hub.config.models import Config, Server
 from mcp_hub.diagnosis import Finding, Section, fail, ok, warn
-from mcp_hub.diagnosis.probes import Machine, clock_offset, in_parallel
+from mcp_hub.diagnosis.probes import clock_offset, in_parallel
 from mcp_hub.servers.builtin.chromium import NoChromium, find, needs_no_sandbox
 from mcp_hub.text import printable
 from mcp_hub.version import VERSION
@@ -45,7 +46,7 @@ def own_command() -> Path:
 
 def _on_path(machine: Machine) -> Iterator[Finding]:
     own = own_command()
-    names = [COMMAND + suffix for suffix in (("", ".exe", ".cmd") if machine.system == "win32" else ("",))]
+    names = [COMMAND + suffix for suffix in (("", ".exe", ".cmd") if machine.system == "windows" else ("",))]
     directories = [Path(part) for part in machine.environ.get("PATH", "").split(os.pathsep) if part]
     on_path = [
         file for one in directories for name in names if os.access(file := one / name, os.X_OK) and file.is_file()

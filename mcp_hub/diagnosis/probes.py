@@ -9,7 +9,6 @@ import os
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
-import msgspec
+from mcp_hub.clients import Machine
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -28,31 +27,16 @@ CONNECT_WAIT: Final = 5.0
 AT_ONCE: Final = 8
 MAX_OUTPUT: Final = 4000
 
-_DESKTOP_PATHS: Final = {
-    "darwin": "/usr/bin:/bin:/usr/sbin:/sbin",
+_DESKTOP_PATHS: Final[Mapping[str, str]] = {
+    "macos": "/usr/bin:/bin:/usr/sbin:/sbin",
     "linux": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 }
 
 
-class Machine(msgspec.Struct, frozen=True):
-    """The machine that is looked at: its system as in `sys.platform`, the environment, the user's home."""
-
-    system: str
-    environ: Mapping[str, str]
-    home: Path
-    directory: Path
-    """The working directory."""
-
-    @classmethod
-    def this(cls) -> Machine:
-        """Returns the machine that the program runs on."""
-        return cls(sys.platform, dict(os.environ), Path.home(), Path.cwd())
-
-    @property
-    def desktop(self) -> dict[str, str]:
-        """The environment of a program that a desktop application starts: PATH without what shells add."""
-        path = _DESKTOP_PATHS.get(self.system)
-        return dict(self.environ) if path is None else {**self.environ, "PATH": path}
+def of_desktop(machine: Machine) -> dict[str, str]:
+    """Returns the environment of a program that a desktop application starts: PATH without what shells add."""
+    path = _DESKTOP_PATHS.get(machine.system)
+    return dict(machine.environ) if path is None else {**machine.environ, "PATH": path}
 
 
 def in_parallel(ask: Callable[[A], T], about: Sequence[A]) -> list[T]:

@@ -6,10 +6,11 @@ import os
 from typing import Final
 
 from mcp_hub import codes
+from mcp_hub.clients import Machine
 from mcp_hub.config.commands import CommandNotFound, child_environment, find_command, unwrap_command
 from mcp_hub.config.models import Config, Server
 from mcp_hub.diagnosis import Finding, Section, ok, warn
-from mcp_hub.diagnosis.probes import Machine, first_line, in_parallel
+from mcp_hub.diagnosis.probes import first_line, in_parallel, of_desktop
 from mcp_hub.text import printable
 
 _LAUNCHERS: Final = frozenset({"npx", "npm", "node", "bun", "bunx", "deno", "uv", "uvx", "pipx", "docker", "podman"})
@@ -37,7 +38,7 @@ def _program(server: Server, machine: Machine) -> list[Finding]:
     name, _ = unwrap_command(command, server.args)
     said = first_line([file, "--version"], environ) if name in _LAUNCHERS else None
     found = [ok(shown, printable(file, 500) + (f", {printable(said, 100)}" if said is not None else ""))]
-    desktop = child_environment(server, machine.desktop, machine.home)
+    desktop = child_environment(server, of_desktop(machine), machine.home)
     try:
         other = find_command(command, desktop["PATH"], server.cwd)
     except CommandNotFound:
