@@ -18,6 +18,7 @@ from mcp_hub.clients import Machine
 from mcp_hub.codes import with_code
 from mcp_hub.config import LoadedConfig
 from mcp_hub.diagnosis import Finding, Section
+from mcp_hub.diagnosis.client_programs import clients_section
 from mcp_hub.diagnosis.configuration import configuration_section
 from mcp_hub.diagnosis.installation import installation_section, machine_section
 from mcp_hub.diagnosis.listening import listening_section
@@ -65,6 +66,7 @@ def _sections(options: argparse.Namespace, machine: Machine) -> Iterator[Section
     running, hubs = hubs_section()
     if loaded is not None:
         yield from _sections_of(loaded, ports_of(hubs), machine)
+    yield clients_section(loaded.config if loaded is not None else None, machine)
     yield running
 
 

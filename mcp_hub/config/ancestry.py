@@ -213,7 +213,7 @@ def is_this_hub(server: Server, paths: Sequence[Path], environ: Mapping[str, str
     if options is None:
         return False
     directory = server.cwd or Path.cwd()
-    for named in _config_options(options) or [None]:
+    for named in config_options(options) or [None]:
         with contextlib.suppress(ConfigError, OSError, RuntimeError, ValueError):
             if named is None:
                 from mcp_hub.config.commands import child_environment
@@ -245,7 +245,7 @@ def _is_command(word: str, environ: Mapping[str, str], *, first: bool) -> bool:
     return found is not None and program_name(str(Path(found).resolve())) in _COMMANDS
 
 
-def _config_options(options: tuple[str, ...]) -> list[str | None]:
+def config_options(options: tuple[str, ...]) -> list[str | None]:
     """Returns the values of `--config` and abbreviations of it."""
     found: list[str | None] = []
     for index, word in enumerate(options):
