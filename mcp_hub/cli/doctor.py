@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -90,6 +91,8 @@ class _Report:
         self._as_json = as_json
 
     def take(self, section: Section) -> None:
+        if not section.findings:
+            return
         self._sections.append(section)
         if not self._as_json:
             _print(section)
@@ -101,7 +104,8 @@ class _Report:
         warned = sum(finding.level == "warn" for finding in found)
         fixable = [finding for finding in found if finding.repair is not None]
         if not self._as_json:
-            print(_closing_line(found, failed, warned, 0 if options.fix else len(fixable)), flush=True)
+            line = _closing_line(found, failed, warned, 0 if options.fix else len(fixable))
+            print("\n".join(_folded(line, _columns())), flush=True)
         code = _repair(fixable, options) if options.fix else OK
         if self._as_json and code in (OK, FAILED):
             print(json_text({**self._facts(failed, warned), "repaired": options.fix and code == OK}))
@@ -153,18 +157,24 @@ def _repair(fixable: list[Finding], options: argparse.Namespace) -> int:
     return code
 
 
+def _columns() -> int:
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        return WIDTH
+    return max(min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH), 40)
+
+
 def _print(section: Section) -> None:
     """Prints one section; long lines are folded below their text."""
     from rich.console import Console
     from rich.text import Text
 
-    columns = shutil.get_terminal_size((WIDTH, 24)).columns
-    console = Console(width=max(columns, 40), highlight=False, soft_wrap=True)
+    columns = _columns()
+    console = Console(width=columns, highlight=False, soft_wrap=True)
     console.print(Text(section.title, style="bold"))
     about = min(max((len(printable(one.about)) for one in section.findings), default=0), 24)
     for one in section.findings:
         head = f"  {_WORDS[one.level]:<5} {printable(one.about, 100):<{about}}  "
-        lines = _folded(with_code(one.text, one.code), max(min(columns, WIDTH), 40) - len(head))
+        lines = _folded(with_code(one.text, one.code), columns - len(head))
         line = Text(head)
         line.stylize(_STYLES[one.level], 2, 7)
         line.append(lines[0])

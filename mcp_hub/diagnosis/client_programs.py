@@ -68,7 +68,7 @@ def _duplicates(about: str, file: ClientFile, config: Config | None) -> Iterator
     for server in file.servers:
         if server.on and not server.is_hub and server.identity is not None and server.identity in served:
             behind = printable(served[server.identity])
-            text = f"{printable(server.id)} is started directly too, and is {behind} behind the hub"
+            text = f"{printable(server.id)} is started directly too; the hub serves it as {behind}"
             yield warn(about, text, codes.CLIENT_DUPLICATES)
 
 

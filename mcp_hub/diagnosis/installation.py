@@ -81,7 +81,7 @@ def machine_section(config: Config, failures: dict[str, str | None], machine: Ma
     """Returns what `doctor` says of the machine for these servers. `failures`: server -> code of its failure."""
     servers = [server for server in config.servers if server.enabled]
     found = [*_browser(servers, machine), *_clock(servers), *_proxy(failures, machine)]
-    return Section("Machine", tuple(found or [ok("machine", "nothing to say")]))
+    return Section("Machine", tuple(found))
 
 
 def _browser(servers: list[Server], machine: Machine) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ _BEGINNING: Final = """# Codes
 
 `mcp-hub check`, `mcp-hub doctor` and a hub that refuses to start name a code with what they report. There is one
 for each distinct cure, and it never changes its meaning. `mcp-hub explain CODE` prints what stands here. Answers to
-clients have [other codes](failures.md).
+clients have [other codes](failures.md#codes-of-failed-calls).
 
 This page is made by `scripts/codes` of `mcp_hub/diagnosis/codes.toml`.
 """

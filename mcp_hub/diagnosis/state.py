@@ -32,7 +32,12 @@ def files_section(config: Config) -> Section:
         "tokens": config.token_dir or token_store.default_directory(),
         "sockets": runtime_directory(),
     }
-    written = {"records": CALL_LOG.of(config).file, "state_file": config.state_file, "pins": pins_file(config)}
+    pins = pins_file(config)
+    written = {
+        "records": CALL_LOG.of(config).file,
+        "state_file": config.state_file,
+        "pins": pins if pins is not None and pins.exists() else None,
+    }
     found = [one for about, directory in private.items() for one in _private(about, directory)]
     found += [one for about, file in written.items() if file is not None for one in _writable(about, file)]
     return Section("Files of the hub", tuple(found))
