@@ -24,14 +24,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.mkdir()
     monkeypatch.setenv("HOME", str(path))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
-    for name in (
-        "XDG_CONFIG_HOME",
-        "XDG_DATA_HOME",
-        "XDG_CACHE_HOME",
-        "CODEX_HOME",
-        "CLAUDE_CONFIG_DIR",
-        "COPILOT_HOME",
-    ):
+    xdg = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
+    for name in (*xdg, "CODEX_HOME", "CLAUDE_CONFIG_DIR", "COPILOT_HOME", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     return path
 
